@@ -15,6 +15,7 @@ from ..records.tools.graph_record import Node
 from ..script.script_lines import HARNESS
 from ..tape.origin import script_line
 from ..torch_private.dispatching import current_autograd_node, next_sequence_number, sequence_number
+from ..torch_private.operators import op_parts
 
 HIDDEN = (str(Path(torch.__file__).parent), HARNESS, "<frozen")
 """Path prefixes of the frames that a stack leaves out: torch's own files and the harness's."""
@@ -38,7 +39,7 @@ class CallPlaces:
         grad = torch.is_grad_enabled()
         if self.phase == "optimizer" and running is None and grad:
             self.phase = "forward"
-        _, op, overload = str(operation).split(".")
+        op, domain, overload = op_parts(operation)
         number: int | None = None
         source = script_line(self._script) or ""
         if running is None:
@@ -68,8 +69,8 @@ class CallPlaces:
         node = Node(
             name="",
             op=op,
-            domain=operation.namespace,
-            overload="" if overload == "default" else overload,
+            domain=domain,
+            overload=overload,
             phase=self.phase if running is None else "backward",
             module=module,
             source=source,

@@ -13,7 +13,10 @@ import torch
 
 from numdrift.kernels.expectation import tensors_in
 
+from ..records.tools.backend_work import Work
 from ..script.script_lines import HARNESS, TORCH
+from ..tape.recording import followed_calls
+from ..torch_private import dispatching, registered_kernels
 from ..torch_private.compiler.graph_stages import parts_of_op
 from ..torch_private.operators import arguments_of
 
@@ -29,6 +32,8 @@ ADOPTION = {
 PASSED_OVER = frozenset(
     (
         __file__,
+        str(Path(__file__).with_name("followed_kernels.py")),
+        *(str(module.__file__) for module in (followed_calls, dispatching, registered_kernels)),
         *ADOPTION,
         # Once dynamo is loaded, its frames call the observers of operators.
         *(str(Path(TORCH, *parts)) for parts in (("_compile.py",), ("_dynamo", "eval_frame.py"))),
@@ -109,6 +114,9 @@ class Fallback:
     call: str
     began: float
     ended: float
+
+    def work(self) -> Work:
+        return Work("fallback", self.op, self.ended - self.began, None, None, self.call)
 
 
 # The configuration of an operator's call: the facts about its arguments that a backend's support may depend on.

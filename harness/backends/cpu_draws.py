@@ -13,7 +13,8 @@ from typing import Any
 import torch
 
 from ..tape.tape import leaves, mapped
-from ..torch_private.operators import DeviceKernel, device_kernels, find_overload, written_values
+from ..torch_private.device_kernels import DeviceKernel, device_kernels
+from ..torch_private.operators import find_overload, written_values
 from ..torch_private.patches import Undo
 from ..torch_private.registered_kernels import Overrides, decomposed, dispatch_key
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -16,14 +16,18 @@ import torch
 
 from ..records.tools.backend_work import FROM_DEVICE, ITEM, NON_BLOCKING, TO_DEVICE, Work
 from ..script.script_lines import HARNESS, ScriptLines
+from ..tape.recording import followed_calls
+from ..tape.recording.followed_calls import FollowedOps, OpCall
 from ..torch_private import device_copies, dispatching, registered_kernels
 from ..torch_private.device_copies import around_copies, has_fallback
-from ..torch_private.dispatching import InterceptedOps
-from ..torch_private.operators import is_taken_by_fallback
+from ..torch_private.device_kernels import is_taken_by_fallback
 from ..torch_private.registered_kernels import dispatch_key
 from .called_operators import KeptFailure, kind_of
 
-OBSERVING = (__file__, *(str(module.__file__) for module in (device_copies, dispatching, registered_kernels)))
+OBSERVING = (
+    __file__,
+    *(str(module.__file__) for module in (device_copies, dispatching, registered_kernels, followed_calls)),
+)
 ON_BEHALF = (str(Path(HARNESS, "script")), str(Path(torch.__file__).parent))
 """Folders of code that acts for its caller. The nearest frame outside of them shows who makes the copy."""
 
@@ -48,7 +52,7 @@ class DeviceTraffic:
     def __enter__(self) -> Callable[[], None]:
         self._undone.callback(around_copies(self._device, self._copied, self._read))
         if has_fallback(self._device):
-            self._undone.enter_context(InterceptedOps(self._around_op))
+            self._undone.enter_context(FollowedOps(self._op_begins, self._op_ended))
         return self._kept.tell
 
     def __exit__(self, *raised: object) -> None:
@@ -75,15 +79,16 @@ class DeviceTraffic:
                 self._told(Work("transfer", name, seconds, size, None, self._lines.here(), cause))
         return result
 
-    def _around_op(self, operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        before, began = self._copies, time.perf_counter()
-        result = operation(*args, **kwargs)
+    def _op_begins(self, call: OpCall) -> tuple[Any, int, float]:
+        return call.operation, self._copies, time.perf_counter()
+
+    def _op_ended(self, begun: tuple[Any, int, float], outputs: Any) -> None:
+        operation, copies, began = begun
         seconds = time.perf_counter() - began
         with self._kept:
             # The device may have a fallback of its own. A fallback to the CPU copies its arguments and its results.
-            if self._copies > before and is_taken_by_fallback(operation, dispatch_key(self._kind)):
+            if self._copies > copies and is_taken_by_fallback(operation, dispatch_key(self._kind)):
                 self._told(Work("fallback", kind_of(operation), seconds, None, None, self._lines.here()))
-        return result
 
 
 def _is_of_harness() -> bool:

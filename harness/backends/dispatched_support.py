@@ -7,9 +7,10 @@ its instructions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -19,10 +20,9 @@ from numdrift.kernels.expectation import tensors_in
 from ..records.tools.backend_work import OperatorCall
 from ..script.main_module import said_by
 from ..script.script_lines import ScriptLines
-from ..torch_private.deferred.lazy import wrapped_number
-from ..torch_private.operators import DeviceKernel, device_kernels
-from ..torch_private.registered_kernels import Overrides
+from ..torch_private.device_kernels import device_kernels
 from .called_operators import KeptFailure, configuration, instruction, is_called_by_harness
+from .followed_kernels import FollowedKernels, KernelCall
 
 COPIES = ("aten::copy_", "aten::_to_copy", "aten::_copy_from", "aten::_copy_from_and_resize")
 """Ops that move values to or from a device. They do not show whether the device can compute an op."""
@@ -33,44 +33,43 @@ BOOKKEEPING = ("aten::_propagate_xla_data",)
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """The outputs of a call, and the instructions that it has added to the pending graph.
+    """The instructions that a call has added to the pending graph.
 
     `reason` says why the backend cannot lower them, "" if it can.
     """
 
-    outputs: Any
     instructions: tuple[str, ...] = ()
     reason: str = ""
 
 
-class KernelCall:
-    """One call of a kernel, and its outcome.
+@dataclass(slots=True)
+class ObservedCall:
+    """A call that is about to run.
 
-    A number passed where the kernel takes a tensor becomes the tensor that torch makes of it.
+    line: the script's line.
+    fallbacks: how often the op had been executed on the CPU before.
+    is_new: its instructions are to be read: it is the first call of its configuration, and within no other call.
+    before: what the backend has noted before a new call.
+    is_told: no call within it has been reported as unsupported.
     """
 
-    def __init__(self, kernel: DeviceKernel, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        self.done = self.failed = False
-        self.outputs: Any = None
-        self.kernel = kernel
-        pairs = zip(args, kernel.tensors, strict=False)
-        self._args = [as_tensor(value) if is_tensor else value for value, is_tensor in pairs]
-        self._kwargs = kwargs
+    number: int
+    call: KernelCall
+    configuration: str
+    line: str
+    fallbacks: int
+    is_new: bool
+    before: Any = None
+    is_told: bool = True
 
-    def instruction(self, args: Sequence[Any], device: str) -> str:
+    @property
+    def kind(self) -> str:
+        """The op's name in reports."""
+        return self.call.kernel.name.partition(".")[0]
+
+    def instruction(self, outputs: Any) -> str:
         """Return the call as one instruction, for a backend that has no text for it."""
-        text = configuration(self.kernel.operation, args, self._kwargs, device)
-        return instruction(self.kernel.name.partition(".")[0], self.outputs, text)
-
-    def run(self, frame: Callable[..., Any] | None = None) -> Any:
-        """Execute the kernel, through `frame(function, args, kwargs)` if there is a `frame`."""
-        self.failed = True
-        if frame is None:
-            self.outputs = self.kernel.call(*self._args, **self._kwargs)
-        else:
-            self.outputs = frame(self.kernel.call, self._args, self._kwargs)
-        self.done, self.failed = True, False
-        return self.outputs
+        return instruction(self.kind, outputs, self.configuration)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,37 +79,33 @@ class DeviceBackend:
     key: its dispatch key.
     part: the component that a failure is attributed to.
     fallbacks: returns how often an op, by its full name, was executed on the CPU.
-    added: takes a call and its arguments, runs the call, and returns its outputs and the instructions that it added.
+    before: takes the arguments of a new call, and returns what `added` needs to know of the time before the call.
+    added: takes a new call that has run, and its outputs; returns the instructions that it added.
     """
 
     key: str
     device: str
     part: str
     fallbacks: Callable[[str], int]
-    added: Callable[[KernelCall, Sequence[Any]], Added]
-
-
-@dataclass(slots=True)
-class _Call:
-    kernel: DeviceKernel
-    configuration: str
-    line: str
-    fallbacks: int
-    is_told: bool = True
+    before: Callable[[Sequence[Any]], Any]
+    added: Callable[[ObservedCall, Any], Added]
 
 
 @contextmanager
 def observe_device(backend: DeviceBackend, script: str, report: Callable[[OperatorCall], None]) -> Iterator[None]:
     """Report each operator that the device executes within the context. Raise the observer's own failure at the end."""
     observer = _Observer(backend, ScriptLines(script), report)
-    overrides = Overrides()
+    kernels = FollowedKernels(
+        device_kernels(backend.key), backend.key, observer.before, observer.after, observer.failed
+    )
     try:
-        for kernel in list(device_kernels(backend.key)):
-            overrides.replace(kernel.operation, backend.key, observer.around(kernel))
         yield
     finally:
-        overrides.close()
+        kernels.close()
     observer.kept.tell()
+
+
+_numbers = itertools.count(1)
 
 
 class _Observer:
@@ -121,72 +116,59 @@ class _Observer:
         self._backend = backend
         self._lines = lines
         self._told = report
-        self._within: list[_Call] = []
+        self._within: list[ObservedCall] = []
         self._known: dict[tuple[str, str], Added] = {}
 
-    def around(self, kernel: DeviceKernel) -> Callable[..., Any]:
-        """Return the function that is called in place of a kernel."""
+    def before(self, call: KernelCall) -> ObservedCall | None:
+        if self.kept.error is not None:
+            return None
+        # Calls within a fallback are part of the fallback. Calls of the harness are not the training's.
+        if self._within[-1].call.kernel.is_fallback if self._within else is_called_by_harness([__file__]):
+            return None
+        kernel = call.kernel
+        with self.kept:
+            text = configuration(kernel.operation, call.passed, call.kwargs, self._backend.device)
+            line = self._within[0].line if self._within else self._lines.here()
+            # The instructions are read only once for each configuration.
+            is_new = not (kernel.is_fallback or self._within or (kernel.name, text) in self._known)
+            before = self._backend.before(call.passed) if is_new else None
+            fallbacks = self._backend.fallbacks(kernel.name)
+            self._within.append(ObservedCall(next(_numbers), call, text, line, fallbacks, is_new, before))
+            return self._within[-1]
+        return None
 
-        def called(*args: Any, **kwargs: Any) -> Any:
-            kernel_call = KernelCall(kernel, args, kwargs)
-            if self.kept.error is not None:
-                return kernel_call.run()
-            # Calls within a fallback are part of the fallback. Calls of the harness are not the training's.
-            if self._within[-1].kernel.is_fallback if self._within else is_called_by_harness([__file__]):
-                return kernel_call.run()
-            call = None
+    def after(self, observed: ObservedCall, outputs: Any) -> None:
+        added = Added()
+        with self.kept:
+            if observed.is_new and self.kept.error is None:
+                added = self._backend.added(observed, outputs)
+        self._within.pop()
+        with self.kept:
+            self._ended(observed, outputs, self._known.get((observed.call.kernel.name, observed.configuration), added))
+
+    def failed(self, observed: ObservedCall, error: BaseException) -> None:
+        self._within.pop()
+        if isinstance(error, Exception):
             with self.kept:
-                text = configuration(kernel.operation, args, kwargs, self._backend.device)
-                line = self._within[0].line if self._within else self._lines.here()
-                call = _Call(kernel, text, line, self._backend.fallbacks(kernel.name))
-            if call is None:
-                return kernel_call.run()
-            self._within.append(call)
-            try:
-                # The instructions are read only once for each configuration.
-                cached = self._known.get((kernel.name, call.configuration))
-                if cached is not None:
-                    added = replace(cached, outputs=kernel_call.run())
-                elif kernel.is_fallback or len(self._within) > 1:
-                    added = Added(kernel_call.run())
-                else:
-                    try:
-                        added = self._backend.added(kernel_call, args)
-                    except Exception as error:
-                        if kernel_call.failed:
-                            raise
-                        self.kept.error = self.kept.error or error  # the op runs whatever fails in the observer
-                        added = Added(kernel_call.outputs if kernel_call.done else kernel_call.run())
-            except Exception as error:
-                self._within.pop()
-                with self.kept:
-                    self._failed(call, args, kwargs, error)
-                raise
-            self._within.pop()
-            with self.kept:
-                self._ended(call, args, added)
-            return added.outputs
+                self._report_failure(observed, error)
 
-        return called
-
-    def _ended(self, call: _Call, args: Sequence[Any], added: Added) -> None:
-        name, device = call.kernel.name, self._backend.device
-        made = list(tensors_in(added.outputs))
-        devices = {tensor.device.type for tensor in (*tensors_in(args), *made)}
+    def _ended(self, observed: ObservedCall, outputs: Any, added: Added) -> None:
+        kernel, device = observed.call.kernel, self._backend.device
+        made = list(tensors_in(outputs))
+        devices = {tensor.device.type for tensor in (*tensors_in(observed.call.passed), *made)}
         # Reading a value, or moving it from one device to another, does not show what the device can compute.
-        if call.kernel.is_read or name in BOOKKEEPING or (len(devices) > 1 and name in COPIES):
+        if kernel.is_read or kernel.name in BOOKKEEPING or (len(devices) > 1 and kernel.name in COPIES):
             return
-        if call.kernel.is_fallback or self._backend.fallbacks(name) > call.fallbacks:
+        if kernel.is_fallback or self._backend.fallbacks(kernel.name) > observed.fallbacks:
             reason = "no kernel of the backend: executed on the CPU, which cuts the graph"
             if any(tensor.device.type != device for tensor in made):
                 reason += f"; its results stay on the CPU, where the next operator looks for {device} tensors"
-            text = instruction(name.partition(".")[0], added.outputs, call.configuration)
-            self._tell(call, (text,), reason)
-        elif not self._within and call.is_told:
-            self._known[name, call.configuration] = replace(added, outputs=None)
-            self._tell(call, added.instructions, added.reason)
+            self._tell(observed, (observed.instruction(outputs),), reason)
+        elif not self._within and observed.is_told:
+            self._known[kernel.name, observed.configuration] = added
+            self._tell(observed, added.instructions, added.reason)
 
-    def _failed(self, call: _Call, args: Sequence[Any], kwargs: Mapping[str, Any], error: Exception) -> None:
+    def _report_failure(self, observed: ObservedCall, error: Exception) -> None:
         """Report a call that has raised, unless the CPU refuses such arguments too.
 
         Shapes that do not fit, for example, are no lack of support.
@@ -199,29 +181,22 @@ class _Observer:
                 return type(value)(map(moved, value))
             return torch.device("cpu") if isinstance(value, torch.device) else value
 
-        fails_anywhere = False
-        if call.is_told:
+        call, fails_anywhere = observed.call, False
+        if observed.is_told:
             try:
                 with torch.no_grad(), torch.random.fork_rng(devices=[]):
-                    call.kernel.operation(*moved(args), **{name: moved(value) for name, value in kwargs.items()})
+                    call.operation(*moved(call.passed), **{name: moved(value) for name, value in call.kwargs.items()})
             except Exception:  # noqa: BLE001, whatever it says of the arguments
                 fails_anywhere = True
-        if call.is_told and not fails_anywhere:
-            text = said_by(error) or type(error).__name__
-            self._tell(call, (instruction(call.kernel.name.partition(".")[0], (), call.configuration),), text)
+        if observed.is_told and not fails_anywhere:
+            self._tell(observed, (observed.instruction(()),), said_by(error) or type(error).__name__)
         # The calls around it fail because of it, and are not reported.
         for outer in self._within:
             outer.is_told = False
 
-    def _tell(self, call: _Call, instructions: tuple[str, ...], reason: str) -> None:
+    def _tell(self, observed: ObservedCall, instructions: tuple[str, ...], reason: str) -> None:
         """Report a call. If it is unsupported, the calls around it are not reported as well."""
-        kind = call.kernel.name.partition(".")[0]
         part = self._backend.part if reason else ""
-        self._told(OperatorCall(kind, call.configuration, call.line, instructions, part, reason))
+        self._told(OperatorCall(observed.kind, observed.configuration, observed.line, instructions, part, reason))
         for outer in self._within if reason else ():
             outer.is_told = False
-
-
-def as_tensor(value: Any) -> Any:
-    """Return a number as the tensor that torch makes of it, which takes part in type promotion weakly."""
-    return wrapped_number(value) if isinstance(value, (bool, int, float, complex)) else value

@@ -10,10 +10,13 @@ Both dumps have the same form, except that each core writes shapes in its own wa
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from ..records.tools.graph_record import Value
+from ..tape.origin import CALLED_FROM
+from ..tape.recording import followed_calls
 
 BEGIN = "[ScheduleSyncTensorsGraph]\n"
 """The line before each executed graph."""
@@ -21,6 +24,7 @@ BEGIN = "[ScheduleSyncTensorsGraph]\n"
 NODES = "## BEGIN_GRAPH\n"
 """The line between a graph's frames and its nodes."""
 
+_HERE = (str(Path(__file__).parent), str(followed_calls.__file__))
 _FRAME = re.compile(r"^  (.*?) \((.*):(\d+)\)$")
 _NODE = re.compile(r"^  %(\d+) = (\[.*?\]|\(.*?\)|\S+) (\w+)::([\w.]+)\(([^()]*)\)(.*)$")
 _OPERAND = re.compile(r"%(\d+)(?:\.(\d+))?")
@@ -70,6 +74,18 @@ def frames_in(text: str) -> list[Frame]:
     """Return the Python frames, innermost first."""
     matches = (_FRAME.match(line) for line in text.splitlines())
     return [Frame(match[1], match[2], int(match[3])) for match in matches if match is not None]
+
+
+def without_followers(frames: Iterable[Frame]) -> list[Frame]:
+    """Return the frames of other files than those that follow and execute the calls of a core."""
+    return [frame for frame in frames if frame.file != CALLED_FROM and not frame.file.startswith(_HERE)]
+
+
+def source_and_stack(frames: Sequence[Frame], script: str) -> tuple[str, str]:
+    """Return the innermost line of the script, "" if there is none, and the stack as text, outermost frame first."""
+    source = next((f"{frame.file}:{frame.line}" for frame in frames if frame.file == script), "")
+    lines = (f'  File "{frame.file}", line {frame.line}, in {frame.function}' for frame in reversed(frames))
+    return source, "\n".join(lines)
 
 
 def nodes_in(text: str, values_of: Callable[[str], Iterable[Value]]) -> Iterator[DumpedNode]:

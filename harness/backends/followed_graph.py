@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..records.tools.graph_record import PHASES, Graph, Node, phase_of
+from ..records.tools.graph_record import PHASES, Graph, GraphFolder, Node, phase_of
 from ..tape.origin import CALLED_FROM
+from .deferred_calls import FollowedCall, KnownValues, Operand
 from .dumped_ir import DumpedNode
-from .followed_calls import FollowedCall, KnownValues, Operand
 
 Output = tuple[int, int]
 """A value of a dumped graph: the number of its node, and its index among the node's outputs."""
@@ -220,6 +220,35 @@ class FollowedGraph:
         if not bound and own is not None and self._known.makers.get(operand.tensor) is own:
             return "constant" if any(argument.is_number for argument in own.operands) else ""
         return bound
+
+
+class GraphFiler:
+    """The base of the writers of the graphs that contain ops of the steps in `steps`."""
+
+    def __init__(self, folder: GraphFolder, values: KnownValues, steps: Container[int]) -> None:
+        self._folder = folder
+        self._known = values
+        self._steps = steps
+        self._names: dict[str, str] = {}
+
+    @property
+    def has_any(self) -> bool:
+        return bool(self._names)
+
+    def _file(self, steps: Collection[int], write: Callable[[], None], *, is_awaited: bool) -> int:
+        """Write an execution whose ops are of these steps, and return the latest of them.
+
+        It is filed under the last of these steps that is wanted. If it reaches into later steps, it is written only if
+        it `is_awaited`.
+        """
+        wanted = [step for step in steps if step in self._steps]
+        if wanted and (is_awaited or max(steps) in self._steps):
+            self._folder.step, before = max(wanted), self._folder.step
+            try:
+                write()
+            finally:
+                self._folder.step = before
+        return max(steps)
 
 
 def call_of(node: DumpedNode, known_values: KnownValues) -> FollowedCall | None:

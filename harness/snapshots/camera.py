@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 
@@ -16,7 +17,7 @@ from ..records.frames import append_event
 from ..records.run.execution_facts import MIB, Execution, in_mib
 from ..records.tools.snapshot_index import FOLDER, INDEX
 from ..script.script_api import registered
-from ..torch_private.dispatching import bare_execution
+from ..torch_private.dispatching import bare_execution, unseen
 from .snapshot_choice import Callback, Choice, answer_of, load_callback
 from .snapshot_file import write_snapshot
 from .snapshot_record import Snapshot
@@ -110,6 +111,9 @@ class SnapshotFolder:
 def size_of(snapshot: Snapshot) -> int:
     """Estimate the size of a snapshot on disk."""
     return snapshot.bytes + PER_CALL * len(snapshot.tape.calls) + BESIDES
+
+
+Done = TypeVar("Done")
 
 
 class Camera:
@@ -220,6 +224,15 @@ class Camera:
             self._notice(f"{wish.execution} {words[snapshot.reason]}: {path.name} has it")
             if self.choice.stops:
                 self.stopping = f"the first execution that {words[snapshot.reason]} is kept"
+
+    def attempt(self, doing: str, do: Callable[[], Done]) -> Done | None:
+        """Return the result of `do`, which no mode sees; report a failure in it and return None."""
+        try:
+            with unseen():
+                return do()
+        except Exception as error:  # noqa: BLE001, the training continues whatever fails here
+            self.failed(doing, error)
+            return None
 
     def failed(self, doing: str, error: Exception) -> None:
         """Report a failure of numdrift itself; the execution continues without a snapshot."""

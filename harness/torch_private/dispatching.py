@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -15,59 +15,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from .operators import dispatched_names
 from .presence import private, require
 
-OpListener = Callable[[Any, Sequence[Any], Mapping[str, Any], Any], None]
-"""Receives an op that has run or failed: its overload, its arguments, and the value that it returned or raised."""
-
-
-class UnorderedMode(TorchDispatchMode):
-    """A dispatch mode that may be left before modes that were entered after it, since it removes only itself.
-
-    Compilers ignore it, so it does not change their graphs.
-    """
-
-    @classmethod
-    def ignore_compile_internals(cls) -> bool:
-        return True
-
-    def __exit__(self, *raised: object) -> None:
-        modes = dispatch_modes()
-        if self not in modes:
-            return
-        pop = private("torch.utils._python_dispatch", "_pop_mode")
-        push = private("torch.utils._python_dispatch", "_push_mode")
-        later = [pop() for _ in modes[modes.index(self) + 1 :]]
-        super().__exit__(*raised)  # type: ignore[no-untyped-call]
-        for mode in reversed(later):
-            push(mode)
-
 
 def dispatch_modes() -> list[Any]:
     """Return the dispatch modes that are on, outermost first."""
     return list(private("torch.utils._python_dispatch", "_get_current_dispatch_mode_stack")())
-
-
-class ShownOps(UnorderedMode):
-    """A dispatch mode that passes each op to `completed` after it has run, or to `failed` if it has raised."""
-
-    def __init__(self, completed: OpListener, failed: OpListener | None = None) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self._completed = completed
-        self._failed = failed
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        named = kwargs or {}
-        try:
-            outputs = func(*args, **named)
-        except Exception as error:
-            if self._failed is not None:
-                self._failed(func, args, named, error)
-            raise
-        # The ops that a profiler and TorchScript insert compute nothing.
-        if func.namespace not in ("profiler", "prim"):
-            self._completed(func, args, named, outputs)
-        return as_torch_xla_gives(outputs, args, named) if "torch_xla" in sys.modules else outputs
 
 
 without_function_modes: Any = getattr(torch._C, "DisableTorchFunction", torch.no_grad)
@@ -106,24 +57,39 @@ def version_of(tensor: torch.Tensor) -> int | None:
     return None if tensor.is_inference() else int(tensor._version)
 
 
-Around = Callable[[Any, tuple[Any, ...], Mapping[str, Any]], Any]
-"""Executes an op, or has it executed, and returns its results; called with its overload and its arguments."""
+class InterceptedOps(TorchDispatchMode):
+    """A dispatch mode that passes each op to its method `around`, including higher-order ops.
 
-
-class InterceptedOps(UnorderedMode):
-    """A dispatch mode that passes each op to `around`, including higher-order ops."""
+    It may be left before modes that were entered after it, since it removes only itself. Compilers ignore it, so it
+    does not change their graphs.
+    """
 
     supports_higher_order_operators = True
 
-    def __init__(self, around: Around) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self._around = around
+    def around(self, operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Execute an op and return its results."""
+        return operation(*args, **kwargs)
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        return True
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        outputs = self._around(func, args, kwargs or {})
+        outputs = self.around(func, args, kwargs or {})
         return as_torch_xla_gives(outputs, args, kwargs or {}) if "torch_xla" in sys.modules else outputs
+
+    def __exit__(self, *raised: object) -> None:
+        modes = dispatch_modes()
+        if self not in modes:
+            return
+        pop = private("torch.utils._python_dispatch", "_pop_mode")
+        push = private("torch.utils._python_dispatch", "_push_mode")
+        later = [pop() for _ in modes[modes.index(self) + 1 :]]
+        super().__exit__(*raised)  # type: ignore[no-untyped-call]
+        for mode in reversed(later):
+            push(mode)
 
 
 @contextmanager
@@ -167,7 +133,7 @@ def as_torch_xla_gives(value: Any, args: Sequence[Any], kwargs: Mapping[str, Any
 
 def foreign_dispatch_mode() -> str | None:
     """Return the class of an active dispatch mode that is not numdrift's own, None if there is none."""
-    names = (type(mode).__name__ for mode in dispatch_modes() if not isinstance(mode, (ShownOps, InterceptedOps)))
+    names = (type(mode).__name__ for mode in dispatch_modes() if not isinstance(mode, InterceptedOps))
     return next(names, None)
 
 

@@ -78,8 +78,8 @@ def decomposition_of(overload: Any) -> Callable[..., Any] | None:
 
 
 def is_random(overload: Any) -> bool:
-    """Return whether the op draws random numbers."""
-    return torch.Tag.nondeterministic_seeded in overload.tags
+    """Return whether the op draws random numbers. Higher-order operators have no tags."""
+    return torch.Tag.nondeterministic_seeded in getattr(overload, "tags", ())
 
 
 def written_arguments(
@@ -162,6 +162,12 @@ def written_names(overload: Any) -> frozenset[str]:
     )
 
 
+def op_parts(overload: Any) -> tuple[str, str, str]:
+    """Return an overload's op, namespace and overload name, which is "" for the default one."""
+    _, op, name = str(overload).split(".")
+    return op, overload.namespace, "" if name == "default" else name
+
+
 def schema_text(overload: Any) -> str:
     """Return the schema as torch writes it, `aten::tanh_backward(Tensor grad_output, Tensor output) -> Tensor`."""
     return str(schema_of(overload))
@@ -217,75 +223,8 @@ def written_values(overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
             yield value
 
 
-# The dispatcher's entries for a device: its own kernels, and the ops that go to its fallback.
-
-OWN, FALLBACK = "[kernel]", "[backend fallback]"
-"""The end of a key's line in the dispatcher's table: the device's own kernel, or its fallback for ops without one."""
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceKernel:
-    """The kernel of an overload on a device.
-
-    call: executes the kernel, even if it is replaced later, without a Python frame on the stack
-    is_fallback: the device has no kernel, and its fallback takes the op
-    is_read: the op returns a value to Python, as `.item()` does
-    tensors: for each argument, whether it is a tensor
-    """
-
-    operation: Any
-    name: str
-    call: Callable[..., Any]
-    is_fallback: bool
-    is_read: bool
-    tensors: tuple[bool, ...]
-
-
-def boxed_kernel(overload: Any, key: str) -> Callable[..., Any]:
-    """Return a function that calls an overload's kernel for a dispatch key, also after the key is overridden.
-
-    It adds no Python frame to the stack. Raises RuntimeError if there is no kernel for the key.
-    """
-    kernel = private("torch.library", "get_kernel")(overload, key)
-    keys = private("torch._C", "DispatchKeySet")(getattr(private("torch._C", "DispatchKey"), key))
-    return functools.partial(kernel.call_boxed, keys)
-
-
-def device_kernels(key: str) -> Iterator[DeviceKernel]:
-    """Yield the aten ops that reach the backend with this dispatch key; ops that are composed of others do not.
-
-    Raises NotAvailable if this torch does not report them.
-    """
-    for name in aten_operations():
-        kind = dispatched_to(name, key)
-        if kind not in (OWN, FALLBACK):
-            continue
-        operation = aten_overload(name)
-        if operation is not None:
-            tensors = tuple(argument.kind in ("Tensor", "Optional[Tensor]") for argument in arguments_of(operation))
-            returns = [str(result.type) for result in schema_of(operation).returns]
-            is_read = bool(returns) and not any("Tensor" in text for text in returns)
-            yield DeviceKernel(operation, name, boxed_kernel(operation, key), kind == FALLBACK, is_read, tensors)
-
-
 def aten_overload(name: str) -> Any | None:
     """Return the overload of a full name (`aten::add.Tensor`), None for one of another namespace."""
     space, _, full_name = name.partition("::")
     packet, _, overload = full_name.partition(".")
     return getattr(getattr(torch.ops.aten, packet, None), overload or "default", None) if space == "aten" else None
-
-
-def dispatched_to(name: str, key: str) -> str:
-    """Return the dispatcher's entry for an op (`aten::add.Tensor`) and a key.
-
-    It is `[kernel]`, `[backend fallback]`, `[math kernel]` and so on, "" for nothing.
-    """
-    table = private("torch._C", "_dispatch_dump_table")(name)
-    line = next((line for line in table.splitlines() if line.startswith(f"{key}:")), "")
-    return line[line.rindex("[") :] if "[" in line else ""
-
-
-@functools.cache
-def is_taken_by_fallback(operation: Any, key: str) -> bool:
-    """Return whether the device with this dispatch key has no kernel for an overload, and passes it to its fallback."""
-    return dispatched_to(operation.name(), key) == FALLBACK

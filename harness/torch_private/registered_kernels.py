@@ -12,7 +12,8 @@ from typing import Any
 import torch
 
 from ..errors import NotAvailable
-from .operators import arguments_of, boxed_kernel
+from .device_kernels import boxed_kernel
+from .operators import arguments_of
 from .presence import private, require
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
@@ -16,8 +16,9 @@ from torch.utils.weak import WeakIdKeyDictionary
 from numdrift.kernels.expectation import tensors_in
 
 from ...records.tools.graph_record import Graph, Node, Value
+from ...tape.recording.followed_calls import OpCall
 from ...torch_private.dispatching import current_autograd_node, next_sequence_number, sequence_number
-from ...torch_private.operators import arguments_of, written_names
+from ...torch_private.operators import arguments_of, op_parts, written_names
 from ..called_operators import plain
 
 # The values that tensors carry: the edges of a graph whose ops are observed one after the other.
@@ -129,15 +130,16 @@ class CapturedStep:
         wanted = f"{name}.grad" if kind == "gradient" else name or kind
         self._bindings.setdefault(self._edges.read(tensor, wanted), binding)
 
-    def add(self, operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any], outputs: Any, place: Node) -> None:
+    def add(self, call: OpCall, outputs: Any, place: Node) -> None:
         """Add an op that has run. `place` carries its phase, module and source line."""
+        operation = call.operation
         written = written_names(operation)
         schema = [parameter.name for parameter in arguments_of(operation)]
         inputs: list[str] = []
         names: list[str] = []
         attributes: dict[str, Any] = {}
         targets: list[torch.Tensor] = []
-        for argument, value in (*zip(schema, args, strict=False), *kwargs.items()):
+        for argument, value in (*zip(schema, call.args, strict=False), *call.kwargs.items()):
             tensors = list(tensors_in(value))
             if not tensors and value is not None:
                 attributes[argument] = plain(value)
@@ -145,7 +147,7 @@ class CapturedStep:
             names += [argument] * len(tensors)
             if argument in written:
                 targets += tensors
-        _, op, overload = str(operation).split(".")
+        op, domain, overload = op_parts(operation)
         self._names[op] += 1
         name = op if self._names[op] == 1 else f"{op}_{self._names[op] - 1}"
         # An op in place returns the tensor that it wrote: one new value, not two.
@@ -156,8 +158,8 @@ class CapturedStep:
             place,
             name=name,
             op=op,
-            domain=operation.namespace,
-            overload="" if overload == "default" else overload,
+            domain=domain,
+            overload=overload,
             inputs=tuple(inputs),
             input_names=tuple(names),
             outputs=tuple(produced),

@@ -6,7 +6,7 @@ records the ops that the script runs outside of the compiled regions (stage `str
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +18,8 @@ from ...hooks.graph_capture import Capture, CaptureRequest
 from ...hooks.mode_protocol import Moment
 from ...records.tools.graph_record import Node
 from ...tape.origin import script_line
-from ...torch_private.dispatching import ShownOps, current_autograd_node
+from ...tape.recording.followed_calls import FollowedOps, OpCall
+from ...torch_private.dispatching import current_autograd_node
 from .captured_step import CapturedStep
 
 
@@ -37,7 +38,7 @@ class EagerCapture(Capture):
         self._adopted = False
         self._seen: dict[str, str] = {}
         self._step: CapturedStep | None = None
-        self._mode: ShownOps | None = None
+        self._mode: FollowedOps | None = None
         self._modules: ModulePaths | None = None
 
     def join(self, inside: Callable[[], bool]) -> None:
@@ -89,13 +90,13 @@ class EagerCapture(Capture):
                     self._folder.write(replace(graph, name=f"{base}-{self._stage}"))
                 self._folder.executed(base, graph.hash)
 
-    def _take(self, *op: Any) -> None:
+    def _take(self, call: OpCall, outputs: Any) -> None:
         try:
-            self.dispatched(*op)
+            self.dispatched(call, outputs)
         except Exception as error:  # noqa: BLE001, the training continues whatever fails here
             self.failed(error)
 
-    def dispatched(self, operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any], outputs: Any) -> None:
+    def dispatched(self, call: OpCall, outputs: Any) -> None:
         """Add an op that has run to the captured step."""
         if self._step is None or self._inside():
             return
@@ -106,7 +107,7 @@ class EagerCapture(Capture):
         if self._modules is not None:
             path = self._modules.current if node is None else node.metadata.get(MARK)
         place = Node("", "", phase=self._phase, module=path, source=script_line(self._script) or "")
-        self._step.add(operation, args, kwargs, outputs, place)
+        self._step.add(call, outputs, place)
 
     def _begin(self) -> None:
         self._phase = "forward"
@@ -115,7 +116,7 @@ class EagerCapture(Capture):
         self._step = CapturedStep()
         self._step.name(self._named_tensors())
         self._follow_modules(self._stage == "pre")  # a compiler would trace the hooks that follow modules
-        self._mode = ShownOps(self._take)
+        self._mode = FollowedOps(lambda call: call, self._take)
         self._mode.__enter__()  # type: ignore[no-untyped-call]
 
     def _follow_modules(self, follow: bool) -> None:

@@ -14,12 +14,13 @@ from ...tape.op_places import OpPlace
 from ...tape.origin import frames_in
 from ...tape.recording.call_log import CallLog, given_by
 from ...tape.recording.compiled_graphs import CompiledGraph
+from ...tape.recording.followed_calls import OpCall
 from ...tape.recording.probed_graph import ValueKey, value_key
-from ...tape.recording.random_calls import RandomCalls, is_random
+from ...tape.recording.random_calls import RandomCalls
 from ...tape.tape import Call, CompiledNode, NotReplayable
 from ...torch_private.compiler.graph_stages import CALL
 from ...torch_private.dispatching import is_operation_overload, op_behind
-from ...torch_private.operators import written_names
+from ...torch_private.operators import is_random, written_names
 
 SIZES = "sym_"
 """The prefix of the names of ops that only read a size."""
@@ -135,7 +136,7 @@ class Interpreter:
         if swapped is not None:
             execute, args = functools.partial(operation, args[0]), args[1:]
             operation = swapped
-        noted_call = self._log.take(operation, args, kwargs, described.place, grad=False)
+        noted_call = self._log.take(OpCall(operation, args, kwargs), described.place)
         outputs = execute(*args, **kwargs)
         # Put the outputs in the wanted layouts, except for one that as_strided reads: its strides refer to the memory.
         if not any(user.target is torch.ops.aten.as_strided.default for user in node.users):
@@ -143,9 +144,9 @@ class Interpreter:
                 outputs = [self._in_layout((node.name, index), output) for index, output in enumerate(outputs)]
             else:
                 outputs = self._in_layout((node.name, 0), outputs)
-        call = self._log.complete(operation, args, kwargs, noted_call, outputs, described.frames, described.compiled)
+        call = self._log.complete(noted_call, outputs, described.frames, described.compiled)
         results = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
-        produced = given_by(call, operation, args, kwargs, results)
+        produced = given_by(call, noted_call.call, results)
         self.done.append(
             Interpreted(
                 position=len(self._log.calls) - 1,
@@ -179,9 +180,9 @@ class Interpreter:
             if not differ or not all(drawn for _, drawn in steps):
                 continue
             clone = torch.ops.aten.clone.default
-            noted_call = self._log.take(clone, (value,), {}, replace(place, sequence=None), grad=False)
+            noted_call = self._log.take(OpCall(clone, (value,), {}), replace(place, sequence=None))
             arguments[at] = torch.empty_strided(size, stride, dtype=value.dtype, device=value.device).copy_(value)
-            self._log.complete(clone, (value,), {}, noted_call, arguments[at], ())
+            self._log.complete(noted_call, arguments[at], ())
             source = node.args[at]
             self.copies[len(self._log.calls) - 1] = value_key(source) if isinstance(source, torch.fx.Node) else None
         return tuple(arguments)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -11,6 +11,7 @@ from ...hooks.mode_protocol import Mode
 from ...records.modes.mode_spec import INDUCTOR, OP_BY_OP
 from ...tape.recording.call_log import CallLog, CallValues
 from ...tape.recording.compiled_graphs import CapturedGraph, CompiledGraph, CompiledGraphs
+from ...tape.recording.followed_calls import FollowedOps
 from ...tape.recording.random_calls import RandomCalls
 from ...tape.recording.step_recorder import RecordingRequest, StepRecorders
 from ...tape.recording.tape_recorder import TapeRecorder
@@ -40,7 +41,6 @@ class CompiledStepRecorder(TapeRecorder):
         self._values = values
         self._compile = compile_
         self._suspended = False
-        self._random: RandomCalls | None = None
 
     def start(self) -> None:
         super().start()
@@ -85,13 +85,12 @@ class CompiledStepRecorder(TapeRecorder):
         before, self._suspended = self._suspended, True
         random = RandomCalls()
         try:
-            self._random = random
-            outputs = execute()
-            self._random = None
+            with FollowedOps(random.before, random.after):
+                outputs = execute()
             if region is not None:
                 region.probe(outputs)
         finally:
-            self._suspended, self._random = before, None
+            self._suspended = before
         if region is not None:
             with self._looking():
                 region.leave(outputs, random)
@@ -99,11 +98,6 @@ class CompiledStepRecorder(TapeRecorder):
 
     def _ignores(self) -> bool:
         return self._suspended or super()._ignores()
-
-    def _around(self, operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        if self._random is not None:
-            return self._random.around(operation, args, kwargs)
-        return super()._around(operation, args, kwargs)
 
 
 class CompiledSteps(StepRecorders):

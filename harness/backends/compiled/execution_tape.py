@@ -14,6 +14,7 @@ from ...snapshots.snapshot_record import AFTERWARDS, Circumstances, Port, Reason
 from ...tape.op_places import OpPlace
 from ...tape.recording.call_log import CallLog, CallValues, NotedCall, raising
 from ...tape.recording.compiled_graphs import CompiledGraph
+from ...tape.recording.followed_calls import OpCall
 from ...tape.recording.random_calls import RandomCalls
 from ...tape.replaying.ensemble import in_words
 from ...tape.replaying.replay import generator_state, set_generator_state
@@ -105,7 +106,7 @@ class CompiledExecution:
                 return Interpreter(log, describe, {}, RandomCalls(), keep=False).run(graph.module, list(copies)), ""
         except Exception as failure:  # noqa: BLE001, the snapshot says why it cannot be replayed
             if error and log.last is not None:
-                log.calls.append(raising(*log.last, ()))
+                log.calls.append(raising(log.last, ()))
             return None, "" if error else f"its graph cannot be executed op by op: {in_words(failure)}"
         finally:
             # Restore the generators, so that the training's draws are unaffected.
@@ -118,11 +119,8 @@ class _NotingLog(CallLog):
 
     def __init__(self) -> None:
         super().__init__(CallValues())
-        self.last: tuple[Any, NotedCall] | None = None
+        self.last: NotedCall | None = None
 
-    def take(
-        self, operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], place: OpPlace, *, grad: bool
-    ) -> NotedCall:
-        noted_call = super().take(operation, args, kwargs, place, grad=grad)
-        self.last = (operation, noted_call)
-        return noted_call
+    def take(self, call: OpCall, place: OpPlace) -> NotedCall:
+        self.last = super().take(call, place)
+        return self.last

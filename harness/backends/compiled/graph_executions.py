@@ -26,7 +26,6 @@ from ...torch_private.compiler.graph_stages import (
     is_compiled_by_inductor,
 )
 from ...torch_private.compiler.probing import copied_graph, watch_compiled_graphs
-from ...torch_private.dispatching import without_dispatch_modes, without_function_modes
 from ...torch_private.patches import Patches
 from ..capturing.compiled_region import AotBindings, GraphSignature, ScriptNames, signature_of
 from .compiled_interpreter import NodeNames, flat_outputs
@@ -91,7 +90,7 @@ class CompiledExecutions(SnapshotObserver):
 
     def around_dynamo(self, seen: DynamoGraph, compile_: Compile) -> Any:
         outer_region = self._region
-        self._region = self._try("reading dynamo's graph", lambda: self._begin(seen))
+        self._region = self._camera.attempt("reading dynamo's graph", lambda: self._begin(seen))
         try:
             return compile_()
         finally:
@@ -109,7 +108,7 @@ class CompiledExecutions(SnapshotObserver):
         if region is None or seen.key is None:
             return compile_()
         self._regions[seen.key] = region
-        graph = self._try("reading a graph", lambda: self._named(region, seen.module, seen.phase))
+        graph = self._camera.attempt("reading a graph", lambda: self._named(region, seen.module, seen.phase))
         compiled = compile_()
         if graph is None:
             return compiled
@@ -126,7 +125,7 @@ class CompiledExecutions(SnapshotObserver):
             return compiler
 
         def compile_(module: torch.fx.GraphModule, example_inputs: Any) -> Any:
-            graph = self._try("reading a graph", lambda: self._named(region, module, phase))
+            graph = self._camera.attempt("reading a graph", lambda: self._named(region, module, phase))
             compiled = compiler(module, example_inputs)
             return compiled if graph is None else self._watched(compiled, graph)
 
@@ -164,7 +163,7 @@ class CompiledExecutions(SnapshotObserver):
 
     def _executed(self, graph: NamedGraph, inputs: Sequence[Any], execute: Callable[[], Any]) -> Any:
         self._saw_any = True
-        execution = self._try("beginning a snapshot", lambda: self._begins(graph, inputs))
+        execution = self._camera.attempt("beginning a snapshot", lambda: self._begins(graph, inputs))
         if execution is None:
             return execute()
         try:
@@ -173,9 +172,9 @@ class CompiledExecutions(SnapshotObserver):
             if self._camera.choice.on == "error":
                 message = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
                 snapshot = functools.partial(execution.snapshot, [], self._node_names, "error", message)
-                self._try("taking a snapshot", lambda: self._camera.take(execution.wish, snapshot()))
+                self._camera.attempt("taking a snapshot", lambda: self._camera.take(execution.wish, snapshot()))
             raise
-        self._try("taking a snapshot", lambda: self._ended(execution, outputs))
+        self._camera.attempt("taking a snapshot", lambda: self._ended(execution, outputs))
         return outputs
 
     def _begins(self, graph: NamedGraph, inputs: Sequence[Any]) -> CompiledExecution | None:
@@ -210,15 +209,3 @@ class CompiledExecutions(SnapshotObserver):
                 return
         reason: Reason = "nonfinite" if on == "nonfinite" else "chosen"
         self._camera.take(execution.wish, execution.snapshot(results, self._node_names, reason))
-
-    def _try(self, doing: str, do: Callable[[], Any]) -> Any:
-        try:
-            with (
-                torch.no_grad(),
-                without_dispatch_modes(),
-                without_function_modes(),
-            ):
-                return do()
-        except Exception as error:  # noqa: BLE001, the execution continues whatever fails here
-            self._camera.failed(doing, error)
-            return None

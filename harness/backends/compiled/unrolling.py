@@ -10,6 +10,7 @@ import torch
 from ...tape.op_places import OpPlace
 from ...tape.recording.call_log import CallLog
 from ...tape.recording.compiled_graphs import CapturedGraph, CompiledGraph
+from ...tape.recording.followed_calls import OpCall
 from ...tape.recording.probed_graph import ValueKey, value_key
 from ...tape.recording.random_calls import RandomCalls
 from ...tape.replaying.replay import generator_state, is_same, set_generator_state
@@ -244,9 +245,9 @@ class UnrolledRegion:
             # copy in the layout of the real result.
             if not fits or elsewhere or (slot in inputs and not given_back):
                 clone = torch.ops.aten.clone.default
-                noted = self._log.take(clone, (value,), {}, OpPlace(self._phase, None, None), grad=False)
+                noted = self._log.take(OpCall(clone, (value,), {}), OpPlace(self._phase, None, None))
                 made = laid_out_like(real, value)
-                slot = self._log.complete(clone, (value,), {}, noted, made, ()).outputs[0].slot
+                slot = self._log.complete(noted, made, ()).outputs[0].slot
                 assert self._log.values is not None
                 self._log.values.set(len(self._log.calls) - 1, [real], keep=False)
             slots[address] = slot

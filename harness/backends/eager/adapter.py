@@ -17,9 +17,8 @@ from ...errors import NotAvailable
 from ...hooks.backend_adapter import Tell
 from ...records.tools.backend_work import OperatorCall, SupportAnswer, Work
 from ...script.script_lines import ScriptLines
-from ...torch_private import dispatching, registered_kernels
-from ...torch_private.dispatching import ShownOps
-from ...torch_private.operators import is_taken_by_fallback
+from ...tape.recording.followed_calls import FollowedOps, OpCall
+from ...torch_private.device_kernels import is_taken_by_fallback
 from ...torch_private.profiling.device_work import is_accelerator
 from ...torch_private.registered_kernels import dispatch_key
 from ..called_operators import KeptFailure, configuration, instruction, is_called_by_harness, kind_of
@@ -94,33 +93,28 @@ def observe_eager(script: str, device: str, report: Callable[[OperatorCall], Non
     lines, kind_of_device = ScriptLines(script), device.partition(":")[0]
     key = dispatch_key(kind_of_device)
     kept = KeptFailure()
-    own = (__file__, str(dispatching.__file__), str(registered_kernels.__file__))
 
-    def tell(operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any], outputs: Any, reason: str) -> None:
-        if is_called_by_harness(own):
+    def tell(call: OpCall, outputs: Any, reason: str) -> None:
+        if is_called_by_harness([__file__]):
             return
-        kinds = {tensor.device.type for tensor in tensors_in([args, list(kwargs.values()), outputs])}
+        kinds = {tensor.device.type for tensor in (*call.tensors, *tensors_in(outputs))}
         if kinds and kind_of_device not in kinds:  # the script computes on another device, as before it moves its model
             return
         with kept:
-            text = configuration(operation, args, kwargs, kind_of_device)
-            kind = kind_of(operation)
+            text = configuration(call.operation, call.args, call.kwargs, kind_of_device)
+            kind = kind_of(call.operation)
             made = (instruction(kind, outputs, text),)
             report(OperatorCall(kind, text, lines.here(), made, "dispatcher" if reason else "", reason))
 
-    def taken(operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any], outputs: Any) -> None:
-        on_cpu = kind_of_device != "cpu" and is_taken_by_fallback(operation, key)
+    def taken(call: OpCall, outputs: Any) -> None:
+        on_cpu = kind_of_device != "cpu" and is_taken_by_fallback(call.operation, key)
         reason = f"no kernel for {kind_of_device}: the fallback of the device takes it" if on_cpu else ""
-        tell(operation, args, kwargs, outputs, reason)
+        tell(call, outputs, reason)
 
-    def failed(operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any], error: Exception) -> None:
+    def failed(call: OpCall, error: BaseException) -> None:
         if isinstance(error, NotImplementedError):
-            tell(operation, args, kwargs, (), (str(error).splitlines() or [type(error).__name__])[0])
+            tell(call, (), (str(error).splitlines() or [type(error).__name__])[0])
 
-    shown_ops = ShownOps(taken, failed)
-    shown_ops.__enter__()  # type: ignore[no-untyped-call]
-    try:
+    with FollowedOps(lambda call: call if call.is_overload else None, taken, failed):
         yield
-    finally:
-        shown_ops.__exit__(None, None, None)
     kept.tell()

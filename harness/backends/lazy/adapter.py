@@ -6,9 +6,8 @@ every graph that the core compiles and executes, and every copy between it and t
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from numdrift.kernels.expectation import tensors_in
@@ -40,39 +39,37 @@ from ...torch_private.profiling.lazy_work import (
     watch_lazy_cuts,
 )
 from ..called_operators import ADOPTION, Fallback, KeptFailure, is_of_harness, line_in, shape_text
-from ..dispatched_support import Added, DeviceBackend, KernelCall, observe_device
+from ..dispatched_support import Added, DeviceBackend, ObservedCall, observe_device
 from ..eager.adapter import EagerAdapter
-from ..followed_calls import named_frame
 from ..followed_graph import TECHNICAL
 from .lazy_dump import ITEM, parse
 
 # Support
 
-_numbers = itertools.count(1)
 
-
-def observe_lazy(script: str, report: Callable[[OperatorCall], None]) -> AbstractContextManager[None]:
+@contextmanager
+def observe_lazy(script: str, report: Callable[[OperatorCall], None]) -> Iterator[None]:
     """Report each operator that the lazy core is called with to `report`, within the context."""
-    backend = DeviceBackend(LAZY_KEY, "lazy", "lazy core", lazy_counter, _added)
-    return observe_device(backend, script, report)
-
-
-def _added(call: KernelCall, args: Sequence[Any]) -> Added:
-    """Run a call from a frame whose name marks the nodes that the call makes (see `followed_calls`)."""
-    mark = str(next(_numbers))
-    before = set_lazy_source_locations(True)
+    backend = DeviceBackend(LAZY_KEY, "lazy", "lazy core", lazy_counter, lambda args: None, _added)
+    had_locations = set_lazy_source_locations(True)
     try:
-        outputs = call.run(named_frame(mark))
+        with observe_device(backend, script, report):
+            yield
     finally:
-        set_lazy_source_locations(before)
+        set_lazy_source_locations(had_locations)
+
+
+def _added(observed: ObservedCall, outputs: Any) -> Added:
+    """Return the nodes that a call has made. The frame that it ran in marks them (see `followed_kernels`)."""
+    args = observed.call.passed
     written = list(tensors_in(outputs)) or list(tensors_in(args))
     made = [tensor for tensor in written if tensor.device.type == "lazy"]
     graph = parse(f"## BEGIN_GRAPH\n{lazy_text(made)}\n## END_GRAPH\n")
-    marked = f"{mark}@{CALLED_FROM}:"
+    marked = f"{observed.number}@{CALLED_FROM}:"
     nodes = [ir_node for ir_node in graph.nodes if ir_node.location.startswith(marked) and not ir_node.is_given]
-    computes = next(tensors_in(args), None) is not None and not written_names(call.kernel.operation)
+    computes = next(tensors_in(args), None) is not None and not written_names(observed.call.operation)
     if computes and all(ir_node.is_given for ir_node in graph.nodes):
-        return Added(outputs, (call.instruction(args, "lazy"),))  # it was executed at once (execute=op)
+        return Added((observed.instruction(outputs),))  # it was executed at once (execute=op)
     # The core's backend may refuse to lower a node of the IR. Lowering, which executes nothing, shows whether it does.
     refusal = ""
     try:
@@ -90,7 +87,7 @@ def _added(call: KernelCall, args: Sequence[Any]) -> Added:
         operands += [f"{name}={value}" for name, value in node.tags.items() if name not in TECHNICAL]
         results = ", ".join(map(_value, node.outputs))
         instructions.append(f"{results} {node.domain}::{node.op}({', '.join(operands)})")
-    return Added(outputs, tuple(instructions), refusal)
+    return Added(tuple(instructions), refusal)
 
 
 def _value(value: Value) -> str:
@@ -183,8 +180,7 @@ class LazyWork:
     def _end_fallback(self) -> None:
         fallback, self._fallback = self._fallback, None
         if fallback is not None:
-            seconds = fallback.ended - fallback.began
-            self._told(Work("fallback", fallback.op, seconds, None, None, fallback.call))
+            self._told(fallback.work())
 
 
 class LazyAdapter(EagerAdapter):

@@ -16,7 +16,7 @@ from ...hooks.graph_capture import Capture, CaptureRequest
 from ...hooks.mode_protocol import Moment
 from ...records.tools.graph_record import LAZY_DUMP
 from ...torch_private.deferred.lazy import lazy_tensor_id, set_profiled_runs
-from ..followed_calls import KnownValues
+from ..deferred_calls import KnownValues
 from .lazy_dump import Counted, DumpFile
 from .lazy_executed import ExecutedGraphs
 from .lazy_following import Following
@@ -58,8 +58,7 @@ class LazyCapture(Capture):
         following = self._current()
         if following is None:
             return
-        many = len(losses) > 1
-        self._known.name({f"loss {index}" if many else "loss": loss for index, loss in enumerate(losses)})
+        self._known.name_losses(losses)
         following.places.phase = "backward"
 
     def about_to_cut(self) -> None:

@@ -1,8 +1,4 @@
-"""Snapshots of lazy executions: the graph that a cut executes for the tensors that the script can see.
-
-The graph of these tensors and its inputs are read before the cut, the values after it. An execution without a cut (an
-op that falls back to the CPU, `.item()`) happens inside the core and is not observed.
-"""
+"""Snapshots of lazy executions: the graph that a cut executes for the tensors that the script can see."""
 
 from __future__ import annotations
 
@@ -14,13 +10,8 @@ from typing import Any
 
 import torch
 
-from ...hooks.mode_protocol import CuttingMode, Moment
-from ...hooks.observer import Progress
 from ...records.run.execution_facts import INPUTS
-from ...snapshots.camera import Camera, Wish, is_finite
-from ...snapshots.cut_phases import CutPhases
-from ...snapshots.segments import Bound
-from ...snapshots.snapshot_observer import SnapshotObserver
+from ...snapshots.camera import Wish
 from ...snapshots.snapshot_record import (
     AFTERWARDS,
     CHANGING,
@@ -36,24 +27,16 @@ from ...tape.replaying.ensemble import in_words
 from ...tape.replaying.replay import generator_state, is_same, set_generator_state
 from ...tape.tape import Tape, Watched
 from ...torch_private.deferred.lazy import (
-    lazy_counters,
     lazy_has_value,
     lazy_tensor_id,
     parsed_torchscript,
     pending_data,
     pending_torchscript,
 )
-from ...torch_private.dispatching import bare_execution, without_function_modes
+from ...torch_private.dispatching import bare_execution
+from ...torch_private.profiling.lazy_work import lazy_counter
+from ..deferring.cut_executions import CutExecutions
 from .torchscript_tape import executed_graph
-
-SYNCS = ("CachedCompile", "UncachedCompile")
-"""The lazy core's counters, of which one grows at each execution of a graph."""
-
-
-UNSEEN = (
-    "the lazy core executed {} graphs beside those at its cuts (ops that fall back to the CPU, values that are read): "
-    "no snapshots are taken of them"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,53 +119,18 @@ class Pending:
             set_generator_state("cpu", after)
 
 
-class LazyCuts(SnapshotObserver):
-    """The observer of the mode's cuts. It reports a failure to the camera, and the training continues."""
+class LazyCuts(CutExecutions[Pending]):
+    """The observer of the cuts of the mode `lazy`."""
 
-    def __init__(self, camera: Camera, around: Circumstances, mode: CuttingMode, bound: Bound) -> None:
-        self._camera = camera
-        self._around = around
-        self._mode = mode
-        self._bound = bound
-        self._phases = CutPhases()
-        self._names: dict[int, str] = {}
-        self._pending: Pending | None = None
-        self._open = True
-        self._cuts = 0
-        self._before = _executions()
-        mode.observe_cuts(self._about_to_cut, self._cut)
-        if mode.policy == "off":
-            camera.tell("no snapshots are taken: with mark_step=off nothing is cut")
-
-    def closing(self, moment: Moment, step: int) -> None:
-        self._phases.closing()
-
-    def reached(self, progress: Progress, step: int) -> None:
-        self._phases.reached(progress)
-        if progress == "forward":
-            self._try("naming lazy tensors", self._name)
-        if progress == "end":
-            unseen = _executions() - self._before - self._cuts
-            if unseen > 0:
-                self._camera.tell(UNSEEN.format(unseen))
-
-    def close(self) -> None:
-        """Stop. Drop a pending graph: if the script has failed, that graph was never executed and did not raise."""
-        self._open = False
-        self._pending = None
-
-    def _about_to_cut(self) -> None:
-        if self._open:
-            self._pending = self._try("looking at a pending graph", self._look)
+    device = "lazy"
+    core = "the lazy core"
+    counter = staticmethod(lazy_counter)
+    value_id = staticmethod(lazy_tensor_id)
 
     def _cut(self) -> None:
-        pending, self._pending = self._pending, None
-        if not self._open:
-            return
-        self._cuts += 1
-        if pending is not None:
-            self._try("taking a snapshot", lambda: self._take(pending))
-        self._try("naming lazy tensors", self._name)
+        if self._open:
+            self._cuts += 1
+        super()._cut()
 
     def _look(self) -> Pending | None:
         name, phase = self._phases.named(self._camera)
@@ -218,31 +166,8 @@ class LazyCuts(SnapshotObserver):
                 values |= {name: pending_values[0][1]} if pending_values else {}
         return Pending(wish, roots, text, data, values, generator_state("cpu"))
 
-    def _name(self) -> None:
-        """Name the current values of the script's tensors after the tensors."""
-        for name, tensor in self._bound().items():
-            if tensor.device.type == "lazy":
-                self._names.setdefault(lazy_tensor_id(tensor), name)
+    def _values(self, pending: Pending) -> Sequence[tuple[str, torch.Tensor]]:
+        return list(zip(pending.roots, self._mode.read(list(pending.roots.values())), strict=True))
 
-    def _take(self, pending: Pending) -> None:
-        values = dict(zip(pending.roots, self._mode.read(list(pending.roots.values())), strict=True))
-        reason: Reason = "chosen"
-        if self._camera.choice.on == "nonfinite":
-            reason = "nonfinite"
-            if all(is_finite(name, value) for name, value in values.items()):
-                return
-        snapshot = pending.snapshot(self._around, self._names, values, reason)
-        self._camera.take(pending.wish, snapshot)
-
-    def _try(self, doing: str, do: Any) -> Any:
-        try:
-            with torch.no_grad(), without_function_modes():
-                return do()
-        except Exception as error:  # noqa: BLE001, the training continues whatever fails here
-            self._camera.failed(doing, error)
-            return None
-
-
-def _executions() -> int:
-    counters = lazy_counters()
-    return sum(counters.get(name, 0) for name in SYNCS)
+    def _snapshot(self, pending: Pending, values: Sequence[tuple[str, torch.Tensor]], reason: Reason) -> Snapshot:
+        return pending.snapshot(self._around, self._names, dict(values), reason)

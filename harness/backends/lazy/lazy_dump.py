@@ -29,9 +29,8 @@ from pathlib import Path
 from typing import Any
 
 from ...records.tools.graph_record import Cut, Value
-from ...tape.origin import CALLED_FROM
 from ...torch_private.deferred.lazy import lazy_counters
-from ..dumped_ir import BEGIN, NODES, DumpedNode, Frame, frames_in, nodes_in
+from ..dumped_ir import BEGIN, NODES, DumpedNode, Frame, frames_in, nodes_in, source_and_stack, without_followers
 
 DTYPES = {
     "Byte": "uint8",
@@ -205,11 +204,7 @@ class Reasons:
 
     def cut(self, dump: DumpedGraph, script: str, *, copying: bool) -> Cut:
         """Return the reason for which a graph was executed: a kernel was `copying` to the CPU, or an explicit call."""
-        stack = [
-            frame for frame in reversed(dump.frames) if frame.file != CALLED_FROM and not frame.file.startswith(_HERE)
-        ]
-        source = next((f"{frame.file}:{frame.line}" for frame in dump.frames if frame.file == script), "")
-        text = "\n".join(f'  File "{frame.file}", line {frame.line}, in {frame.function}' for frame in stack)
+        source, text = source_and_stack(without_followers(dump.frames), script)
         if not copying:
             marked = any(frame.function == "mark_step" for frame in dump.frames)
             return Cut("mark_step" if marked else "read", "", source, text)

@@ -11,8 +11,8 @@ from typing import Any
 from ...records.tools.graph_record import Cut, Graph, GraphFolder, Node, Value, phase_of
 from ...torch_private.deferred.lazy import last_torchscript_graph, torchscript_schema
 from ..called_operators import plain
-from ..followed_calls import KnownValues
-from ..followed_graph import FollowedGraph, Output, by_position, is_foreign, phase_order
+from ..deferred_calls import KnownValues
+from ..followed_graph import FollowedGraph, GraphFiler, Output, by_position, is_foreign, phase_order
 from .lazy_dump import DumpedGraph
 
 # TorchScript's optimised graph as plain data. Constants become attributes of the nodes that take them; the elements of
@@ -242,27 +242,19 @@ def post_graph(script: ScriptGraph, pre: Graph, built: FollowedGraph, alignment:
 NO_POST = "its optimised graph is not known: another graph was executed before this one could be asked for"
 
 
-class ExecutedGraphs:
-    """The writer of the graphs that contain ops of the steps in `steps`, each under the step of its latest op."""
+class ExecutedGraphs(GraphFiler):
+    """The writer of the graphs that contain ops of the steps in `steps`."""
 
     def __init__(self, folder: GraphFolder, values: KnownValues, steps: Container[int]) -> None:
-        self._folder = folder
-        self._known = values
-        self._steps = steps
-        self._names: dict[str, str] = {}
+        super().__init__(folder, values, steps)
         self._with_post: set[str] = set()
-
-    @property
-    def has_any(self) -> bool:
-        return bool(self._names)
 
     def take(self, dump: DumpedGraph, cut: Cut, step: int, *, is_last: bool, is_awaited: bool) -> int | None:
         """Write the graph of one execution. Return the step of its latest op, None if none of its ops was followed.
 
         step: the step of an execution without an op.
         is_last: this is the last execution so far.
-        is_awaited: take the execution even if it reaches into steps that are not wanted. It is then filed under its
-            last wanted step.
+        is_awaited: take the execution even if it reaches into steps that are not wanted.
         """
         if is_foreign(dump.nodes, self._known):
             return None
@@ -275,30 +267,34 @@ class ExecutedGraphs:
         alignment = align(script, dump)
         built = FollowedGraph(dump.nodes, self._known, alignment.outputs, by_position)
         met = {call.step for call in built.calls} or {step}
-        wanted = [number for number in met if number in self._steps]
-        if not wanted or not (is_awaited or max(met) in self._steps):
-            return max(met)
-        self._folder.step, before = max(wanted), self._folder.step
-        try:
+
+        def write() -> None:
             base = self._names.get(dump.digest)
             if base is None or (script is not None and base not in self._with_post):
-                pre = replace(built.graph(self._folder.step), hash=dump.digest, cut=cut)
-                if base is None:
-                    base = self._names[dump.digest] = self._folder.reserve(pre.phase)
-                    notes = pre.notes if script is not None else (*pre.notes, NO_POST)
-                    self._folder.write(replace(pre, name=f"{base}-pre", notes=notes))
-                if script is not None:
-                    self._with_post.add(base)
-                    post = post_graph(script, pre, built, alignment)
-                    # TorchScript numbers the parameters in the order in which the IR first needs them. If the order
-                    # differs, their correspondence is in doubt.
-                    by_node = {pair[0]: name for name, pair in alignment.values.items() if name in script.inputs}
-                    order = list(dict.fromkeys(by_node[node.number] for node in dump.nodes if node.number in by_node))
-                    expected = [name for name in script.inputs if name in order]
-                    doubts = [] if order == expected else ["the inputs are not in the order of the graph before"]
-                    notes = (*post.notes, *doubts)
-                    self._folder.write(replace(post, name=f"{base}-post", pre=f"{base}-pre", notes=notes))
+                base = self._write(dump, built, script, alignment, cut)
             self._folder.executed(base, dump.digest, cut)
-        finally:
-            self._folder.step = before
-        return max(met)
+
+        return self._file(met, write, is_awaited=is_awaited)
+
+    def _write(
+        self, dump: DumpedGraph, built: FollowedGraph, script: ScriptGraph | None, alignment: Alignment, cut: Cut
+    ) -> str:
+        """Write the graph before and, if it is known, after TorchScript's optimisation. Return its name."""
+        pre = replace(built.graph(self._folder.step), hash=dump.digest, cut=cut)
+        base = self._names.get(dump.digest)
+        if base is None:
+            base = self._names[dump.digest] = self._folder.reserve(pre.phase)
+            notes = pre.notes if script is not None else (*pre.notes, NO_POST)
+            self._folder.write(replace(pre, name=f"{base}-pre", notes=notes))
+        if script is not None:
+            self._with_post.add(base)
+            post = post_graph(script, pre, built, alignment)
+            # TorchScript numbers the parameters in the order in which the IR first needs them. If the order differs,
+            # their correspondence is in doubt.
+            by_node = {pair[0]: name for name, pair in alignment.values.items() if name in script.inputs}
+            order = list(dict.fromkeys(by_node[node.number] for node in dump.nodes if node.number in by_node))
+            expected = [name for name in script.inputs if name in order]
+            doubts = [] if order == expected else ["the inputs are not in the order of the graph before"]
+            notes = (*post.notes, *doubts)
+            self._folder.write(replace(post, name=f"{base}-post", pre=f"{base}-pre", notes=notes))
+        return base

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping, Sequence
-from typing import Any
-
-from numdrift.kernels.swaps.sites import ModulePaths
-
 from ...hooks.graph_capture import CaptureRequest
-from ...script.script_lines import HARNESS
-from ...torch_private.deferred.lazy import LAZY_KEY, lazy_kernels, set_lazy_source_locations, settle_view
-from ..call_places import CallPlaces
-from ..called_operators import KeptFailure
-from ..followed_calls import Arguments, FollowedCall, FollowedKernels, KnownValues
+from ...torch_private.deferred.lazy import LAZY_KEY, set_lazy_source_locations, settle_view
+from ...torch_private.device_kernels import kernels_under
+from ..deferred_calls import CallFollower, FollowedCall, KnownValues
+from ..followed_kernels import KernelCall
 from .lazy_dump import Counted, DumpFile, Reasons
 from .lazy_executed import ExecutedGraphs
 
@@ -24,43 +17,31 @@ PATIENCE = 20_000
 """The number of kernel calls after which an execution is no longer awaited. A call takes about a kilobyte of memory."""
 
 
-class Following:
-    """The observer of the core, from its construction to `close`.
-
-    A failure in the middle of an op is `kept`. After a failure, and once `is_over`, ops run unobserved. `is_pending` is
-    true when the wanted steps are over and only their last graphs are awaited.
-    """
+class Following(CallFollower):
+    """The follower of the core. Once it `is_over`, ops run unobserved."""
 
     def __init__(
         self, values: KnownValues, dump: DumpFile, executed: ExecutedGraphs, counted: Counted, request: CaptureRequest
     ) -> None:
-        self.kept = KeptFailure()
-        self.is_over = self.is_pending = False
-        self.is_setup = False
-        self.step = 0
-        self._known = values
+        self.is_over = False
         self._dump = dump
         self._executed = executed
         self._counted = counted
         self._script = request.script
         self._steps = request.steps
         self._named_tensors = request.named_tensors
-        self._modules = ModulePaths()
         self._reasons = Reasons()
-        self._within: list[int] = []
         self._viewed = ""
         self._has_taken = False
         self._is_polling = False
-        self.places = CallPlaces(request.script, self._modules)
         self._had_locations = set_lazy_source_locations(True)
         dump.begin()
-        self._kernels = FollowedKernels(lazy_kernels(), LAZY_KEY, self._before, self._after)
+        super().__init__(values, request, kernels_under(LAZY_KEY), LAZY_KEY)
 
     def close(self) -> None:
         """Remove every hook. Must not be called from within a kernel."""
         self.is_over = True
-        self._kernels.close()
-        self._modules.close()
+        super().close()
         set_lazy_source_locations(self._had_locations)
         self._dump.pause()
 
@@ -114,42 +95,19 @@ class Following:
                 self.is_over = self.is_over or (self.is_pending and step not in self._steps)
         self._is_polling = False
 
-    def _before(self, operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> FollowedCall | None:
-        if self.is_over or self.kept.error is not None or self._is_polling:
-            return None
-        call = None
-        with self.kept:
-            self.poll()
-            if self.is_over:
-                return None
-            arguments = Arguments.of(self._known.number_of, operation, args, kwargs)
-            number = len(self._known.calls)
-            # Frame 0 is this method, frame 1 the kernel's replacement in `FollowedKernels`. A call more or less in
-            # between changes the number.
-            caller = sys._getframe(2)
-            call = FollowedCall(
-                number,
-                self.step,
-                self.places.here(operation, arguments.attributes),
-                arguments.operands,
-                self._within[-1] if self._within else None,
-                self.is_setup,
-                caller.f_code.co_filename.startswith(HARNESS) and not self._within,
-            )
-            if call.place.op in COPIES:
-                self._reasons.copying(number, caller)
-            self._known.calls[number] = call
-            self._within.append(number)
-        return call if self.kept.error is None else None
+    @property
+    def _is_followed(self) -> bool:
+        return not self.is_over and super()._is_followed and not self._is_polling
 
-    def _after(self, call: FollowedCall, outputs: Any) -> None:
-        if self.kept.error is not None:
-            return
-        with self.kept:
-            self._within.pop()
-            call.made = self._known.numbers_in(outputs)
-            self._known.made(call)
-            for operand in call.operands if self._viewed else ():
-                if operand.tensor is not None:
-                    self._known.bindings.setdefault(operand.tensor, self._viewed)
-            self.poll(copying=True)
+    def _beginning(self) -> None:
+        self.poll()
+
+    def _began(self, followed: FollowedCall, call: KernelCall) -> None:
+        if followed.place.op in COPIES:
+            self._reasons.copying(followed.number, call.caller)
+
+    def _ended(self, followed: FollowedCall) -> None:
+        for operand in followed.operands if self._viewed else ():
+            if operand.tensor is not None:
+                self._known.bindings.setdefault(operand.tensor, self._viewed)
+        self.poll(copying=True)

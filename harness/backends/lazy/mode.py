@@ -21,9 +21,8 @@ import torch
 
 from numdrift.kernels.swaps.engine import Swaps
 
-from ...hooks.backend_adapter import Adapter, load_adapter
 from ...hooks.graph_capture import Capture, CaptureRequest
-from ...hooks.mode_protocol import CuttingMode, Moment, ScriptFacts
+from ...hooks.mode_protocol import ScriptFacts
 from ...records.modes.mode_registry import LAZY
 from ...records.modes.mode_spec import ModeSpec
 from ...tape.recording.step_recorder import RecordingRequest, StepRecorders
@@ -36,26 +35,23 @@ from ...torch_private.deferred.lazy import (
     start_lazy_backend,
     sync_lazy,
 )
-from ...torch_private.patches import Patches, Undo
-from ..eager.mode import EagerMode
+from ..deferring.deferring_mode import DeferringMode
 from .tensor_lists import give_lists_of_lazy_tensors
 
 
-class LazyMode(CuttingMode):
+class LazyMode(DeferringMode):
     """The mode that executes on the device `lazy` and reads values only once a mark_step has produced them."""
 
     device = "lazy"
 
     capabilities = LAZY
 
+    named_adapter = "lazy.adapter:LazyAdapter"
+
     def __init__(self, spec: ModeSpec) -> None:
-        self.policy = spec.mark_step or "auto"
-        self.eager = EagerMode(spec)
+        super().__init__(spec)
         self.eager.device = self.device
         self._mark = lazy_mark_step()
-        self._waiting: list[Callable[[], None]] = []
-        self._patches = Patches("the lazy mode")
-        self._cutting: list[tuple[Callable[[], None], Callable[[], None]]] = []
 
     def prepare(self, script: ScriptFacts, swaps: Swaps) -> None:
         start_lazy_backend()
@@ -67,19 +63,6 @@ class LazyMode(CuttingMode):
         self._patches.also(replace_lazy_unscaling())
         if self.eager.spec.execute == "op":
             self._patches.also(execute_lazy_op_by_op())
-
-    def adopt(self, module: torch.nn.Module) -> None:
-        self.eager.adopt(module)
-
-    def close(self, moment: Moment, settled: Callable[[], None] | None = None) -> None:
-        self.eager.close(moment)
-        if settled is not None:
-            self._waiting.append(settled)
-        placed = {"phase": ("backward", "step"), "step": ("step",)}.get(self.policy, ())
-        if moment in placed:
-            self.execute()
-        elif moment == "end" or (moment == "step" and self.policy == "off"):
-            self._settle()
 
     def step_recorders(self, request: RecordingRequest) -> StepRecorders:
         """Return recorders of the ops that the core executes (see `executed_step`)."""
@@ -98,41 +81,15 @@ class LazyMode(CuttingMode):
     def has_value(self, tensor: torch.Tensor) -> bool:
         return lazy_has_value(tensor)
 
-    def adapter(self) -> Adapter:
-        return load_adapter("lazy.adapter:LazyAdapter", self.eager.spec)
-
     def read(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         if self.policy == "off":
             sync_lazy(tensors, "recording")
         with torch.no_grad():  # detach() would create a separate graph for each tensor
             return [tensor.cpu() for tensor in tensors]
 
-    def execute(self) -> None:
-        """Execute the pending ops whatever the policy is, because a state is read or set from outside."""
-        for about_to_cut, _ in self._cutting:
-            about_to_cut()
-        self._mark()
-        for _, cut in self._cutting:
-            cut()
-        self._settle()
-
-    def observe_cuts(self, about_to_cut: Callable[[], None], cut: Callable[[], None] = lambda: None) -> Undo:
-        """Call `about_to_cut` before each mark_step, including the script's own, and `cut` after it."""
-        observer = (about_to_cut, cut)
-        self._cutting.append(observer)
-        return lambda: self._cutting.remove(observer)
-
-    def mark_step(self, *args: object, **kwargs: object) -> None:
-        """Cut the graph if the policy allows the script to. This function also replaces `torch._lazy.mark_step`."""
-        if self.policy in ("script", "phase"):
-            self.execute()
-
     def leave(self) -> None:
-        """Restore the original `mark_step` and settings. The backend itself cannot be stopped."""
-        self._patches.undo()
+        super().leave()
         self.eager.leave()
 
-    def _settle(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for settled in waiting:
-            settled()
+    def _cut(self) -> None:
+        self._cut_by(self._mark)

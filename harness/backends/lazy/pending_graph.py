@@ -15,7 +15,7 @@ from ...tape.origin import CALLED_FROM
 from ...tape.replaying.replay import generator_state
 from ...tape.tape import Call, CompiledNode
 from ...torch_private.deferred.lazy import last_torchscript_graph, parsed_torchscript, pending_data, pending_torchscript
-from ...torch_private.operators import DeviceKernel
+from ...torch_private.device_kernels import DeviceKernel
 from ...torch_private.profiling.lazy_work import lazy_text
 from .lazy_dump import parse
 from .lazy_executed import align, read_torchscript
@@ -26,7 +26,7 @@ MARK = re.compile(rf"^(\d+)@{CALLED_FROM}:")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class KernelCalled:
+class LazyCall:
     """A call of one of the core's kernels.
 
     values: its positional arguments, None for each that is not a bool, int or float.
@@ -42,11 +42,11 @@ class KernelCalled:
     place: OpPlace
     frames: tuple[str, ...]
     iteration: int
-    parent: KernelCalled | None
+    parent: LazyCall | None
     reads: bool
 
     @property
-    def outermost(self) -> KernelCalled:
+    def outermost(self) -> LazyCall:
         """The script's own call that this call is a part of, since a swapped kernel calls others."""
         call = self
         while call.parent is not None:
@@ -85,7 +85,7 @@ class PendingGraph:
         return parsed_torchscript(self.text[self.text.index("graph(") :])
 
     def known_nodes(
-        self, graph: Any, calls: Sequence[KernelCalled], first: MutableMapping[Hashable, int], number: int
+        self, graph: Any, calls: Sequence[LazyCall], first: MutableMapping[Hashable, int], number: int
     ) -> Callable[[int], KnownNode]:
         """Return a function that returns the facts about a node of the graph, by the node's number.
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from ...torch_private.deferred.lazy import LAZY_KEY
-from ...torch_private.operators import OWN, dispatched_to
+from ...torch_private.device_kernels import OWN, dispatched_to
 from ...torch_private.patches import Undo
 from ...torch_private.registered_kernels import Overrides
 

@@ -11,6 +11,7 @@ import torch
 
 from ...tape.op_places import OpPlace
 from ...tape.recording.call_log import CallLog
+from ...tape.recording.followed_calls import OpCall
 from ...tape.tape import Call, CompiledNode, NotReplayable
 from ...torch_private.deferred.lazy import torchscript_schema
 from ...torch_private.dispatching import registered_operation
@@ -126,14 +127,14 @@ def _called(log: CallLog, kind: str, schema: str, values: Sequence[Any], node: K
         else:
             args.append(meant)
     args, kwargs = as_called(operation, args, kwargs)
-    started_call = log.take(operation, tuple(args), kwargs, node.place, grad=False)
+    started_call = log.take(OpCall(operation, tuple(args), kwargs), node.place)
     outputs = operation(*args, **kwargs)
     name = kind.removeprefix("aten::")
     if shares and (name in SAME_ORDER or (node.reads and name == "clone")):
         (source, *_), copy = args, outputs
         if source.is_contiguous() and copy.is_contiguous() and source.numel() == copy.numel():
             return source.view(copy.shape)
-    call = log.complete(operation, tuple(args), kwargs, started_call, outputs, node.frames, node.compiled)
+    call = log.complete(started_call, outputs, node.frames, node.compiled)
     log.calls[-1] = node.noted(len(log.calls) - 1, call)
     return outputs
 

@@ -15,7 +15,7 @@ import torch
 from ...tape.replaying.replay import is_same
 from ...tape.tape import SCRATCH
 from ...torch_private.dispatching import storage_address
-from .pending_graph import KernelCalled
+from .pending_graph import LazyCall
 
 VALUES = (0, 1)
 """The values that replace the content of such memory."""
@@ -25,15 +25,15 @@ class UnfilledMemory:
     """The unfilled memories of one step. `read` are the calls that made those on which a result depends."""
 
     def __init__(self) -> None:
-        self.read: list[KernelCalled] = []
-        self._makers: dict[int, KernelCalled] = {}
+        self.read: list[LazyCall] = []
+        self._makers: dict[int, LazyCall] = {}
         self._kept: list[torch.Tensor] = []  # so that no other storage gets their addresses
 
     @staticmethod
-    def is_made_by(call: KernelCalled) -> bool:
+    def is_made_by(call: LazyCall) -> bool:
         return call.kernel.name.removeprefix("aten::").partition(".")[0] in SCRATCH
 
-    def made(self, call: KernelCalled, real: torch.Tensor) -> None:
+    def made(self, call: LazyCall, real: torch.Tensor) -> None:
         self._makers[storage_address(real)] = call
         self._kept.append(real)
 

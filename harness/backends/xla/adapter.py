@@ -21,7 +21,7 @@ from ...hooks.backend_adapter import Tell
 from ...records.tools.backend_work import OperatorCall, Work
 from ...torch_private.deferred.xla import XLA_KEY, start_xla, sync_xla, xla_counter, xla_hlo
 from ...torch_private.presence import versions_of
-from ..dispatched_support import Added, DeviceBackend, KernelCall, observe_device
+from ..dispatched_support import Added, DeviceBackend, ObservedCall, observe_device
 from ..eager.adapter import EagerAdapter
 from .mode import require_xla
 from .xla_work import XlaWork, xla_counters, xla_report
@@ -35,15 +35,13 @@ _LINE = re.compile(r"^\s*(?:ROOT )?%?([\w.-]+) = (\([^=]*?\)|\S+) ([\w-]+)\((.*?
 _OPERAND = re.compile(r"%?([A-Za-z_][\w.-]*)\s*$")
 
 
-def _added(call: KernelCall, args: Sequence[Any]) -> Added:
-    """Run a call. Return its outputs, and the instructions of their graph that the arguments' graph lacks."""
-    before = Counter(_instructions(args))
-    outputs = call.run()
+def _added(observed: ObservedCall, outputs: Any) -> Added:
+    """Return the instructions in the graph of a call's outputs that the graph of its arguments lacked."""
     try:
-        after = Counter(_instructions(list(tensors_in(outputs)) or args))
+        after = Counter(_instructions(list(tensors_in(outputs)) or observed.call.passed))
     except RuntimeError as error:
-        return Added(outputs, (), (str(error).splitlines() or [type(error).__name__])[0])
-    return Added(outputs, tuple((after - before).elements()))
+        return Added((), (str(error).splitlines() or [type(error).__name__])[0])
+    return Added(tuple((after - observed.before).elements()))
 
 
 def _instructions(values: Sequence[Any]) -> list[str]:
@@ -99,7 +97,9 @@ class XlaAdapter(EagerAdapter):
         return {"torch": torch.__version__, **versions_of("torch_xla", "libtpu")}
 
     def observe_support(self, script: str, report: Callable[[OperatorCall], None]) -> AbstractContextManager[None]:
-        backend = DeviceBackend(XLA_KEY, "xla", self.part, xla_counter, _added)
+        backend = DeviceBackend(
+            XLA_KEY, "xla", self.part, xla_counter, lambda args: Counter(_instructions(args)), _added
+        )
         return observe_device(backend, script, report)
 
     def without_execution(self) -> AbstractContextManager[None]:

@@ -19,7 +19,7 @@ from ...records.tools.graph_record import XLA_DUMP, xla_modules
 from ...torch_private.deferred.xla import note_xla_locations
 from ...torch_private.deferred.xla_tensors import xla_value_id
 from ...torch_private.patches import Undo
-from ..followed_calls import FollowedCall, KnownValues
+from ..deferred_calls import FollowedCall, KnownValues
 from .xla_calls import XlaCalls
 from .xla_graphs import XlaGraphs
 from .xla_ir import cut_of, executed_in
@@ -71,8 +71,7 @@ class XlaCapture(Capture):
         self._has_backward = True
         if following is not None:
             self._name()
-            many = len(losses) > 1
-            self._known.name({f"loss {index}" if many else "loss": loss for index, loss in enumerate(losses)})
+            self._known.name_losses(losses)
             following.places.phase = "backward"
 
     def about_to_cut(self) -> None:

@@ -7,14 +7,13 @@ module finds the op that they are parts of.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ...torch_private.deferred.xla_tensors import XLA_AUTOGRAD_KEY, xla_composites
 from ...torch_private.dispatching import next_sequence_number
 from ...torch_private.operators import aten_overload
-from ..followed_calls import FollowedKernels
+from ..followed_kernels import FollowedKernels, KernelCall
 
 SUMS = ("aten::add", "aten::add_")
 """The ops by which autograd accumulates several gradients of one tensor.
@@ -42,7 +41,9 @@ class ComposedOps:
         self._count = 0
         self._within: list[ComposedOp] = []
         self._derivatives: dict[int, ComposedOp] = {}
-        self._kernels = FollowedKernels(xla_composites(), XLA_AUTOGRAD_KEY, self._entered, self._left)
+        self._kernels = FollowedKernels(
+            xla_composites(), XLA_AUTOGRAD_KEY, self._entered, self._left, lambda composed, error: self._left(composed)
+        )
 
     def close(self) -> None:
         self._kernels.close()
@@ -56,11 +57,11 @@ class ComposedOps:
             return self._within[-1] if self._within else None
         return self._derivatives.get(sequence)
 
-    def _entered(self, operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> ComposedOp:
-        self._within.append(self._made(operation))
+    def _entered(self, call: KernelCall) -> ComposedOp:
+        self._within.append(self._made(call.operation))
         return self._within[-1]
 
-    def _left(self, composed: ComposedOp, outputs: Any) -> None:
+    def _left(self, composed: ComposedOp, outputs: Any = None) -> None:
         self._within.pop()
         derivative = aten_overload(f"{composed.operation.name().partition('.')[0]}_backward")
         numbers = range(composed.begins, next_sequence_number())

@@ -1,32 +1,22 @@
-"""Snapshots of mode `xla`'s executions: the graph of a cut, as HLO and as the aten calls that it was lowered from.
-
-The HLO of all pending work and its inputs are read before the cut, the values after it. An execution without a cut (an
-op that falls back to the CPU, `.item()`) happens inside torch_xla and is not observed.
-"""
+"""Snapshots of mode `xla`'s executions: the graph of a cut, as HLO and as the aten calls that it was lowered from."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import torch
 
-from ...hooks.mode_protocol import CuttingMode, Moment
+from ...hooks.mode_protocol import CuttingMode
 from ...hooks.observer import Progress
-from ...snapshots.camera import Camera, is_finite
-from ...snapshots.cut_phases import CutPhases
+from ...snapshots.camera import Camera
 from ...snapshots.segments import Bound
-from ...snapshots.snapshot_observer import SnapshotObserver
-from ...snapshots.snapshot_record import Circumstances, Reason, bytes_of_tensors
+from ...snapshots.snapshot_record import Circumstances, Reason, Snapshot, bytes_of_tensors
 from ...tape.tape import Phase
 from ...torch_private.deferred.xla import read_xla, xla_counter
 from ...torch_private.deferred.xla_tensors import count_pending, xla_data, xla_value_id
-from ...torch_private.dispatching import without_dispatch_modes, without_function_modes
+from ..deferring.cut_executions import CutExecutions
 from .pending_calls import PendingCalls
 from .pending_modules import PendingModule, XlaPending
-
-SYNCS = ("CachedCompile", "UncachedCompile")
-"""torch_xla's counters, of which one grows at each execution of a graph."""
 
 PHASES: Mapping[Progress, Phase] = {
     "forward": "forward",
@@ -37,38 +27,25 @@ PHASES: Mapping[Progress, Phase] = {
 }
 """The phase of an op called outside of autograd, by the point that the training has reached."""
 
-NOT_CUT = "no snapshots are taken: with mark_step=off nothing is cut"
-OP_BY_OP = "no snapshots are taken: with execute=op no graph is executed, but each op by itself"
 MADE_UNSEEN = "{} values that are pending were made by ops that nobody saw: no snapshots are taken of {}"
-UNSEEN = (
-    "torch_xla executed {} graphs beside those at its cuts (ops that fall back to the CPU, values that are read): "
-    "no snapshots are taken of them"
-)
 
 
-class XlaCuts(SnapshotObserver):
-    """The observer of the mode's cuts. It reports a failure to the camera, and the training continues."""
+class XlaCuts(CutExecutions[XlaPending]):
+    """The observer of the cuts of the mode `xla`."""
+
+    device = "xla"
+    core = "torch_xla"
+    counter = staticmethod(xla_counter)
+    value_id = staticmethod(xla_value_id)
 
     def __init__(
         self, camera: Camera, around: Circumstances, mode: CuttingMode, bound: Bound, *, op_by_op: bool
     ) -> None:
-        self._camera = camera
-        self._around = around
-        self._mode = mode
-        self._bound = bound
-        self._phases = CutPhases()
         self._calls = PendingCalls(around.script)
-        self._names: dict[int, str] = {}
-        self._pending: XlaPending | None = None
         self._step = 0
         self._is_fresh = True
-        self._open = True
-        self._cuts = 0
-        self._before = _executions()
-        mode.observe_cuts(self._about_to_cut, self._cut)
-        if mode.policy == "off" or op_by_op:
-            camera.tell(OP_BY_OP if op_by_op else NOT_CUT)
-            self._open = False
+        super().__init__(camera, around, mode, bound, op_by_op=op_by_op)
+        self._open = not op_by_op and mode.policy != "off"
         self._note()
 
     @property
@@ -76,27 +53,16 @@ class XlaCuts(SnapshotObserver):
         """True when ops of a step that has ended are still to be executed."""
         return self._open and not self._is_fresh and self._step < self._camera.step
 
-    def closing(self, moment: Moment, step: int) -> None:
-        self._phases.closing()
-
     def reached(self, progress: Progress, step: int) -> None:
-        self._phases.reached(progress)
         self._calls.phase = PHASES[progress]
         if progress in ("forward", "backward") and self._is_fresh:
             self._step, self._is_fresh = step, False
-        if progress == "forward":
-            self._try("naming xla tensors", self._name)
+        super().reached(progress, step)
         if progress == "step" and self._mode.policy != "script":
             self._note(step)
-        if progress == "end" and self._open:
-            unseen = _executions() - self._before - self._cuts
-            if unseen > 0:
-                self._camera.tell(UNSEEN.format(unseen))
 
     def close(self) -> None:
-        """Stop. Drop a pending graph: if the script has failed, that graph was never executed and did not raise."""
-        self._open = False
-        self._pending = None
+        super().close()
         self._calls.stop()
 
     def _note(self, step: int = 0) -> None:
@@ -110,21 +76,10 @@ class XlaCuts(SnapshotObserver):
         else:
             self._calls.stop()
 
-    def _about_to_cut(self) -> None:
-        if self._open:
-            self._pending = self._try("looking at a pending graph", self._look)
-
     def _cut(self) -> None:
-        pending, self._pending = self._pending, None
         self._calls.forget()
         self._is_fresh = True
-        if not self._open:
-            return
-        if pending is not None:
-            before = _executions()
-            self._try("taking a snapshot", lambda: self._take(pending))
-            self._before += _executions() - before
-        self._try("naming xla tensors", self._name)
+        super()._cut()
 
     def _look(self) -> XlaPending | None:
         drawn = self._calls.released()
@@ -152,29 +107,16 @@ class XlaCuts(SnapshotObserver):
         module = PendingModule.of(list(roots.values()), data)
         return XlaPending.of(wish, module, self._calls, roots, drawn, self._names, names)
 
-    def _name(self) -> None:
-        """Name the current values of the script's tensors after the tensors."""
-        for name, tensor in self._bound().items():
-            if tensor.device.type == "xla":
-                self._names.setdefault(xla_value_id(tensor), name)
+    def _values(self, pending: XlaPending) -> Sequence[tuple[str, torch.Tensor]]:
+        values = read_xla(pending.roots)
+        return [(port.name, value) for port, value in zip(pending.outputs, values, strict=True)]
+
+    def _snapshot(self, pending: XlaPending, values: Sequence[tuple[str, torch.Tensor]], reason: Reason) -> Snapshot:
+        return pending.snapshot(self._around, [value for _, value in values], reason)
 
     def _take(self, pending: XlaPending) -> None:
-        values = read_xla(pending.roots)
-        reason: Reason = "chosen"
-        if self._camera.choice.on == "nonfinite":
-            reason = "nonfinite"
-            if all(is_finite(port.name, value) for port, value in zip(pending.outputs, values, strict=True)):
-                return
-        self._camera.take(pending.wish, pending.snapshot(self._around, values, reason))
-
-    def _try(self, doing: str, do: Any) -> Any:
+        before = self._executions()
         try:
-            with torch.no_grad(), without_dispatch_modes(), without_function_modes():
-                return do()
-        except Exception as error:  # noqa: BLE001, the training continues whatever fails here
-            self._camera.failed(doing, error)
-            return None
-
-
-def _executions() -> int:
-    return sum(xla_counter(name) for name in SYNCS)
+            super()._take(pending)
+        finally:
+            self._before += self._executions() - before

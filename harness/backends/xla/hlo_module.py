@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ...records.tools.graph_record import Value
 from ...tape.origin import CALLED_FROM
-from ..followed_calls import call_on
+from ..followed_kernels import call_on
 
 DTYPES = {
     "pred": "bool",

@@ -27,9 +27,8 @@ import torch
 from numdrift.kernels.swaps.engine import Swaps
 
 from ...errors import UsageError
-from ...hooks.backend_adapter import Adapter, load_adapter
 from ...hooks.graph_capture import Capture, CaptureRequest
-from ...hooks.mode_protocol import CuttingMode, Moment, ScriptFacts
+from ...hooks.mode_protocol import Moment, ScriptFacts
 from ...records.modes.mode_registry import XLA
 from ...records.modes.mode_spec import ModeSpec
 from ...records.tools.graph_record import xla_modules
@@ -44,9 +43,8 @@ from ...torch_private.deferred.xla import (
     sync_xla,
     xla_generator_kept,
 )
-from ...torch_private.patches import Patches, Undo
 from ..cpu_draws import draw_on_the_cpu
-from ..eager.mode import EagerMode
+from ..deferring.deferring_mode import DeferringMode
 
 PACKAGE = "torch_xla"
 
@@ -54,19 +52,17 @@ CUTS = {"mark_step", "sync", "optimizer_step", "MpDeviceLoader", "ParallelLoader
 """The names in torch_xla by which a script marks the end of its graphs."""
 
 
-class XlaMode(CuttingMode):
+class XlaMode(DeferringMode):
     """The mode that executes on the device `xla` and reads values only once a cut has produced them."""
 
     device = "xla"
 
     capabilities = XLA
 
+    named_adapter = "xla.adapter:XlaAdapter"
+
     def __init__(self, spec: ModeSpec) -> None:
-        self.policy = spec.mark_step or "auto"
-        self.eager = EagerMode(spec)
-        self._waiting: list[Callable[[], None]] = []
-        self._patches = Patches("the xla mode")
-        self._cutting: list[tuple[Callable[[], None], Callable[[], None]]] = []
+        super().__init__(spec)
         self._cuts_itself = self._is_undecided = False
         self._has_model = False
 
@@ -101,28 +97,19 @@ class XlaMode(CuttingMode):
         if not self._has_model and self.policy in ("phase", "step"):
             # A run that keeps the state of step 0 executes the pending work here. All other runs do the same, so that
             # their graphs are equal.
-            with xla_generator_kept():
-                self._execute(execute_pending)
+            self.execute()
         self._has_model = True
-        self.eager.adopt(module)
+        super().adopt(module)
 
     def close(self, moment: Moment, settled: Callable[[], None] | None = None) -> None:
         if moment == "backward" and self._waiting and self.policy == "script":
             # The script has made no cut since the last step. Its values have to be read before they are replaced.
-            self._execute(execute_pending)
+            self._cut()
         self._is_undecided = False
-        self.eager.close(moment)
-        if settled is not None:
-            self._waiting.append(settled)
-        placed = {"phase": ("backward", "step"), "step": ("step",)}.get(self.policy, ())
-        if moment in placed:
-            self._execute(execute_pending)
-        elif moment == "end" or self._has_values(moment):
-            self._settle()
+        super().close(moment, settled)
 
     def _has_values(self, moment: Moment) -> bool:
-        """Return whether the values of a closed part of the step can be read although nothing was cut."""
-        return self.eager.spec.execute == "op" or (moment == "step" and self.policy == "off")
+        return self.eager.spec.execute == "op" or super()._has_values(moment)
 
     def capture(self, request: CaptureRequest) -> Capture:
         capturing = importlib.import_module("numdrift.harness.backends.xla.capture")
@@ -133,24 +120,14 @@ class XlaMode(CuttingMode):
         cuts = importlib.import_module("numdrift.harness.backends.xla.cut_executions")
         return cuts.XlaCuts(camera, circumstances, self, bound, op_by_op=self.eager.spec.execute == "op")
 
-    def adapter(self) -> Adapter:
-        return load_adapter("xla.adapter:XlaAdapter", self.eager.spec)
-
     def read(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         if self.policy == "off":
             sync_xla(tensors)
         return read_xla(tensors)
 
     def execute(self) -> None:
-        """Execute all pending work whatever the policy is, because a state is read or set from outside."""
         with xla_generator_kept():
-            self._execute(execute_pending)
-
-    def observe_cuts(self, about_to_cut: Callable[[], None], cut: Callable[[], None] = lambda: None) -> Undo:
-        """Call `about_to_cut` before each cut, including the script's own, and `cut` after it. Return the undo."""
-        watcher = (about_to_cut, cut)
-        self._cutting.append(watcher)
-        return lambda: self._cutting.remove(watcher)
+            super().execute()
 
     def step_recorders(self, request: RecordingRequest) -> StepRecorders:
         """Return recorders of the ops that torch_xla executes (see `taped_step`)."""
@@ -158,41 +135,28 @@ class XlaMode(CuttingMode):
         recorder, unreadable = recording.XlaStepRecorder, set[tuple[str, int]]()
         return StepRecorders(lambda step: recorder(step, request.script, self.observe_cuts, unreadable))
 
-    def mark_step(self) -> None:
-        """Cut the graph where the script calls `numdrift.mark_step()`, if the policy is `script` or `phase`."""
-        if self.policy in ("script", "phase"):
-            self._execute(execute_pending)
-
-    def leave(self) -> None:
-        """Restore torch_xla's original functions and settings. Its runtime cannot be stopped."""
-        self._patches.undo()
-
     def _script_cuts(self, mark: Callable[[], None]) -> None:
-        """Handle an order to execute all pending work, from the script or from `_execute` below."""
+        """Handle an order to execute all pending work, from the script or from `_cut_by` below."""
         if self._cuts_itself:
             mark()
             return
         if self._is_undecided:
             self.policy = "script"
         if self.policy in ("script", "phase"):
-            self._execute(mark)
+            self._cut_by(mark)
 
-    def _execute(self, mark: Callable[[], None]) -> None:
-        for about_to_cut, _ in self._cutting:
-            about_to_cut()
-        self._cuts_itself = True
-        try:
-            mark()
-        finally:
-            self._cuts_itself = False
-        for _, cut in self._cutting:
-            cut()
-        self._settle()
+    def _cut(self) -> None:
+        self._cut_by(execute_pending)
 
-    def _settle(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for settled in waiting:
-            settled()
+    def _cut_by(self, mark: Callable[[], None]) -> None:
+        def marking() -> None:
+            self._cuts_itself = True
+            try:
+                mark()
+            finally:
+                self._cuts_itself = False
+
+        super()._cut_by(marking)
 
 
 def require_xla() -> None:

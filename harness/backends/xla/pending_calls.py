@@ -18,18 +18,17 @@ from torch.utils.weak import TensorWeakRef
 
 from ...tape.origin import script_frames
 from ...tape.recording.call_log import PLAIN
+from ...tape.recording.followed_calls import FollowedOps, OpCall
 from ...tape.replaying.ensemble import in_words
 from ...tape.tape import Call, NotReplayable, Phase, Slot, View, leaves, mapped, views_in
 from ...torch_private.deferred.xla_tensors import is_pending, xla_value_id
 from ...torch_private.dispatching import (
-    InterceptedOps,
     bare_execution,
     current_autograd_node,
-    is_operation_overload,
     without_dispatch_modes,
     without_function_modes,
 )
-from ...torch_private.operators import is_random, returns_view, view_behind, written_values
+from ...torch_private.operators import returns_view, view_behind
 
 BOOKKEEPING = "aten::_propagate_xla_data"
 """The op by which torch_xla determines whose memory a new value gets."""
@@ -60,7 +59,7 @@ class PendingCalls:
         self.phase: Phase = "data"
         self.is_on = False
         self._script = script
-        self._mode = InterceptedOps(self._around)
+        self._mode = FollowedOps(self._before, self._after)
         self.forget()
 
     def start(self) -> None:
@@ -153,16 +152,16 @@ class PendingCalls:
 
     # Recording a call
 
-    def _around(self, operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        tensors = [leaf for leaf in leaves([*args, *kwargs.values()]) if _is_on_xla(leaf)]
+    def _before(self, call: OpCall) -> OpCall:
         with self._looking():
             # Before the op runs: torch_xla writes to some arguments in place, whatever the schema says.
-            for argument in tensors:
-                self._argument(argument)
-        outputs = operation(*args, **kwargs)
+            for tensor in filter(_is_on_xla, call.tensors):
+                self._argument(tensor)
+        return call
+
+    def _after(self, call: OpCall, outputs: Any) -> None:
         with self._looking():
-            self._note(operation, args, kwargs, outputs, {xla_value_id(tensor) for tensor in tensors})
-        return outputs
+            self._note(call, outputs)
 
     @contextmanager
     def _looking(self) -> Iterator[None]:
@@ -173,14 +172,13 @@ class PendingCalls:
         except Exception as error:  # noqa: BLE001, the training continues whatever fails here
             self.reason = self.reason or f"an op could not be noted: {in_words(error)}"
 
-    def _note(
-        self, operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], outputs: Any, argument_numbers: set[int]
-    ) -> None:
+    def _note(self, op_call: OpCall, outputs: Any) -> None:
+        operation = op_call.operation
         results = list(leaves(outputs)) if outputs is not None else []
         made = [result for result in results if _is_on_xla(result)]
         if not any(is_pending(tensor) for tensor in made) or operation.name() == BOOKKEEPING:
             return
-        if not is_operation_overload(operation):
+        if not op_call.is_overload:
             raise NotReplayable(f"the higher-order operator {operation} is called")
         numbers = [xla_value_id(result) if _is_on_xla(result) else None for result in results]
         for number, tensor in zip(numbers, results, strict=True):
@@ -189,11 +187,12 @@ class PendingCalls:
         viewing = operation if returns_view(operation) else view_behind(operation)
         if viewing is not None and all(number in self._views for number in numbers):
             return  # detached: the same value
-        written = [tensor for tensor in written_values(operation, args, kwargs) if _is_on_xla(tensor)]
+        argument_numbers = {xla_value_id(tensor) for tensor in op_call.tensors if _is_on_xla(tensor)}
+        written = [tensor for tensor in op_call.written if _is_on_xla(tensor)]
         for tensor in written:
             self._write(tensor)
-        arguments = mapped(self._argument, args)
-        keywords = {name: mapped(self._argument, value) for name, value in kwargs.items()}
+        arguments = mapped(self._argument, op_call.args)
+        keywords = {name: mapped(self._argument, value) for name, value in op_call.kwargs.items()}
         call = self._call(str(operation), arguments, keywords)
         if viewing is not None and not written:
             views = _viewed(viewing, arguments, keywords)
@@ -212,7 +211,7 @@ class PendingCalls:
         shown = (
             result if number is None else self._views[number] for number, result in zip(numbers, results, strict=True)
         )
-        if is_random(operation):
+        if op_call.is_random:
             with bare_execution():
                 self._draws[len(self._calls)] = [drawn.clone() for drawn in (*made, *written)]
         self._calls.append(replace(call, outputs=tuple(shown), fresh=new))

@@ -13,25 +13,25 @@ torch_xla executes no op in place: each new value has a new number, and so a new
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
-from ...tape.op_places import StepPlaces, owned_by_one, owners_of
+from ...tape.op_places import StepPlaces
 from ...tape.origin import StepFrames
 from ...tape.recording.call_log import CallLog, CallValues, NotedCall
+from ...tape.recording.followed_calls import FollowedOps, OpCall
 from ...tape.recording.tape_recorder import is_off_tape
 from ...tape.replaying.replay import generator_state, set_generator_state
 from ...tape.step_settings import current_settings
 from ...tape.tape import CompiledNode, NotReplayable, Tape, Watched, leaves, mapped
 from ...torch_private.deferred.xla import own_reads
 from ...torch_private.deferred.xla_tensors import is_pending
-from ...torch_private.dispatching import InterceptedOps, is_operation_overload
 from ...torch_private.operators import view_behind
-from ..held_back_step import HeldBackStep, apart
+from ..deferring.held_back_step import Found, HeldBackStep, apart
 from .composed_ops import ComposedOps
 from .executed_again import OVERWRITING, UNREAD, ExecutedOp, Given, Program, ValueKey, ValueNumber
 from .seen_pools import SeenPools
@@ -55,49 +55,42 @@ GRAPH = "xla"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BegunOp:
-    """An op that is about to be executed, with the call of its twin.
+    """An op that is about to be executed.
 
-    `executed` is its entry in the program, None for an op on the CPU alone.
+    executed: its entry in the program, None for an op on the CPU alone.
+    twin: the call of its twin.
     """
 
     executed: ExecutedOp | None
-    operation: Any
-    arguments: tuple[Any, ...]
-    keywords: dict[str, Any]
-    taken: NotedCall
+    twin: NotedCall
 
 
 class XlaStepRecorder(HeldBackStep):
-    """The recorder of a step in mode `xla`, from `start` to `stop`.
+    """The recorder of a step in mode `xla`.
 
-    It does the same as `tape.tape_recorder`, whose ops have values at once. An op that cannot be recorded abandons the
-    tape (see `reason`); training continues. `observe_cuts` registers a function to be called after each cut.
-    `unreadable` are the unreadable values of all steps of a run (see `read_values`).
+    `observe_cuts` registers a function to be called after each cut. `unreadable` are the unreadable values of all steps
+    of a run (see `read_values`).
     """
+
+    device = "xla"
 
     def __init__(
         self, step: int, script: str, observe_cuts: Callable[..., Callable[[], None]], unreadable: set[ValueKey]
     ) -> None:
-        super().__init__()
-        self._step = step
+        super().__init__(step, CallLog(CallValues()))
         self._observe_cuts = observe_cuts
         self._unreadable = unreadable
-        self._log = CallLog(CallValues())
         self._program = Program()
         self._frames = StepFrames(script)
         self._twins = StepTwins(self._program, self._takes)
         self._groups: dict[int, int] = {}
         self._values = SettledValues()
-        self._seen: list[Watched] = []
-        self._given: list[Watched] = []
-        self._starts: list[Watched] = []
-        self._settings: Mapping[str, Any] = {}
 
     def start(self) -> None:
         self._settings = current_settings()
         self._places = StepPlaces(modules=True)
         self._composed, pools = ComposedOps(), SeenPools()
-        mode = InterceptedOps(self._around)
+        mode = FollowedOps(self._before, self._after)
         mode.__enter__()  # type: ignore[no-untyped-call]
         own_reads.append(self._reads)
         self._undo = [
@@ -109,18 +102,6 @@ class XlaStepRecorder(HeldBackStep):
             self._observe_cuts(lambda: None, lambda: None if self._is_over else self._look(self._cut)),
         ]
         self._open = True
-
-    def starts_from(self, values: Mapping[str, torch.Tensor]) -> None:
-        """Record the values that the step starts from, by name."""
-
-        def look() -> None:
-            for name, tensor in values.items():
-                if tensor.device.type == "xla" and not is_pending(tensor):
-                    twin = self._twins.of(tensor)
-                    # only the view of this record is used
-                    self._starts.append(Watched(0, name, self._log.table.view(twin, is_input=True), twin))
-
-        self._look(look)
 
     def over(self) -> None:
         """End the step. Its pending ops are still to be executed."""
@@ -134,30 +115,15 @@ class XlaStepRecorder(HeldBackStep):
             if tensor.device.type == "xla":
                 self._values.hold(name, self._twins.number(tensor), tensor)
             else:
-                self._seen.append(self._as_it_is(name, tensor))
+                self._seen.append(self._watched_value(name, tensor, tensor))
 
         self._look(look)
-
-    def called_with(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Record the tensors that the first root module is about to be called with, if their values are available."""
-
-        def look() -> None:
-            for name, tensor in tensors.items():
-                if tensor.device.type != "xla":
-                    self._given.append(self._as_it_is(name, tensor))
-                elif self._twins.is_known(tensor):
-                    self._given.append(self._as_it_is(name, self._twins.of(tensor)))
-
-        self._look(look)
-
-    def overwritten(self, tensor: torch.Tensor) -> None:
-        """Do nothing: a tensor with values other than the script's is an input of the step, with a new number."""
 
     def give_up(self, reason: str) -> None:
         """Abandon the tape, and keep the first reason."""
         if self.reason is None:
             self.reason = reason
-            self._seen, self._given, self._values = [], [], SettledValues()
+            self._seen, self._batch, self._values = [], [], SettledValues()
             self._log, self._program = CallLog(), Program()
             self._twins = StepTwins(self._program, self._takes)
 
@@ -178,17 +144,7 @@ class XlaStepRecorder(HeldBackStep):
                 self._program.results[name] = number, value
                 view = self._log.table.view(twin, is_input=True)
                 watched.append(Watched(len(self._log.calls), name, view, value))
-        calls = self._log.calls
-        owners = owned_by_one(calls, owners_of(calls, [*watched, *self._starts]))
-        owned_calls = [
-            replace(call, owners=call_owners) if call_owners else call
-            for call, call_owners in zip(calls, owners, strict=True)
-        ]
-        table, starts = self._log.table, {start.name: start.view for start in self._starts}
-        arguments = tuple(self._given)
-        return Tape(
-            self._step, table.slots, table.inputs, tuple(owned_calls), tuple(watched), self._settings, starts, arguments
-        )
+        return self._tape_with(watched)
 
     def kernels(self, tape: Tape) -> XlaKernels:
         """Return the kernels of the step on `tape`. They execute it again to read the results of its ops."""
@@ -200,36 +156,41 @@ class XlaStepRecorder(HeldBackStep):
         """Record a value from before the step as an input."""
         self._log.table.view(value, is_input=True)
 
-    def _as_it_is(self, name: str, tensor: torch.Tensor) -> Watched:
-        view = self._log.table.view(tensor.detach(), is_input=True)
-        return Watched(len(self._log.calls), name, view, tensor.detach().clone())
+    def _has_value(self, tensor: torch.Tensor) -> bool:
+        return not is_pending(tensor)
+
+    def _is_represented(self, tensor: torch.Tensor) -> bool:
+        return self._twins.is_known(tensor)
+
+    def _represented(self, tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        twin = self._twins.of(tensor)
+        return twin, twin
 
     # The ops, and their twins.
 
-    def _around(self, operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Execute an op unchanged, and then on the twins on the CPU."""
-        started = None
-        if not (self._is_over or is_off_tape(operation) or operation.name().partition("::")[2] in NOTHING):
-            grad = torch.is_grad_enabled()
-            started = self._look(lambda: self._begins(operation, args, kwargs, grad=grad))
-        outputs = operation(*args, **kwargs)
-        if started is not None:
-            self._look(lambda: self._ended(started, outputs))
-        return outputs
+    def _before(self, call: OpCall) -> BegunOp | None:
+        name = call.operation.name()
+        if self._is_over or is_off_tape(call.operation) or name.partition("::")[2] in NOTHING:
+            return None
+        return self._look(lambda: self._begins(call))
 
-    def _begins(self, operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, grad: bool) -> BegunOp:
-        if not is_operation_overload(operation):
+    def _after(self, begun: BegunOp, outputs: Any) -> None:
+        """Execute an op that has run on the twins on the CPU."""
+        self._look(lambda: self._ended(begun, outputs))
+
+    def _begins(self, call: OpCall) -> BegunOp:
+        operation = call.operation
+        if not call.is_overload:
             raise NotReplayable(f"the step calls the higher-order operator {operation}")
-        placed = [leaf for leaf in leaves((*args, *kwargs.values())) if isinstance(leaf, (torch.Tensor, torch.device))]
         executed = None
-        if any((leaf if isinstance(leaf, torch.device) else leaf.device).type in HERE for leaf in placed):
-            noted_keywords = {name: mapped(self._noted, value) for name, value in kwargs.items()}
-            executed = ExecutedOp(operation, mapped(self._noted, args), noted_keywords)
+        if not call.device_types.isdisjoint(HERE):
+            noted_keywords = {name: mapped(self._noted, value) for name, value in call.kwargs.items()}
+            executed = ExecutedOp(operation, mapped(self._noted, call.args), noted_keywords)
         self._twins.taking = str(operation)
         # Where torch_xla makes a copy, the twin is a view, which is what the script called. Nothing writes to it.
         twin_operation = view_behind(operation) or operation
-        arguments = mapped(self._ours, args)
-        keywords = {name: mapped(self._ours, value) for name, value in kwargs.items()}
+        arguments = mapped(self._ours, call.args)
+        keywords = {name: mapped(self._ours, value) for name, value in call.kwargs.items()}
         if twin_operation is torch.ops.aten.view.default:
             try:
                 arguments[0].view(arguments[1])
@@ -237,22 +198,21 @@ class XlaStepRecorder(HeldBackStep):
                 twin_operation = torch.ops.aten.reshape.default
         # Below autograd nothing requires a gradient, so a forward op is recognised by a new autograd node. A view does
         # not count, because a loss that is detached after the backward gets a node too.
-        place = self._places.here(grad=grad, differentiable=view_behind(operation) is None)
-        noted = self._log.take(twin_operation, arguments, keywords, place, grad=False)
-        return BegunOp(executed, twin_operation, arguments, keywords, noted)
+        place = self._places.here(grad=call.grad, differentiable=view_behind(operation) is None)
+        return BegunOp(executed, self._log.take(OpCall(twin_operation, arguments, keywords), place))
 
     def _ended(self, begun: BegunOp, outputs: Any) -> None:
-        operation, arguments, keywords, noted = begun.operation, begun.arguments, begun.keywords, begun.taken
+        noted, operation = begun.twin, begun.twin.call.operation
         place, position = noted.place, len(self._log.calls)
         frames = self._frames.here(place.phase, place.sequence)
         if begun.executed is None:  # an op on the CPU, which has been executed already
-            self._log.complete(operation, arguments, keywords, noted, outputs, frames)
+            self._log.complete(noted, outputs, frames)
             return
         after = generator_state("cpu")
         with apart():
             for moved in noted.generators:
                 set_generator_state(moved.device, moved.state)
-            twin_outputs = operation(*arguments, **keywords)
+            twin_outputs = noted.call.run()
             if not torch.equal(generator_state("cpu"), after):
                 set_generator_state("cpu", after)
                 raise NotReplayable(ON_THE_DEVICE)
@@ -269,7 +229,7 @@ class XlaStepRecorder(HeldBackStep):
         if whole is not None:
             origin, group = str(whole.operation), self._groups.setdefault(whole.number, position)
         compiled = CompiledNode(GRAPH, f"{operation.name()}_{position}", origin, group)
-        call = self._log.complete(operation, arguments, keywords, noted, shown, frames, compiled)
+        call = self._log.complete(noted, shown, frames, compiled)
         numbers: list[ValueNumber | None] = []
         for result, twin in zip(results, twins, strict=True):
             if isinstance(result, torch.Tensor) and result.device.type == "xla":
@@ -314,7 +274,7 @@ class XlaStepRecorder(HeldBackStep):
         finally:
             self._open = before
 
-    def _look(self, look: Callable[[], Any]) -> Any:
+    def _look(self, look: Callable[[], Found]) -> Found | None:
         with torch.no_grad():
             return super()._look(look)
 

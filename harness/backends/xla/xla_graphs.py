@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...records.tools.graph_record import Cut, GraphFolder, Value
-from ..followed_calls import KnownValues
-from ..followed_graph import FollowedGraph, MadeNodes, Output, is_foreign
+from ..deferred_calls import KnownValues
+from ..followed_graph import FollowedGraph, GraphFiler, MadeNodes, Output, is_foreign
 from .hlo_graph import post_graph
 from .hlo_module import read_hlo, values_in
 from .xla_ir import ExecutedIr
@@ -32,24 +32,17 @@ class Compiled:
     calls: Sequence[tuple[str, int | None]]
 
 
-class XlaGraphs:
-    """The writer of the graphs that contain ops of the steps in `steps`, each under the step of its latest op.
+class XlaGraphs(GraphFiler):
+    """The writer of the graphs that contain ops of the steps in `steps`.
 
     `modules` is the folder where XLA writes the modules that it compiles.
     """
 
     def __init__(self, folder: GraphFolder, values: KnownValues, steps: Container[int], modules: Path | None) -> None:
-        self._folder = folder
-        self._known = values
-        self._steps = steps
+        super().__init__(folder, values, steps)
         self._modules = modules
-        self._names: dict[str, str] = {}
         self._compiled: dict[str, Compiled] = {}
         self._taken: set[Path] = set()
-
-    @property
-    def has_any(self) -> bool:
-        return bool(self._names)
 
     def compiled(self, executed: ExecutedIr) -> None:
         """Find the module that XLA has compiled for a graph that is executed for the first time.
@@ -68,8 +61,7 @@ class XlaGraphs:
         """Write the graph of one execution. Return the step of its latest op, None if none of its ops was followed.
 
         step: the step of an execution without an op.
-        is_awaited: take the execution even if it reaches into steps that are not wanted. It is then filed under its
-            last wanted step.
+        is_awaited: take the execution even if it reaches into steps that are not wanted.
         """
         if is_foreign(executed.nodes, self._known):
             return None
@@ -79,18 +71,14 @@ class XlaGraphs:
         outputs = outputs_of(executed, returned(made), shapes)
         built = FollowedGraph(executed.nodes, self._known, outputs, by_value)
         met = {call.step for at, call in made.calls.items() if not made.nodes[at].is_given} or {step}
-        wanted = [met_step for met_step in met if met_step in self._steps]
-        if not wanted or not (is_awaited or max(met) in self._steps):
-            return max(met)
-        self._folder.step, before = max(wanted), self._folder.step
-        try:
+
+        def write() -> None:
             name = self._names.get(executed.hash)
             if name is None:
                 name = self._names[executed.hash] = self._write(executed, built, outputs, cut)
             self._folder.executed(name, executed.hash, cut)
-        finally:
-            self._folder.step = before
-        return max(met)
+
+        return self._file(met, write, is_awaited=is_awaited)
 
     def _write(self, executed: ExecutedIr, built: FollowedGraph, outputs: Sequence[Output | None], cut: Cut) -> str:
         pre = replace(built.graph(self._folder.step), hash=executed.hash, cut=cut)

@@ -23,13 +23,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from ...records.tools.graph_record import Cut
-from ...tape.origin import CALLED_FROM
 from ...torch_private.deferred.xla import xla_counter
-from ..dumped_ir import BEGIN, NODES, DumpedNode, Frame, frames_in, nodes_in
-from ..followed_calls import FollowedCall
+from ..deferred_calls import FollowedCall
+from ..dumped_ir import BEGIN, NODES, DumpedNode, Frame, frames_in, nodes_in, source_and_stack, without_followers
 from .hlo_module import values_in
 
 SYNC_FUNCTIONS = ("mark_step", "sync", "optimizer_step", "execute_pending")
@@ -37,8 +35,6 @@ SYNC_FUNCTIONS = ("mark_step", "sync", "optimizer_step", "execute_pending")
 
 ITEM = "_local_scalar_dense"
 """The op of `.item()`, `float(tensor)` and `if tensor` in torch_xla."""
-
-_HERE = str(Path(__file__).parent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +63,8 @@ def _read(text: str) -> ExecutedIr:
 
 def cut_of(executed: ExecutedIr, script: str, during: Sequence[FollowedCall] = ()) -> Cut:
     """Return the reason for which a graph was executed: one of the calls `during` (innermost first), or a sync."""
-    frames = [frame for frame in executed.frames if frame.file != CALLED_FROM and not frame.file.startswith(_HERE)]
-    stack = "\n".join(f'  File "{frame.file}", line {frame.line}, in {frame.function}' for frame in frames[::-1])
-    source = next((f"{frame.file}:{frame.line}" for frame in frames if frame.file == script), "")
+    frames = without_followers(executed.frames)
+    source, stack = source_and_stack(frames, script)
     for call in during:
         if call.place.op == ITEM:
             return Cut("item", "", source, stack)

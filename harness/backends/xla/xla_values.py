@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from ...records.tools.graph_record import Value
-from ..followed_calls import FollowedCall, Operand
+from ..deferred_calls import FollowedCall, Operand
 from ..followed_graph import Identified, MadeNodes, Output
 from .xla_ir import ExecutedIr
 

@@ -157,8 +157,7 @@ class XlaWork:
     def _end_fallback(self) -> None:
         fallback, self._fallback = self._fallback, None
         if fallback is not None:
-            seconds = fallback.ended - fallback.began
-            self._told(Work("fallback", fallback.op, seconds, None, None, fallback.call))
+            self._told(fallback.work())
 
     def _take(self, why: str, call: str, *, falls_back: bool = False) -> list[str]:
         """Report new work, which the line `call` caused for the reason `why`.

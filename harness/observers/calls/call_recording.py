@@ -5,12 +5,13 @@ Two trainings of a mode that does not repeat are compared by these two records.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +25,8 @@ from ...records.values.call_record import CALLS, GRAPH, CallRecord
 from ...tape.op_places import StepPlaces
 from ...tape.origin import OwnFiles
 from ...tape.recording.compiled_graphs import CapturedGraph, CompiledGraph, CompiledGraphs
-from ...tape.recording.random_calls import is_random
-from ...tape.tape import leaves
-from ...torch_private.dispatching import (
-    InterceptedOps,
-    is_operation_overload,
-    without_dispatch_modes,
-    without_function_modes,
-)
+from ...tape.recording.followed_calls import FollowedOps, OpCall
+from ...torch_private.dispatching import without_dispatch_modes, without_function_modes
 from ...torch_private.patches import Patches
 from ...torch_private.profiling.compile_work import around_compile_calls
 from .executed_lines import ExecutedLines
@@ -64,7 +59,7 @@ class CallRecording(Observer):
         self._patches = Patches("the calls")
         self._graphs: CompiledGraphs | None = None
         self._places: StepPlaces | None = None
-        self._mode: InterceptedOps | None = None
+        self._mode: FollowedOps | None = None
         self._threads: weakref.WeakKeyDictionary[threading.Thread, int] = weakref.WeakKeyDictionary()
         self._numbers = itertools.count(1)
         self._lock = threading.RLock()
@@ -117,7 +112,7 @@ class CallRecording(Observer):
         self._notes.step, self._recording = step, True
         self._notes.begin()
         if self._has_values:
-            self._mode = InterceptedOps(lambda *call: self._around(0, *call))
+            self._mode = self._followed_ops(0)
             self._mode.__enter__()  # type: ignore[no-untyped-call]
             if self._graphs is not None:
                 self._graphs.executor = self
@@ -164,7 +159,7 @@ class CallRecording(Observer):
             number = self._threads.get(thread)
             if number is None or not self._has_values or not self._is_here():
                 return original(thread, *args, **kwargs)
-            with InterceptedOps(lambda *call: self._around(number, *call)):
+            with self._followed_ops(number):
                 return original(thread, *args, **kwargs)
 
         return run
@@ -175,32 +170,31 @@ class CallRecording(Observer):
 
     # Recording one call, or one line.
 
-    def _around(self, thread: int, operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Execute an op unchanged, and record its arguments before it and its results after it."""
-        is_op = is_operation_overload(operation) and operation.namespace not in ("profiler", "prim")
-        if not (is_op and self._recording and self._is_here()) or (self._in_graph and not is_random(operation)):
-            return operation(*args, **kwargs)
-        write: Callable[[Any], None] | None = None
-        grad = torch.is_grad_enabled()
+    def _followed_ops(self, thread: int) -> FollowedOps:
+        return FollowedOps(functools.partial(self._before, thread), self._after)
+
+    def _before(self, thread: int, call: OpCall) -> Callable[[Any], None] | None:
+        """Record the arguments of a call. Return the function that records its results."""
+        if not (call.is_overload and self._recording and self._is_here()) or (self._in_graph and not call.is_random):
+            return None
         with self._guard, self._lock, torch.no_grad():
             line, module = self._files.line(sys._getframe(1)), None
             if thread == 0:
                 self._notes.moved(line if self._lines.active else "")
-                module = self._module_of(args, kwargs, grad=grad)
-            write = self._notes.before(operation, args, kwargs, line=line, module=module, thread=thread)
-        outputs = operation(*args, **kwargs)
-        if write is not None:
-            with self._guard, self._lock, torch.no_grad():
-                write(outputs)
-        return outputs
+                module = self._module_of(call)
+            return self._notes.before(call, line=line, module=module, thread=thread)
+        return None  # the guard has suppressed a failure
 
-    def _module_of(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, grad: bool) -> str | None:
+    def _after(self, write: Callable[[Any], None], outputs: Any) -> None:
+        with self._guard, self._lock, torch.no_grad():
+            write(outputs)
+
+    def _module_of(self, call: OpCall) -> str | None:
         """Return the module whose op is about to run, and record the phase."""
         if self._places is None or self._in_graph:
             return None
         with without_dispatch_modes(), without_function_modes():
-            tensors = [tensor for tensor in leaves([*args, *kwargs.values()]) if isinstance(tensor, torch.Tensor)]
-            place = self._places.here(grad=grad, differentiable=any(tensor.requires_grad for tensor in tensors))
+            place = self._places.here(grad=call.grad, differentiable=call.is_differentiable)
         self._notes.phase = place.phase
         return place.module
 

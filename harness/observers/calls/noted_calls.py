@@ -12,7 +12,7 @@ from ...records.values.call_record import OWN, SETUP_PHASE, TORCH, CallRecord
 from ...records.values.digest_record import RECORD_BYTES
 from ...tape.files.journal_writing import AppendFile
 from ...tape.recording.call_log import PLAIN
-from ...tape.recording.random_calls import is_random
+from ...tape.recording.followed_calls import OpCall
 from ...tape.tape import leaves
 from ...torch_private.dispatching import (
     StorageMark,
@@ -20,7 +20,7 @@ from ...torch_private.dispatching import (
     without_dispatch_modes,
     without_function_modes,
 )
-from ...torch_private.operators import returns_view, written_values
+from ...torch_private.operators import returns_view
 from ..state.script_generators import GeneratorDigests
 from ..values.digest import Digester, hash_text
 from .operations import FLUSH_AT
@@ -83,37 +83,21 @@ class NotedCalls:
         if moved:
             self.write(CallRecord(self.step, "", line, self.phase, drew=moved))
 
-    def before(
-        self,
-        operation: Any,
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
-        *,
-        line: str,
-        module: str | None,
-        thread: int,
-    ) -> Callable[[Any], None]:
+    def before(self, call: OpCall, *, line: str, module: str | None, thread: int) -> Callable[[Any], None]:
         """Examine a call that is about to run. The returned function records it together with its outputs."""
-        phase, random = self.phase, is_random(operation)
-        supplied_values = [*leaves([*args, *kwargs.values()])]
-        tensors = [value for value in supplied_values if isinstance(value, torch.Tensor)]
-        states = self._drawn_from(supplied_values) if random else {}
+        phase, tensors, targets = self.phase, call.tensors, call.written
+        states = self._drawn_from(call.values) if call.is_random else {}
         inputs = self.shown(tensors)
-        writes = [
-            value for value in leaves(list(written_values(operation, args, kwargs))) if isinstance(value, torch.Tensor)
-        ]
-        written = [
-            place for place, tensor in enumerate(tensors) if any(tensor is written_tensor for written_tensor in writes)
-        ]
-        numbers = numbers_in(supplied_values)
+        written = [place for place, tensor in enumerate(tensors) if any(tensor is target for target in targets)]
+        numbers = numbers_in(call.values)
 
         def after(outputs: Any) -> None:
             produced = [value for value in leaves(outputs) if isinstance(value, torch.Tensor)]
-            fresh = [tensor for tensor in produced if not any(tensor is written_tensor for written_tensor in writes)]
+            fresh = [tensor for tensor in produced if not any(tensor is target for target in targets)]
             given_memories = {memory for memory, _ in inputs}
             numbered = [self.memories.number(tensor) for tensor in fresh]
             # A view of an argument holds no new values.
-            views = returns_view(operation)
+            views = returns_view(call.operation)
             read = [place for place, memory in enumerate(numbered) if not (views and memory in given_memories)]
             digests = dict(zip(read, self._digests([fresh[place] for place in read]), strict=True))
             results = [(memory, digests.get(place, "")) for place, memory in enumerate(numbered)]
@@ -121,10 +105,10 @@ class NotedCalls:
                 results.append((-1, _text(outputs)))
             changed = self._digests([tensors[place] for place in written])
             results += zip((inputs[place][0] for place in written), changed, strict=True)
-            now = self._drawn_from(supplied_values) if random else {}
+            now = self._drawn_from(call.values) if call.is_random else {}
             drew = [(name, state, now[name]) for name, state in states.items() if now[name] != state]
             self._states = {**self._states, **{name: state for name, _, state in drew if name in self._states}}
-            op = str(operation)
+            op = str(call.operation)
             self.write(CallRecord(self.step, op, line, phase, module, thread, inputs, written, numbers, results, drew))
 
         return after

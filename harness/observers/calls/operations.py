@@ -6,7 +6,7 @@ Compiled regions are opaque here: compilers ignore the dispatch mode, so their c
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,8 @@ from ...records import frames
 from ...records.modes.mode_registry import DEFERRED_DEVICES
 from ...records.values.digest_record import RECORD_BYTES
 from ...tape.files.journal_writing import AppendFile, FrameFile, bytes_of
-from ...torch_private.dispatching import ShownOps
+from ...tape.recording.followed_calls import FollowedOps, OpCall
+from ...tape.tape import leaves
 from ..values.digest import Digester
 
 FLUSH_AT = 1 << 16
@@ -48,7 +49,7 @@ class OperationRecorder:
         self._guard = guard
         self._pending: list[bytes] = []
         self._pending_bytes = 0
-        self._mode: ShownOps | None = None
+        self._mode: FollowedOps | None = None
         self._step = 0
         self._index = 0
         self._stopped = False
@@ -60,7 +61,7 @@ class OperationRecorder:
 
     def enter(self, step: int) -> None:
         self.phase, self._step, self._index = "forward", step, 0
-        self._mode = ShownOps(self.record)
+        self._mode = FollowedOps(lambda call: call, self.record)
         self._mode.__enter__()  # type: ignore[no-untyped-call]
 
     def leave(self) -> None:
@@ -75,19 +76,18 @@ class OperationRecorder:
         if lines:
             self._lines.append(lines)
 
-    def record(self, operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any], outputs: Any) -> None:
-        """Record one op. `operation` is its overload; arguments and `outputs` are as in the dispatcher."""
+    def record(self, call: OpCall, outputs: Any) -> None:
+        """Record a call that has run."""
         if self._stopped:
             return
         with self._guard:
-            inputs = [value for value in _flat([*args, *kwargs.values()]) if isinstance(value, torch.Tensor)]
-            produced = [value for value in _flat(outputs) if isinstance(value, torch.Tensor)]
+            produced = [value for value in leaves(outputs) if isinstance(value, torch.Tensor)]
             line: dict[str, Any] = {
                 "step": self._step,
                 "index": self._index,
                 "phase": self.named_phases[-1] if self.named_phases else self.phase,
-                "op": str(operation),
-                "inputs": [[str(tensor.dtype).removeprefix("torch."), list(tensor.shape)] for tensor in inputs],
+                "op": str(call.operation),
+                "inputs": [[str(tensor.dtype).removeprefix("torch."), list(tensor.shape)] for tensor in call.tensors],
                 "outputs": [[str(tensor.dtype).removeprefix("torch."), list(tensor.shape)] for tensor in produced],
             }
             if produced:
@@ -155,9 +155,3 @@ class RecordedOperations(Observer):
     def forget(self) -> None:
         self._active = False
         self._recorder.stop()
-
-
-def _flat(value: Any) -> list[Any]:
-    if isinstance(value, (list, tuple)):
-        return [leaf for item in value for leaf in _flat(item)]
-    return [value]

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from ...torch_private.accelerators import device_meant
-from ...torch_private.dispatching import bare_execution, current_autograd_node, is_operation_overload
-from ...torch_private.operators import written_values
+from ...torch_private.dispatching import bare_execution, current_autograd_node
 from ..files.journal_writing import bytes_of
 from ..op_places import OpPlace
 from ..replaying.laid_out import LaidOut
 from ..replaying.replay import bits_of, generator_state
 from ..storages import SlotTable
 from ..tape import Call, CompiledNode, Draw, GeneratorState, NotReplayable, View, leaves, mapped
+from .followed_calls import OpCall
 
 # Digests, by which values are compared.
 
@@ -103,15 +103,16 @@ def devices_in(values: Iterable[Any]) -> set[torch.device]:
 class NotedCall:
     """The note of a call before it runs.
 
+    arguments, keywords: those of the call as the tape holds them
     known: the number of slots, not counting those of its outputs
     generators: the states of default generators
     given: the generators among the arguments, with their states
     """
 
+    call: OpCall
     arguments: tuple[Any, ...]
     keywords: Mapping[str, Any]
     place: OpPlace
-    grad: bool
     known: int
     generators: tuple[GeneratorState, ...]
     given: tuple[tuple[torch.Generator, torch.Tensor], ...]
@@ -129,22 +130,20 @@ class CallLog:
         self.table = SlotTable()
         self.values = values
 
-    def take(
-        self, operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], place: OpPlace, *, grad: bool
-    ) -> NotedCall:
+    def take(self, call: OpCall, place: OpPlace) -> NotedCall:
         """Note a call that is about to run. Raises NotReplayable for what a tape cannot hold."""
-        if not is_operation_overload(operation):
+        operation = call.operation
+        if not call.is_overload:
             raise NotReplayable(f"the step calls the higher-order operator {operation}")
         if operation.namespace in COLLECTIVES:
             raise NotReplayable(f"the step communicates with other processes ({operation})")
         node = current_autograd_node()
         if self.values is None and node is not None and node.name().startswith(COMPILED):
             raise NotReplayable(OPAQUE)
-        inputs = list(leaves([*args, *kwargs.values()]))
         # The op may draw from the default generator of any device that it runs on, or from a generator among its
         # arguments. Note the states before the op; `complete` finds out which of them have moved.
-        accelerators = sorted({str(device) for device in devices_in(inputs) if device.type not in ("cpu", "meta")})
-        generators = [leaf for leaf in inputs if isinstance(leaf, torch.Generator)]
+        accelerators = sorted({str(device) for device in devices_in(call.values) if device.type not in ("cpu", "meta")})
+        generators = [value for value in call.values if isinstance(value, torch.Generator)]
 
         def argument(value: Any) -> Any:
             if isinstance(value, torch.Tensor):
@@ -160,31 +159,24 @@ class CallLog:
             raise NotReplayable(f"{operation} takes a {type(value).__name__}, which a tape cannot hold")
 
         return NotedCall(
-            mapped(argument, args),
-            {name: mapped(argument, value) for name, value in kwargs.items()},
+            call,
+            mapped(argument, call.args),
+            {name: mapped(argument, value) for name, value in call.kwargs.items()},
             place,
-            grad,
             len(self.table),
             tuple(GeneratorState(device, generator_state(device)) for device in ("cpu", *accelerators)),
             tuple((generator, generator.get_state()) for generator in generators),
         )
 
     def complete(
-        self,
-        operation: Any,
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
-        noted: NotedCall,
-        outputs: Any,
-        frames: tuple[str, ...],
-        compiled: CompiledNode | None = None,
+        self, noted: NotedCall, outputs: Any, frames: tuple[str, ...], compiled: CompiledNode | None = None
     ) -> Call:
         """Record a call that has run. For a compiled node the results stay unknown here."""
         results = list(leaves(outputs)) if outputs is not None else []
         recorded: list[Any] = []
         for result in results:
             if not isinstance(result, (torch.Tensor, *PLAIN)):
-                raise NotReplayable(f"{operation} gives a {type(result).__name__}, which a tape cannot hold")
+                raise NotReplayable(f"{noted.call.operation} gives a {type(result).__name__}, which a tape cannot hold")
             recorded.append(self.table.view(result, is_input=False) if isinstance(result, torch.Tensor) else result)
         # The generators show whether the op drew. Its tags do not: attention without dropout is tagged as random, too.
         draw: Draw | None = None
@@ -193,33 +185,21 @@ class CallLog:
             before for before in noted.generators if not torch.equal(before.state, generator_state(before.device))
         )
         if argument_moved or moved:
-            drawn = [*results, *written_values(operation, args, kwargs)]
-            drawn = [value.detach().to("cpu", copy=True) for value in drawn if isinstance(value, torch.Tensor)]
+            values = [*results, *noted.call.written]
+            drawn = [value.detach().to("cpu", copy=True) for value in values if isinstance(value, torch.Tensor)]
             draw = Draw(moved, tuple(drawn))
-        call = Call(
-            op=str(operation),
-            arguments=noted.arguments,
-            keywords=noted.keywords,
-            outputs=tuple(recorded),
-            fresh=tuple(isinstance(output, View) and output.slot >= noted.known for output in recorded),
-            phase=noted.place.phase,
-            module=noted.place.module,
-            frames=frames,
-            sequence=noted.place.sequence,
-            grad=noted.grad,
-            draw=draw,
-            compiled=compiled,
-        )
+        fresh = tuple(isinstance(output, View) and output.slot >= noted.known for output in recorded)
+        call = replace(raising(noted, frames), outputs=tuple(recorded), fresh=fresh, draw=draw, compiled=compiled)
         self.calls.append(call)
         if self.values is not None:
-            self.values.add(given_by(call, operation, args, kwargs, results) if compiled is None else [])
+            self.values.add(given_by(call, noted.call, results) if compiled is None else [])
         return call
 
 
-def raising(operation: Any, noted: NotedCall, frames: tuple[str, ...]) -> Call:
+def raising(noted: NotedCall, frames: tuple[str, ...]) -> Call:
     """Return the record of a call that raised an error: its only output is None."""
     return Call(
-        op=str(operation),
+        op=str(noted.call.operation),
         arguments=noted.arguments,
         keywords=noted.keywords,
         outputs=(None,),
@@ -228,15 +208,11 @@ def raising(operation: Any, noted: NotedCall, frames: tuple[str, ...]) -> Call:
         module=noted.place.module,
         frames=frames,
         sequence=noted.place.sequence,
-        grad=noted.grad,
+        grad=noted.call.grad,
         draw=None,
     )
 
 
-def given_by(
-    call: Call, operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], results: list[Any]
-) -> list[torch.Tensor]:
+def given_by(record: Call, call: OpCall, results: list[Any]) -> list[torch.Tensor]:
     """Return the results of a call: its fresh outputs, then the arguments that it has written."""
-    made = [result for result, fresh in zip(results, call.fresh, strict=True) if fresh]
-    written = written_values(operation, args, kwargs)
-    return [*made, *(value for value in written if isinstance(value, torch.Tensor))]
+    return [*(result for result, fresh in zip(results, record.fresh, strict=True) if fresh), *call.written]

@@ -13,25 +13,34 @@ from typing import Any
 
 import torch
 
-from ...torch_private.dispatching import is_operation_overload, without_dispatch_modes, without_function_modes
+from ...torch_private.dispatching import without_dispatch_modes, without_function_modes
 from ...torch_private.operators import arguments_of
 from ..replaying.laid_out import LaidOut
 from ..replaying.replay import generator_state
 from ..tape import Call, View, leaves
 from .call_log import devices_in
+from .followed_calls import OpCall
+
+Layouts = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
+"""The sizes and strides of the tensors that a call takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class DrawingCall:
+    """A random call that is about to run. `states` are those of the default generators, by device."""
+
+    op: str
+    states: Mapping[str, torch.Tensor]
+    layouts: Layouts
 
 
 @dataclass(frozen=True, slots=True)
 class RandomCall:
-    """A call of any overload of `op`, in place or not.
-
-    draws: whether it moved a default generator
-    layouts: the sizes and strides of the tensors that it took
-    """
+    """A call of any overload of `op`, in place or not. `draws` says whether it moved a default generator."""
 
     op: str
     draws: bool
-    layouts: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
+    layouts: Layouts
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,26 +58,25 @@ class RandomCalls:
         self._calls: list[RandomCall] = []
         self._laid: list[LaidCall] = []
 
-    def around(self, operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Execute an op, note its call, and return its outputs."""
-        if not is_random(operation):
-            if is_operation_overload(operation):
+    def before(self, call: OpCall) -> DrawingCall | None:
+        """Note the layouts of a call's tensors, and the states of the generators that a random call may advance."""
+        if not call.is_random:
+            if call.is_overload:
                 with without_dispatch_modes(), without_function_modes(), suppress(Exception):
-                    self._laid.append(LaidCall(_op(operation), _lies(operation, args, kwargs)))
-            return operation(*args, **kwargs)
-        inputs = list(leaves([*args, *kwargs.values()]))
-        devices = map(str, devices_in(inputs))
+                    self._laid.append(LaidCall(_op(call.operation), _lies(call.operation, call.args, call.kwargs)))
+            return None
+        devices = map(str, devices_in(call.values))
         with without_dispatch_modes(), without_function_modes():
-            before = {device: generator_state(device) for device in {"cpu", *devices} - {"meta"}}
+            states = {device: generator_state(device) for device in {"cpu", *devices} - {"meta"}}
         # Read before the call, since the op may free its inputs.
-        layouts = tuple(
-            (tuple(tensor.size()), tuple(tensor.stride())) for tensor in inputs if isinstance(tensor, torch.Tensor)
-        )
-        outputs = operation(*args, **kwargs)
+        layouts = tuple((tuple(tensor.size()), tuple(tensor.stride())) for tensor in call.tensors)
+        return DrawingCall(_op(call.operation), states, layouts)
+
+    def after(self, call: DrawingCall, outputs: Any) -> None:
+        """Note whether a random call has drawn."""
         with without_dispatch_modes(), without_function_modes():
-            draws = any(not torch.equal(state, generator_state(device)) for device, state in before.items())
-        self._calls.append(RandomCall(_op(operation), draws, layouts))
-        return outputs
+            draws = any(not torch.equal(state, generator_state(device)) for device, state in call.states.items())
+        self._calls.append(RandomCall(call.op, draws, call.layouts))
 
     def next(self, operation: Any) -> RandomCall | None:
         """Return an op's first call that was not returned yet, None if the op is not random or has no more calls."""
@@ -103,11 +111,6 @@ def _lies(operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> d
 
 def _is_laid_out(leaf: Any) -> bool:
     return isinstance(leaf, View) or (isinstance(leaf, torch.Tensor) and leaf.layout == torch.strided)
-
-
-def is_random(operation: Any) -> bool:
-    """Return whether an op may draw random numbers."""
-    return is_operation_overload(operation) and torch.Tag.nondeterministic_seeded in operation.tags
 
 
 def _op(operation: Any) -> str:

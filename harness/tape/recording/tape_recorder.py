@@ -10,23 +10,16 @@ from typing import Any
 
 import torch
 
-from ...torch_private.dispatching import (
-    InterceptedOps,
-    is_operation_overload,
-    without_dispatch_modes,
-    without_function_modes,
-)
+from ...torch_private.dispatching import without_dispatch_modes, without_function_modes
 from ..op_names import NAMESPACES, PYTHON_GROUP, SHARDED, unreplayed
 from ..op_places import StepPlaces, owners_of
 from ..origin import StepFrames, script_frames
 from ..shards import is_sharded
 from ..step_settings import current_settings, setting_lines
-from ..tape import Call, NotReplayable, Tape, View, Watched, leaves
+from ..tape import Call, NotReplayable, Tape, View, Watched
 from .call_log import CallLog, NotedCall, raising
+from .followed_calls import FollowedOps, OpCall
 from .step_recorder import StepRecorder
-
-OFF_TAPE = ("profiler", "prim")
-"""The namespaces of calls that compute nothing, and that take handles which cannot be recorded."""
 
 NAMES_ONLY = ("aten::set_",)
 """Ops that give a tensor other memory, such as memory that a data loader's worker sends; its next view shows this."""
@@ -61,7 +54,7 @@ class TapeRecorder(StepRecorder):
         self._watched: list[Watched] = []
         self._batch: list[Watched] = []
         self._log = CallLog()
-        self._mode = InterceptedOps(self._around)
+        self._mode = FollowedOps(self._begins, self._ended, self._failed)
         self._places: StepPlaces | None = None
         self._settings: Mapping[str, Any] = {}
         self._set_at: Mapping[str, str] = {}
@@ -166,45 +159,38 @@ class TapeRecorder(StepRecorder):
             self._settings, self._set_at = current_settings(), dict(setting_lines.lines)
         return ignored
 
-    def _around(self, operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Execute an op unchanged; note its arguments before it runs, and its outputs afterwards."""
+    def _begins(self, call: OpCall) -> NotedCall | None:
+        """Note the arguments of an op that is about to run."""
         if self._ignores():
-            return operation(*args, **kwargs)
-        if is_operation_overload(operation):
-            if is_off_tape(operation):
-                return operation(*args, **kwargs)
-            if operation.namespace in NAMESPACES:
-                self.give_up(unreplayed(operation.name()))
-                return operation(*args, **kwargs)
-        noted: NotedCall | None = None
-        grad = torch.is_grad_enabled()
+            return None
+        if call.is_overload:
+            if is_off_tape(call.operation):
+                return None
+            if call.operation.namespace in NAMESPACES:
+                self.give_up(unreplayed(call.operation.name()))
+                return None
         with self._looking():
             assert self._places is not None
             if self._most is not None and len(self._log.calls) >= self._most:
                 raise NotReplayable(f"it has more than {self._most:,} ops")
-            inputs = list(leaves([*args, *kwargs.values()]))
-            if any(isinstance(value, torch.Tensor) and is_sharded(value) for value in inputs):
+            if any(map(is_sharded, call.tensors)):
                 raise NotReplayable(SHARDED)
-            differentiable = any(isinstance(value, torch.Tensor) and value.requires_grad for value in inputs)
-            place = self._places.here(grad=grad, differentiable=differentiable)
-            noted = self._log.take(operation, args, kwargs, place, grad=grad)
-        # The op runs outside of `_looking`, under the modes of the script, and its errors reach the script.
-        try:
-            outputs = operation(*args, **kwargs)
-        except Exception:
-            if noted is not None:
-                self.raised = raising(operation, noted, script_frames(self._script))
-            raise
-        if noted is not None:
-            with self._looking():
-                frames = self._frames.here(place.phase, place.sequence)
-                self._log.complete(operation, args, kwargs, noted, outputs, frames)
-        return outputs
+            place = self._places.here(grad=call.grad, differentiable=call.is_differentiable)
+            return self._log.take(call, place)
+        return None
+
+    def _ended(self, noted: NotedCall, outputs: Any) -> None:
+        with self._looking():
+            self._log.complete(noted, outputs, self._frames.here(noted.place.phase, noted.place.sequence))
+
+    def _failed(self, noted: NotedCall, error: BaseException) -> None:
+        if isinstance(error, Exception):
+            self.raised = raising(noted, script_frames(self._script))
 
 
 def is_off_tape(operation: Any) -> bool:
     """Return whether a dispatched call computes nothing that a tape needs."""
-    return operation.namespace in OFF_TAPE or operation.name().partition(".")[0] in NAMES_ONLY
+    return operation.name().partition(".")[0] in NAMES_ONLY
 
 
 def is_group_in_python() -> bool:

@@ -7,7 +7,6 @@ import functools
 import importlib
 import re
 import sys
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 import torch
 
 from ...errors import NotAvailable
-from ..operators import arguments_of, aten_overload, boxed_kernel
+from ..device_kernels import DeviceKernel, kernels_under
 from ..patches import Patches, Undo
 from ..presence import private
 from ..registered_kernels import Overrides
@@ -156,35 +155,26 @@ def execute_lazy_op_by_op() -> Callable[[], None]:
     once, as usual.
     """
 
-    def executed(operation: Any, kernel: Callable[..., Any]) -> Callable[..., Any]:
-        tensors = [argument.kind in ("Tensor", "Optional[Tensor]") for argument in arguments_of(operation)]
-        name = str(operation).removesuffix(".default").replace(".", "::", 1)
-
+    def executed(kernel: DeviceKernel) -> Callable[..., Any]:
         def called(*args: Any, **kwargs: Any) -> Any:
-            # The dispatcher passes a number in place of a tensor as a number, but the kernel needs the tensor.
-            tensor_args = [
-                wrapped_number(value) if tensor and isinstance(value, (bool, int, float, complex)) else value
-                for value, tensor in zip(args, tensors, strict=False)
-            ]
-            result = kernel(*tensor_args, **kwargs)
+            result = kernel.call(*kernel.inputs(args), **kwargs)
             outputs = result if isinstance(result, (list, tuple)) else (result,)
-            sync_lazy([output for output in outputs if isinstance(output, torch.Tensor)], name)
+            sync_lazy([output for output in outputs if isinstance(output, torch.Tensor)], kernel.name)
             return result
 
         return called
 
     overrides = Overrides()
-    for operation, kernel in lazy_kernels().items():
-        overrides.replace(operation, LAZY_KEY, executed(operation, kernel))
+    for kernel in list(kernels_under(LAZY_KEY)):
+        overrides.replace(kernel.operation, LAZY_KEY, executed(kernel))
     return overrides.close
 
 
-# The lazy core's kernels, tensors and counters, and the last executed graph.
+# The lazy core's dispatch key, tensors and counters, and the last executed graph.
 
 LAZY_KEY = "Lazy"
 
 _LIBRARY = {"darwin": "libtorch_cpu.dylib", "win32": "torch_cpu.dll"}
-_wrapped: dict[tuple[type, str], torch.Tensor] = {}
 
 
 def set_lazy_source_locations(wanted: bool) -> bool:
@@ -214,16 +204,6 @@ def torchscript_schema(text: str) -> Any:
     return private("torch._C", "parse_schema")(text)
 
 
-def lazy_kernels() -> dict[Any, Callable[..., Any]]:
-    """Return each aten overload for which the lazy core has a kernel, with a function that calls that kernel.
-
-    The function works even if the overload is replaced later, and adds no Python frame to the stack.
-    """
-    names = private("torch._C", "_dispatch_get_registrations_for_dispatch_key")(LAZY_KEY)
-    operations = [operation for name in names if (operation := aten_overload(name)) is not None]
-    return {operation: boxed_kernel(operation, LAZY_KEY) for operation in operations}
-
-
 def lazy_tensor_id(tensor: torch.Tensor) -> int:
     """Return the lazy core's identifier of a lazy tensor's value; a new value of the same tensor has a new one."""
     return int(private("torch._C._lazy", "_get_tensor_id")(tensor))
@@ -239,23 +219,3 @@ def lazy_counters() -> dict[str, int]:
 def settle_view(view: torch.Tensor) -> None:
     """Make a new view of a lazy tensor take its value from its base."""
     private("torch", "_functionalize_sync")(view)
-
-
-def wrapped_number(value: complex) -> torch.Tensor:
-    """Return the tensor that torch makes of a number for `tensor * 2`, which takes part in type promotion weakly.
-
-    The dispatcher passes the number itself to a Python kernel, but the kernel below needs the tensor. It is taken from
-    a product, for whose backward autograd saves it. The product is computed in another thread, where autograd is on,
-    whatever the mode of the caller.
-    """
-    key = (type(value), repr(value))
-    if key not in _wrapped:
-
-        def wrap() -> None:
-            product = torch.mul(torch.ones((), requires_grad=True), value)
-            _wrapped[key] = product.grad_fn._saved_other  # type: ignore[union-attr]
-
-        worker = threading.Thread(target=wrap)
-        worker.start()
-        worker.join()
-    return _wrapped[key]

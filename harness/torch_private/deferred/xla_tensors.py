@@ -5,15 +5,14 @@ An op makes a new value, and a tensor that is written in place gets a new one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
-from ..operators import OWN, aten_overload, boxed_kernel, device_kernels, dispatched_to
+from ..device_kernels import OWN, DeviceKernel, dispatched_to, kernels_under
 from ..presence import private
-from .xla import CORE, XLA_KEY, read_xla, sync_xla, xla_generator_kept
+from .xla import CORE, read_xla, sync_xla, xla_generator_kept
 
 
 def xla_value_id(tensor: torch.Tensor) -> int:
@@ -42,26 +41,18 @@ def xla_value_held(tensor: torch.Tensor) -> torch.Tensor:
 # Kernels, for the observers of a training's calls.
 
 
-def xla_kernels() -> dict[Any, Callable[..., Any]]:
-    """Return each aten overload that reaches torch_xla, with a function that executes it even if replaced later."""
-    return {kernel.operation: kernel.call for kernel in device_kernels(XLA_KEY)}
-
-
 XLA_AUTOGRAD_KEY = "AutogradXLA"
 
 
-def xla_composites() -> dict[Any, Callable[..., Any]]:
-    """Return each aten overload that torch_xla decomposes above autograd, with a function that executes it.
+def xla_composites() -> Iterator[DeviceKernel]:
+    """Yield the aten ops that torch_xla decomposes above autograd.
 
-    Torch itself has one kernel with one derivative for it, as for `native_layer_norm`.
+    Torch itself has one kernel with one derivative for each, as for `native_layer_norm`.
     """
-    composites: dict[Any, Callable[..., Any]] = {}
-    for name in private("torch._C", "_dispatch_get_registrations_for_dispatch_key")(XLA_AUTOGRAD_KEY):
-        operation = aten_overload(name)
-        kinds = (dispatched_to(name, XLA_AUTOGRAD_KEY), dispatched_to(name, "AutogradCPU"))
-        if operation is not None and kinds == (OWN, "[autograd kernel]"):
-            composites[operation] = boxed_kernel(operation, XLA_AUTOGRAD_KEY)
-    return composites
+    for kernel in kernels_under(XLA_AUTOGRAD_KEY):
+        kinds = (dispatched_to(kernel.name, XLA_AUTOGRAD_KEY), dispatched_to(kernel.name, "AutogradCPU"))
+        if kinds == (OWN, "[autograd kernel]"):
+            yield kernel
 
 
 # Pending graphs: the values in them, the values that they start from, and their HLO executed by itself.

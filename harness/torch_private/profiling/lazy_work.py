@@ -21,7 +21,7 @@ import torch
 
 from ..deferred.lazy import LAZY_KEY, sync_reason
 from ..deferred.lazy_syncs import wait_for_lazy_core, wrap_lazy_syncs
-from ..operators import boxed_kernel
+from ..device_kernels import boxed_kernel
 from ..patches import Patches, Undo
 from ..presence import private, require
 from ..registered_kernels import Overrides, original_kernel

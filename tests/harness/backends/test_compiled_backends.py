@@ -9,8 +9,8 @@ from torch import nn
 
 from numdrift.harness.backends.capturing import compiled_capture as compiled
 from numdrift.harness.errors import NotAvailable
+from numdrift.harness.tape.recording.followed_calls import FollowedOps, OpCall
 from numdrift.harness.torch_private.compiler import graph_kernels
-from numdrift.harness.torch_private.dispatching import ShownOps
 from numdrift.harness.torch_private.registered_kernels import OpaqueOps
 
 from .capturing.test_compiled_capture import mlp_batch, seeded
@@ -145,13 +145,13 @@ def test_ops_are_inside_only_while_a_graph_runs(tmp_path: Path) -> None:
     # given
     seen: list[tuple[str, bool]] = []
 
-    def watch(operation: Any, *_: Any) -> None:
-        seen.append((str(operation), capture.inside))
+    def watch(call: OpCall, outputs: Any) -> None:
+        seen.append((str(call.operation), capture.inside))
 
     model = seeded(TanhMlp)
     model.compile(backend="aot_eager")
     # when
-    with capturing(tmp_path) as (capture, _), ShownOps(watch):
+    with capturing(tmp_path) as (capture, _), FollowedOps(lambda call: call, watch):
         result = model(*mlp_batch(0))
         (result.square().sum()).backward()
         assert not capture.inside

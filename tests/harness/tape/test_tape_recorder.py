@@ -9,11 +9,11 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from numdrift.harness.tape.recording.followed_calls import FollowedOps
 from numdrift.harness.tape.recording.tape_recorder import TapeRecorder
 from numdrift.harness.tape.replaying.ensemble import measure_noise
 from numdrift.harness.tape.storages import SlotTable
 from numdrift.harness.tape.tape import NotReplayable, Tape
-from numdrift.harness.torch_private.dispatching import ShownOps
 
 from .trainings import recorded, started
 
@@ -238,7 +238,8 @@ class Script(TorchDispatchMode):
 def test_modes_may_be_left_in_any_order() -> None:
     # given a mode of the script's and one of the recorder's, entered after and before the tape
     seen: list[str] = []
-    before, after = ShownOps(lambda op, *_: seen.append(str(op))), Script()  # type: ignore[no-untyped-call]
+    before = FollowedOps(lambda call: call, lambda call, outputs: seen.append(str(call.operation)))
+    after = Script()  # type: ignore[no-untyped-call]
     before.__enter__()  # type: ignore[no-untyped-call]
     recorder = TapeRecorder(0, __file__, modules=True)
     recorder.start()

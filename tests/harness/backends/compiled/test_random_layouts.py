@@ -13,6 +13,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from numdrift.harness.backends.compiled.compiled_steps import CompiledStepRecorder
 from numdrift.harness.tape.recording.call_log import CallValues
 from numdrift.harness.tape.recording.compiled_graphs import CompiledGraph, CompiledGraphs
+from numdrift.harness.tape.recording.followed_calls import CallConsumer, OpCall
 from numdrift.harness.tape.recording.probed_graph import ProbedGraph, ValueKey
 from numdrift.harness.tape.recording.random_calls import RandomCalls
 from numdrift.harness.tape.replaying.replay import AsRecorded, Replay, is_same
@@ -120,6 +121,10 @@ def test_what_was_drawn_otherwise_says_where_and_recommends_nothing_that_is_set(
     assert "fallback_random=on" in str(found.value)
 
 
+def follow(calls: RandomCalls, operation: Any, args: tuple[Any, ...], **kwargs: Any) -> None:
+    CallConsumer(calls.before, calls.after).follow(OpCall(operation, args, kwargs))
+
+
 def test_random_calls_are_given_once_each_by_their_ops() -> None:
     calls, aten = RandomCalls(), cast(Any, torch.ops.aten)
     x = torch.zeros(2, 3).t()
@@ -129,7 +134,7 @@ def test_random_calls_are_given_once_each_by_their_ops() -> None:
         (aten.bernoulli_.float, (x, 0.5)),
         (aten.native_dropout.default, (x.t(), 0.5, True)),
     ):
-        calls.around(operation, args, {})
+        follow(calls, operation, args)
     first, second = calls.next(aten.native_dropout.default), calls.next(aten.native_dropout.default)
     assert first is not None and second is not None and (first.draws, second.draws) == (False, True)
     assert (first.layouts, second.layouts) == ((((3, 2), (1, 3)),), (((2, 3), (3, 1)),))
@@ -158,9 +163,9 @@ def test_how_an_op_found_its_arguments_is_noted_where_code_was_generated(
 def test_calls_are_given_once_each_to_what_fits_them() -> None:
     calls, aten = RandomCalls(), cast(Any, torch.ops.aten)
     bias, x, weight = torch.zeros(4), torch.zeros(2, 3), torch.zeros(4, 3).t()
-    calls.around(aten.mm.default, (x, weight), {})
-    calls.around(aten.addmm.out, (bias.expand(2, 4), x, weight.contiguous()), {"out": torch.zeros(2, 4)})
-    calls.around(aten.addmm.default, (bias, x, weight), {})
+    follow(calls, aten.mm.default, (x, weight))
+    follow(calls, aten.addmm.out, (bias.expand(2, 4), x, weight.contiguous()), out=torch.zeros(2, 4))
+    follow(calls, aten.addmm.default, (bias, x, weight))
     with recorded() as recorder:
         recorder.watch("loss 0", torch.addmm(bias, x, weight))
     [call] = [one for one in recorder.tape().calls if one.name == "addmm"]

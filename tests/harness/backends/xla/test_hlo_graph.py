@@ -3,7 +3,7 @@ and HLO with its fusions."""
 
 from __future__ import annotations
 
-from numdrift.harness.backends.followed_calls import FollowedCall, KnownValues, Operand
+from numdrift.harness.backends.deferred_calls import FollowedCall, KnownValues, Operand
 from numdrift.harness.backends.followed_graph import FollowedGraph, MadeNodes
 from numdrift.harness.backends.xla.hlo_graph import post_graph
 from numdrift.harness.backends.xla.hlo_module import read_hlo

@@ -1,28 +1,24 @@
-"""Every kernel call of a lazy core (torch's, torch_xla's), and the mark that identifies the nodes of a call.
-
-Each new lazy node notes the innermost Python frame. Every kernel is called from its own frame, which is named after the
-number of the call. A graph's dump therefore shows which call made each node, even in the backward and in swapped
-kernels. XLA's dump has the line of the frame in place of its name, so the frame's line identifies the call too. The
-mark changes neither nodes nor hashes.
-"""
+"""The calls of a lazy core's kernels (torch's, torch_xla's) in some steps, and the values that they take and make."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import FunctionType
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any
 
 import torch
 
 from numdrift.kernels.expectation import tensors_in
+from numdrift.kernels.swaps.sites import ModulePaths
 
+from ..hooks.graph_capture import CaptureRequest
 from ..records.tools.graph_record import Node, Value
-from ..tape.origin import CALLED_FROM
-from ..torch_private.operators import arguments_of, schema_of
-from ..torch_private.registered_kernels import Overrides
-from .called_operators import plain
-from .dispatched_support import as_tensor
+from ..script.script_lines import HARNESS
+from ..torch_private.device_kernels import DeviceKernel
+from ..torch_private.operators import schema_of
+from .call_places import CallPlaces
+from .called_operators import KeptFailure, plain
+from .followed_kernels import FollowedKernels, KernelCall
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +49,7 @@ class FollowedCall:
     is_setup: no model had been called yet.
     is_reading: it is no op of the training; a recorder reads a value.
     made: the lazy core's numbers for its results.
-    results: the description of each result, if the follower asks for it.
+    results: the description of each result.
     """
 
     number: int
@@ -65,76 +61,6 @@ class FollowedCall:
     is_reading: bool = False
     made: list[int] = field(default_factory=list)
     results: list[Value] = field(default_factory=list)
-
-
-class Numbered(Protocol):
-    """The record of a call, which its follower identifies by a number."""
-
-    @property
-    def number(self) -> int: ...
-
-
-Noted = TypeVar("Noted", bound=Numbered)
-
-
-class FollowedKernels(Generic[Noted]):
-    """Kernels that report each call, in place of the `kernels` of the dispatch key `key`, until `close`.
-
-    `before` runs ahead of a call and returns its record, or None to leave the call unobserved. `after` takes that
-    record and the outputs. Neither may raise. Do not call `close` from within a call.
-    """
-
-    def __init__(
-        self,
-        kernels: Mapping[Any, Callable[..., Any]],
-        key: str,
-        before: Callable[[Any, Sequence[Any], Mapping[str, Any]], Noted | None],
-        after: Callable[[Noted, Any], None],
-    ) -> None:
-        self._before = before
-        self._after = after
-        self._overrides = Overrides()
-        for operation, kernel in kernels.items():
-            self._overrides.replace(operation, key, self._shown(operation, kernel))
-
-    def close(self) -> None:
-        self._overrides.close()
-
-    def _shown(self, operation: Any, kernel: Callable[..., Any]) -> Callable[..., Any]:
-        kinds = [argument.kind for argument in arguments_of(operation)]
-        tensors = [kind in ("Tensor", "Optional[Tensor]") for kind in kinds]
-
-        def called(*args: Any, **kwargs: Any) -> Any:
-            args = tuple(as_tensor(value) if tensor else value for value, tensor in zip(args, tensors, strict=False))
-            call = self._before(operation, args, kwargs)
-            if call is None:
-                return kernel(*args, **kwargs)
-            outputs = None
-            try:
-                outputs = named_frame(str(call.number), call.number)(kernel, args, kwargs)
-            finally:
-                self._after(call, outputs)
-            return outputs
-
-        return called
-
-
-def _call(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    return function(*args, **kwargs)
-
-
-_CODE = _call.__code__
-
-
-def named_frame(name: str, line: int = 1) -> Callable[..., Any]:
-    """Return a function that calls another one from a frame of this name. The call is on the line after `line`."""
-    code = _CODE.replace(co_name=name, co_qualname=name, co_filename=CALLED_FROM, co_firstlineno=line)
-    return FunctionType(code, _call.__globals__)
-
-
-def call_on(line: int) -> int:
-    """Return the number of the call whose frame is on this line."""
-    return line - 1
 
 
 NumberOf = Callable[[torch.Tensor], int | None]
@@ -152,10 +78,11 @@ class Arguments:
     attributes: dict[str, Any]
 
     @classmethod
-    def of(cls, number_of: NumberOf, operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Arguments:
+    def of(cls, number_of: NumberOf, call: KernelCall) -> Arguments:
+        args, kwargs = call.args, call.kwargs
         operands: list[Operand] = []
         attributes: dict[str, Any] = {}
-        for position, argument in enumerate(schema_of(operation).arguments):
+        for position, argument in enumerate(schema_of(call.operation).arguments):
             name, is_passed = argument.name, position < len(args) or argument.name in kwargs
             value = args[position] if position < len(args) else kwargs.get(name, argument.default_value)
             tensors = list(tensors_in(value))
@@ -204,6 +131,11 @@ class KnownValues:
             if number is not None:
                 self.bindings.setdefault(number, binding)
 
+    def name_losses(self, losses: Sequence[torch.Tensor]) -> None:
+        """Bind the values that a backward starts from."""
+        many = len(losses) > 1
+        self.name({f"loss {index}" if many else "loss": loss for index, loss in enumerate(losses)})
+
     def numbers_in(self, outputs: Any) -> list[int]:
         """Return the numbers of the tensors that a call returned."""
         return [number for tensor in tensors_in(outputs) if (number := self.number_of(tensor)) is not None]
@@ -229,3 +161,77 @@ class KnownValues:
             met.update(following)
             waiting += following
         return ""
+
+
+class CallFollower:
+    """The follower of a core's kernel calls, from its construction to `close`.
+
+    A failure in the middle of an op is `kept`; from then on ops run unobserved. `is_pending` is true when the wanted
+    steps are over and only their last graphs are awaited.
+    """
+
+    def __init__(self, values: KnownValues, request: CaptureRequest, kernels: Iterable[DeviceKernel], key: str) -> None:
+        self.kept = KeptFailure()
+        self.is_setup = self.is_pending = False
+        self.step = 0
+        self._known = values
+        self._modules = ModulePaths()
+        self._within: list[int] = []
+        self.places = CallPlaces(request.script, self._modules)
+        self._kernels = FollowedKernels(
+            kernels, key, self._before, self._after, lambda call, error: self._after(call, None)
+        )
+
+    def close(self) -> None:
+        """Remove every hook. Must not be called from within a kernel."""
+        self._kernels.close()
+        self._modules.close()
+
+    @property
+    def _is_followed(self) -> bool:
+        """Return whether the next call is a call of the training, and can be followed."""
+        return self.kept.error is None
+
+    def _beginning(self) -> None:
+        """Prepare for a call that is about to be recorded."""
+
+    def _began(self, followed: FollowedCall, call: KernelCall) -> None:
+        """Note a call that has been recorded and is about to run."""
+
+    def _ended(self, followed: FollowedCall) -> None:
+        """Note a call that has run, or has raised."""
+
+    def _whole(self, call: KernelCall, place: Node) -> int | None:
+        """Return the number of the call that an outermost call is a part of."""
+        return None
+
+    def _before(self, call: KernelCall) -> FollowedCall | None:
+        if not self._is_followed:
+            return None
+        with self.kept:
+            self._beginning()
+            if not self._is_followed:
+                return None
+            arguments = Arguments.of(self._known.number_of, call)
+            place = self.places.here(call.operation, arguments.attributes)
+            parent = self._within[-1] if self._within else self._whole(call, place)
+            by_harness = call.caller is not None and call.caller.f_code.co_filename.startswith(HARNESS)
+            is_reading = by_harness and parent is None
+            number = len(self._known.calls)
+            followed = FollowedCall(number, self.step, place, arguments.operands, parent, self.is_setup, is_reading)
+            self._began(followed, call)
+            self._known.calls[number] = followed
+            self._within.append(number)
+            return followed
+        return None
+
+    def _after(self, followed: FollowedCall, outputs: Any) -> None:
+        if self.kept.error is not None:
+            return
+        with self.kept:
+            self._within.pop()
+            made = [tensor for tensor in tensors_in(outputs) if self._known.number_of(tensor) is not None]
+            followed.made = self._known.numbers_in(made)
+            followed.results = [value_of(tensor) for tensor in made]
+            self._known.made(followed)
+            self._ended(followed)

@@ -1,0 +1,1 @@
+"""The common parts of the modes that defer ops: policies, snapshots of cuts, and recorders of steps."""
