@@ -113,7 +113,7 @@ def _serve(graphs: RunGraphs, graph: Graph, marks: Mapping[str, Mark], port: int
     except ImportError as error:
         raise NotAvailable("Netron", str(error), "pip install netron, or draw the graph with --png") from None
     logging.getLogger("netron").setLevel(logging.WARNING)
-    # tried out here: a port that is not available is one line that says so, and without --port the system names a free one
+    # tried here: a port that is not available gets a clear message, and without --port the system names a free one
     with closing(socket.socket(socket.AF_INET, socket.SOCK_STREAM)) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
