@@ -216,11 +216,11 @@ class CompiledWork:
         if not self._watching:
             return execute()
         began = time.perf_counter()
-        made = execute()
+        outputs = execute()
         seconds = time.perf_counter() - began
         with self._kept:
             self._told(Work("execute", name, seconds, size, None, line_in(self._script)))
-        return made
+        return outputs
 
 
 def operations_in(graph: Any) -> int:
@@ -231,10 +231,13 @@ def operations_in(graph: Any) -> int:
 # The script's lines for the kernels of torch that an Inductor graph calls.
 
 SCATTERS = "aten.scatter"
-"""The prefix of ops that Inductor may hand to one another's kernels: `aten.scatter_add` to `aten.scatter_reduce_`."""
+"""The prefix of a family of ops.
+
+Inductor may call the kernel of another op of the family, such as `aten.scatter_reduce_` for `aten.scatter_add`.
+"""
 
 INDEX_PUTS = ("aten._unsafe_index_put", "aten._index_put_impl")
-"""Ops that Inductor may hand to the kernel of `aten.index_put_`."""
+"""Ops for which Inductor may call the kernel of `aten.index_put_`."""
 
 
 @dataclass(slots=True)
@@ -246,7 +249,8 @@ class GraphLines:
     present: the lines of all nodes.
 
     A graph from Inductor's cache is not lowered. A kernel is then attributed to a complex node of its op, else to any
-    node of its op. `complex_` and `present` have a node under its op both with and without the overload.
+    node of its op. `complex_` and `present` list the line of each node twice: by the op with its overload, and by the
+    op without it.
     """
 
     lowered: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
