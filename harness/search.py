@@ -3,9 +3,9 @@
     >>> fails = lambda tried: 3 in tried or {5, 6} <= set(tried)
     >>> bisect_all(range(8), fails), ddmin([5, 6, 7], fails)  # 3 acts alone, 5 and 6 only together
     ([3], [5, 6])
-    >>> carriers(range(8), lambda sets: [float(3 in one) for one in sets]).carriers
+    >>> carriers(range(8), lambda sets: [float(3 in items) for items in sets]).carriers
     (Carrier(parts=(3,), alone=1.0, without=0.0),)
-    >>> between([(0, False), (9, True)], 4)  # to ask next for the first that fails
+    >>> between([(0, False), (9, True)], 4)  # the places to test next for the first that fails
     [1, 3, 6, 8]
 
 The first two search the ops of a step, the third the parts of a model, the last the step in which a drift begins. The
@@ -94,7 +94,7 @@ Drifts = Callable[[Sequence[frozenset[Item]]], Sequence[float]]
 MOST_CARRIERS = 5
 
 CARRIED = 0.5
-"""The least fraction of the whole drift with which items carry it; the search ends when less remains without them."""
+"""The smallest fraction of a drift that counts as carrying it. The search ends when a smaller part of it remains."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,31 +133,31 @@ def carriers(
     The search continues while the remaining drift is a large part of the whole, or more than `enough`. A whole drift
     below `least` is not searched. Each carrier takes about 2 log2(n) tests for n items.
     """
-    questions = _Asked(drifts)
-    [total] = questions.of(items)
+    measured = _MeasuredSets(drifts)
+    [total] = measured.of(items)
     candidates, chosen = list(items) if total >= least else [], list[Carrier[Item]]()
     remaining = total
     while candidates and (remaining > enough or remaining >= CARRIED * total > 0) and len(chosen) < MOST_CARRIERS:
-        group, alone = _narrowed(candidates, remaining, questions)
+        group, alone = _narrowed(candidates, remaining, measured)
         candidates = [item for item in candidates if item not in group]
-        [remaining] = questions.of(candidates)
+        [remaining] = measured.of(candidates)
         chosen.append(Carrier(tuple(group), alone, remaining))
-    return Bisection(total, tuple(chosen), questions.count)
+    return Bisection(total, tuple(chosen), measured.count)
 
 
-def _narrowed(items: Sequence[Item], drift: float, questions: _Asked[Item]) -> tuple[Sequence[Item], float]:
+def _narrowed(items: Sequence[Item], drift: float, measured: _MeasuredSets[Item]) -> tuple[Sequence[Item], float]:
     """Halve the items while one half carries the drift of both; return the remaining items and their drift."""
     while len(items) > 1:
         middle = len(items) // 2
         halves = (items[:middle], items[middle:])
-        half, largest = max(zip(halves, questions.of(*halves), strict=True), key=lambda pair: pair[1])
+        half, largest = max(zip(halves, measured.of(*halves), strict=True), key=lambda pair: pair[1])
         if largest < CARRIED * drift:
             break
         items, drift = half, largest
     return items, drift
 
 
-class _Asked(Generic[Item]):
+class _MeasuredSets(Generic[Item]):
     """Measures each set once; the empty set has no drift."""
 
     def __init__(self, drifts: Drifts[Item]) -> None:

@@ -35,15 +35,14 @@ ON_BEHALF = (str(Path(HARNESS, "script")), str(Path(torch.__file__).parent))
 class DeviceTraffic:
     """The observer of a device's copies and fallbacks. It calls `report` with each, from `__enter__` to `__exit__`.
 
-    Copies that numdrift makes for itself are left out. A copy's seconds are those of the script's call. Where the host
-    needs the values at once, the call waits for all that was launched before. Where the copy is left to the device, the
-    call waits for nothing.
+    Copies that numdrift makes for itself are left out. A copy's seconds are the duration of the script's call. If the
+    host needs the values at once, the call waits for all work launched before it. An asynchronous copy does not wait.
     """
 
     def __init__(self, script: str, device: str, report: Callable[[Work], None]) -> None:
         self._device = device
         self._kind = device.partition(":")[0]
-        self._told = report
+        self._report = report
         self._lines = ScriptLines(script)
         self._kept = KeptFailure()
         self._copies = 0
@@ -76,7 +75,7 @@ class DeviceTraffic:
         with self._kept:
             if not _is_of_harness():
                 self._copies += 1
-                self._told(Work("transfer", name, seconds, size, None, self._lines.here(), cause))
+                self._report(Work("transfer", name, seconds, size, None, self._lines.here(), cause))
         return result
 
     def _op_begins(self, call: OpCall) -> tuple[Any, int, float]:
@@ -86,9 +85,9 @@ class DeviceTraffic:
         operation, copies, began = begun
         seconds = time.perf_counter() - began
         with self._kept:
-            # The device may have a fallback of its own. A fallback to the CPU copies its arguments and its results.
+            # The device may have another fallback. Only a fallback to the CPU copies its arguments and its results.
             if self._copies > copies and is_taken_by_fallback(operation, dispatch_key(self._kind)):
-                self._told(Work("fallback", kind_of(operation), seconds, None, None, self._lines.here()))
+                self._report(Work("fallback", kind_of(operation), seconds, None, None, self._lines.here()))
 
 
 def _is_of_harness() -> bool:

@@ -90,7 +90,7 @@ def execute_together(
     *,
     share_devices: bool = False,
 ) -> BatchResult:
-    """Run several plans at a time.
+    """Run several plans together.
 
     At most `jobs` processes run at once, and one on each accelerator unless they `share_devices`. The names of their
     modes must differ.
@@ -165,7 +165,7 @@ def _prepare_rank(plan: BatchPlan, spec: ModeSpec, folder: RunFolder, rank: int,
     folder.journal.mkdir(parents=True, exist_ok=True)
     config = replace(run_config(plan, spec, folder, rank), files=files)
     folder.config.write_text(json.dumps(config.to_json(), indent=2) + "\n", encoding="utf-8")
-    # Written before the process starts, with the pid of this process, which distinguishes a current run from an
+    # The manifest is written before the process starts. The pid of this process distinguishes a current run from an
     # abandoned one.
     manifest = RunManifest(
         mode=spec.name,

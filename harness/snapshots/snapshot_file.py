@@ -39,7 +39,7 @@ OPS = ("aten", "prims")
 """The namespaces whose ops a snapshot may hold. Other ops belong to libraries that another machine may lack."""
 
 OUTSIDE = ("from_file",)
-"""Ops of these namespaces that access more than the process's memory, and are refused."""
+"""Ops of these namespaces that are refused, because they access more than the process's memory."""
 
 
 HLO = "hlo"
@@ -174,10 +174,10 @@ def _understood(stored: Mapping[str, torch.Tensor], facts: Mapping[str, Any]) ->
     tape = understood_tape(tensors, described, on_the_cpu=not device_known)
     tape = tape if device_known else placed(tape, "cpu")
     if facts["reason"] not in get_args(Reason):
-        raise ValueError(f"a reason {facts['reason']!r}")
+        raise ValueError(f"unknown reason {facts['reason']!r}")
     outputs = _ports(facts["outputs"], tape)
     if len(outputs) != len(tape.watched):
-        raise ValueError(f"{len(outputs)} outputs have names and {len(tape.watched)} have a place")
+        raise ValueError(f"{len(outputs)} outputs have names, but there are {len(tape.watched)} outputs")
     execution, around = facts["execution"], facts["around"]
     return Snapshot(
         execution=Execution(

@@ -3,7 +3,7 @@
 A name has one owner, or several owners that wrap it in the order in which they came:
 
     with Patches("the script's autocast") as patches:      # a failure in here leaves nothing patched
-        patches.replace(torch.amp, "custom_fwd", hook)      # AlreadyPatched if another owner has
+        patches.replace(torch.amp, "custom_fwd", hook)      # AlreadyPatched if it has an owner
         patches.wrap(torch, "Generator", lambda before: shifted(before))
     ...
     patches.undo()                                          # the last one first
@@ -40,13 +40,13 @@ class _Name:
     """A replaced name.
 
     own: the value in the holder itself, ABSENT if a class only inherits it
-    given: the value that reading the name returned
+    original: the value that reading the name returned
     """
 
     holder: Any
     name: str
     own: Any
-    given: Any
+    original: Any
     layers: list[_Layer] = field(default_factory=list)
 
     def __str__(self) -> str:
@@ -115,7 +115,7 @@ class Patches:
         current = getattr(holder, name)
         layer = _Layer(self.owner, make, None if make is None else make(current))
         if replaced is None:
-            # This value is restored in the end. A class may inherit the name, and a module may create it on access
+            # `own_value` is restored in the end. A class may inherit the name, and a module may create it on access
             # (`__getattr__`). The configurations of torch's compilers are special modules, which keep their settings
             # elsewhere.
             own_value = vars(holder).get(name, ABSENT)
@@ -136,7 +136,7 @@ def _take_out(replaced: _Name, layer: _Layer) -> None:
         replaced.put_back()
         return
     # Later owners have wrapped the layer that is removed: they wrap anew, so that it is no longer called.
-    value = replaced.layers[at - 1].value if at else replaced.given
+    value = replaced.layers[at - 1].value if at else replaced.original
     for later in replaced.layers[at:]:
         assert later.make is not None
         later.value = value = later.make(value)

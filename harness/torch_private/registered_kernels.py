@@ -1,4 +1,4 @@
-"""Kernels and ops that numdrift registers with torch's dispatcher, and the kernels that stood there before."""
+"""Kernels and ops that numdrift registers with torch's dispatcher, and the kernels that they replace."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ class LazyWork:
 
     def __init__(self, script: str, report: Callable[[Work], None]) -> None:
         self._script = script
-        self._told = report
+        self._report = report
         self._fallback: Fallback | None = None
         self._sizes = lazy_graph_sizes()
         self._kept = KeptFailure()
@@ -154,7 +154,7 @@ class LazyWork:
             if self._fallback is not None:
                 self._fallback.ended = copy.began + copy.seconds
             if not copy.to_cpu:
-                self._told(Work("transfer", TO_DEVICE, copy.seconds, copy.bytes, None, call))
+                self._report(Work("transfer", TO_DEVICE, copy.seconds, copy.bytes, None, call))
                 return
             reason = "item" if ITEM in copy.fell_back else "read"
             if self._fallback is not None:
@@ -162,25 +162,25 @@ class LazyWork:
             if copy.counted:
                 self._executed(reason, copy.seconds, copy.counted, call)
             alone = None if copy.counted else copy.seconds
-            self._told(Work("transfer", FROM_DEVICE, alone, copy.bytes, None, call))
+            self._report(Work("transfer", FROM_DEVICE, alone, copy.bytes, None, call))
 
     def _executed(
         self, reason: str, seconds: float, counted: Mapping[str, int], call: str, execution: float | None = None
     ) -> None:
-        """Report that a graph was executed. `execution` are further seconds, which include no compilation."""
+        """Report that a graph was executed. `execution` is the separately measured time of execution, in seconds."""
         # `size` is the number of nodes of the graph just executed, None if a read by numdrift has executed one too.
         (before, sum_before), (now, total) = self._sizes, lazy_graph_sizes()
         self._sizes = now, total
         size = round(total - sum_before) if now == before + 1 else None
         cached = COMPILED not in counted
         compiled, executed = (None, seconds + (execution or 0.0)) if cached else (seconds, execution)
-        self._told(Work("compile", reason, compiled, size, cached, call))
-        self._told(Work("execute", reason, executed, size, None, call))
+        self._report(Work("compile", reason, compiled, size, cached, call))
+        self._report(Work("execute", reason, executed, size, None, call))
 
     def _end_fallback(self) -> None:
         fallback, self._fallback = self._fallback, None
         if fallback is not None:
-            self._told(fallback.work())
+            self._report(fallback.work())
 
 
 class LazyAdapter(EagerAdapter):

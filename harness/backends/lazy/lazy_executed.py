@@ -19,7 +19,7 @@ from .lazy_dump import DumpedGraph
 # lists become their inputs.
 
 NUMBERS = ("aten::ScalarImplicit", "aten::IntImplicit", "aten::FloatImplicit", "prim::profile")
-"""Nodes that pass on their input, such as a scalar tensor as a number."""
+"""Nodes that only pass on their input, for example a scalar tensor as a number."""
 
 LISTS = ("prim::ListConstruct", "prim::TupleConstruct")
 
@@ -73,7 +73,7 @@ def read_torchscript(graph: Any) -> ScriptGraph:
             names, list_name = [name_of(element) for element in node.inputs()], name_of(node.output())
             if all(element in constants for element in names):
                 constants[list_name] = [constants[element] for element in names]
-            else:  # a list of tensors some of which may be None, as in an index; the Nones are left out
+            else:  # a list of tensors and Nones, as in an index: the Nones are left out
                 lists[list_name] = [part for part in names if part not in constants or constants[part] is not None]
             continue
         domain, _, op = kind.partition("::")
@@ -168,7 +168,7 @@ def align(script: ScriptGraph | None, dump: DumpedGraph) -> Alignment:
             inputs = [name for name in script_node.inputs if name not in script.constants]
             if len(operands) == len(inputs):
                 waiting += zip(inputs, operands, strict=True)
-    # An output that is no root in the dump is the value paired with it above, or another value of a paired node.
+    # An output that is not a root in the dump is the value paired with it above, or another value of a paired node.
     for position, value in enumerate(script.outputs):
         if outputs[position] is None:
             index, which = makers.get(value, (-1, 0))
@@ -239,7 +239,7 @@ def post_graph(script: ScriptGraph, pre: Graph, built: FollowedGraph, alignment:
     )
 
 
-NO_POST = "its optimised graph is not known: another graph was executed before this one could be asked for"
+NO_POST = "its optimised graph is unknown: another graph was executed before numdrift could read this one"
 
 
 class ExecutedGraphs(GraphFiler):
@@ -254,7 +254,7 @@ class ExecutedGraphs(GraphFiler):
 
         step: the step of an execution without an op.
         is_last: this is the last execution so far.
-        is_awaited: take the execution even if it reaches into steps that are not wanted.
+        is_awaited: write the execution even if its latest step is not wanted.
         """
         if is_foreign(dump.nodes, self._known):
             return None

@@ -69,7 +69,7 @@ class XlaKernels:
             with xla_op_by_op(self._op_by_op):
                 fetched = read_values(program, wanted, self._unreadable)
         except Exception as error:  # noqa: BLE001, a compiler may raise anything
-            self._notes = (f"what its ops gave in XLA's graphs cannot be read: {in_words(error)}",)
+            self._notes = (f"the results of its ops in XLA's graphs cannot be read: {in_words(error)}",)
             return
         # A value that ops overwrite without returning it (the running statistics of batch normalization) is read at the
         # end of the step. It is the result of the last op that writes it.
@@ -148,7 +148,7 @@ class XlaKernels:
         return self._values.value(position)
 
     def recompiled(self, tape: Tape, spec: ModeSpec, own: ModeSpec) -> dict[str, torch.Tensor]:
-        raise NotReplayable("a step of torch_xla is not compiled anew in another mode")
+        raise NotReplayable("a step of torch_xla cannot be compiled again in another mode")
 
 
 def _on_xla(value: torch.Tensor) -> torch.Tensor:

@@ -69,10 +69,10 @@ class ForcedSteps:
         self._steps = frozenset(step for step in recorded if step in chosen)
         self.has_inputs = any(self._folder.glob("inputs-*.safetensors"))
         self._inputs: Mapping[str, torch.Tensor] = {}
-        self._given: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._replaced: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._waiting: list[tuple[int, int, weakref.ref[torch.Tensor], torch.Tensor]] = []
         self._away = False
-        self._told: set[tuple[str, ...]] = set()
+        self._reported: set[tuple[str, ...]] = set()
 
     def wants(self, step: int) -> bool:
         return step in self._steps
@@ -98,8 +98,8 @@ class ForcedSteps:
             missing = self._load(path, TrainingState(tensors, facts), training)
             self._away = self._own is not None
             self._write("resynced", step=step, missing=missing)
-            if missing and tuple(missing) not in self._told:
-                self._told.add(tuple(missing))
+            if missing and tuple(missing) not in self._reported:
+                self._reported.add(tuple(missing))
                 more = f" and {len(missing) - MOST_NAMED} more" if len(missing) > MOST_NAMED else ""
                 self._notice(
                     f"step {step} starts from another run's state except for {', '.join(missing[:MOST_NAMED])}{more}: "
@@ -118,13 +118,13 @@ class ForcedSteps:
     def given(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
         """Copy the reference's inputs into the arguments of a root module's first call in the step.
 
-        An argument is replaced where the reference's input is recorded and has its shape, and where the argument was
-        not computed within the step. Return the tensors whose values changed.
+        An argument is replaced if the reference's input is recorded and has its shape, and if the argument was not
+        computed within the step. Return the tensors whose values changed.
         """
         inputs, self._inputs = self._inputs, {}
         if not inputs:
             return []
-        before = len(self._given)
+        before = len(self._replaced)
         replaced: list[tuple[int, str]] = []
         with unseen():
             for place, tensor in enumerate(tensors_in((*args, *kwargs.values()))):
@@ -141,13 +141,13 @@ class ForcedSteps:
                     replaced.append((place, hash_text(self._digester.digest(read))))
                     # Bypasses autograd and its version counter, as loading parameters does.
                     tensor.data.copy_(wanted)
-                    self._given.append((tensor, own))
+                    self._replaced.append((tensor, own))
         if replaced:  # with the hashes of the values that the script itself passed
             self._write("given", step=self._step, arguments=replaced)
-        return [tensor for tensor, _ in self._given[before:]]
+        return [tensor for tensor, _ in self._replaced[before:]]
 
     def settled(self) -> None:
-        """Record the distance between computed batches and the reference's, now that the steps so far have values."""
+        """Record the distances of computed batches from the reference's, now that the steps so far have values."""
         waiting, self._waiting = self._waiting, []
         with unseen():
             for step, place, tensor, wanted in waiting:
@@ -158,7 +158,7 @@ class ForcedSteps:
 
     def step_ended(self) -> None:
         """Restore the script's tensors that were overwritten: they may be part of its data."""
-        replaced, self._given = self._given, []
+        replaced, self._replaced = self._replaced, []
         with unseen():
             for tensor, original in replaced:
                 tensor.data.copy_(original)
@@ -201,8 +201,8 @@ class ForcedSteps:
 def roundings_apart(value: torch.Tensor, reference: torch.Tensor) -> float | None:
     """Return the relative distance of two floating-point tensors, in units of half the dtype's epsilon.
 
-    The distance is ||value - reference|| / ||reference||. Return None for other dtypes, for two different dtypes, and
-    where the distance is not finite.
+    The distance is ||value - reference|| / ||reference||. Return None for other dtypes, for two different dtypes, or if
+    the distance is not finite.
     """
     if value.dtype != reference.dtype or not value.dtype.is_floating_point:
         return None

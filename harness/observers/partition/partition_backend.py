@@ -56,7 +56,7 @@ class PartitioningBackend:
     script: file whose lines name the operators
     report: receives each graph, including one that breaks a limit
     only: the only calls that run on the backend; everything else runs on the CPU
-    calls: the calls that were met
+    calls: the calls of the graphs planned so far
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class PartitioningBackend:
         self._module = module
         self._lines = ScriptLines(script)
         self._support = Support(adapter)
-        self._told = report
+        self._report = report
         self._numbers = itertools.count() if numbers is None else numbers
 
     def __call__(self, graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -87,7 +87,7 @@ class PartitioningBackend:
             written = written_operators(written_graph(graph, inputs))
         except NotAvailable:
             raise
-        except Exception:  # noqa: BLE001, torch fails here, for example for an autograd function of the module's own
+        except Exception:  # noqa: BLE001, torch fails here, for example if the module defines an autograd function
             written = {}  # operators are then counted as dispatched
         request = Request(number, self._module, self._adapter.name, written, self._config, self._lines, self._only)
 
@@ -103,7 +103,7 @@ class PartitioningBackend:
                 partition = dataclasses.replace(partition, violated=str(error))
             # A graph that breaks a limit is reported too: the table shows the reason.
             self.partitioning.graphs.append(partition)
-            self._told(partition)
+            self._report(partition)
             if broken is not None:
                 raise broken
 

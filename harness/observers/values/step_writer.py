@@ -95,7 +95,7 @@ class StepWriter(Observer):
         logged_tensors = [tensor for logged in ended.said for tensor in logged.tensors]
         values = iter(self._mode.read([*ended.losses, *logged_tensors, *(ended.state if with_state else ())]))
         fields: dict[str, Any] = {"losses": [loss_to_json(scalar(next(values))) for _ in ended.losses]}
-        fields |= self._written(ended.said, values, number)
+        fields |= self._write_logged(ended.said, values, number)
         self._note_nonfinite(number, fields["losses"])
         if with_state:
             # A frame has a digest for each tensor of the table, then one for each parameter's gradient.
@@ -120,7 +120,7 @@ class StepWriter(Observer):
         Values of `step`, which has not ended, are not written.
         """
         read = self._mode.read([tensor for values in logged for tensor in values.tensors])
-        self._written(logged, iter(read), step)
+        self._write_logged(logged, iter(read), step)
 
     def write_last_values(self) -> None:
         """Keep the last step's values, unless they have changed since."""
@@ -131,7 +131,7 @@ class StepWriter(Observer):
         if self._digester.digest(read) == digests:
             self._values.write_last(table.number, step, read)
 
-    def _written(self, logged: Sequence[Said], read: Iterator[torch.Tensor], step: int) -> dict[str, Any]:
+    def _write_logged(self, logged: Sequence[Said], read: Iterator[torch.Tensor], step: int) -> dict[str, Any]:
         """Write the values that the script logged for steps that are already written. Return those of `step`."""
         fields_by_step = {values.step: described(values, read) for values in logged}
         for number in (number for number in fields_by_step if number < step):
@@ -157,9 +157,9 @@ class SketchFile:
     def __init__(self, folder: Path, log: EventLog, *, requested: bool) -> None:
         self._file = FrameFile(folder / frames.SKETCHES)
         self._log = log
-        self._asked = requested
+        self._requested = requested
         self._sketcher: Sketcher | None = None
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     def write(self, ended: EndedStep, read: Sequence[torch.Tensor]) -> None:
         """Write the sketches of a step.
@@ -167,7 +167,7 @@ class SketchFile:
         `read` are the values of `ended.state` on this rank. Raises OSError (disk full).
         """
         tensors = [named.tensor for named in ended.table.tensors]
-        if not self._asked and not some_are_sharded(tensors):
+        if not self._requested and not some_are_sharded(tensors):
             return
         # The sketcher is compiled when it is first needed, which most runs never do.
         sketcher = self._sketcher = self._sketcher or Sketcher()
@@ -175,11 +175,11 @@ class SketchFile:
         # way.
         parameters = [entry for entry in ended.table.tensors if entry.kind == "parameter"]
         for named, gradient in zip(parameters, ended.gradients, strict=True):
-            if named.name in self._told or gradient is None or not is_sharded(named.tensor):
+            if named.name in self._reported or gradient is None or not is_sharded(named.tensor):
                 continue
             gradient_shard = shard_of(gradient)
             if gradient_shard is not None and gradient_shard != shard_of(named.tensor):
-                self._told.add(named.name)
+                self._reported.add(named.name)
                 self._log.write("gradient-shard", tensor=named.name, shard=asdict(gradient_shard))
         values, payload = iter(read), []
         for tensor in [*tensors, *ended.gradients]:
