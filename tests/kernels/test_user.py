@@ -219,7 +219,7 @@ BAD_PYTHON = {
     "def tanh_backward(g): pass\n": (UsageError, "calls it as `def tanh_backward(grad_output, output):`"),
     "DTYPES = ('float23',)\ndef kernel(g, y): pass\n": (UsageError, "did you mean 'float32'"),
     "DEVICES = 'cuda'\ndef kernel(g, y): pass\n": (UsageError, "DEVICES is 'cuda'; it is a tuple"),
-    "FORMULA = 3\ndef kernel(g, y): pass\n": (UsageError, "FORMULA is 3; it is a text"),
+    "FORMULA = 3\ndef kernel(g, y): pass\n": (UsageError, "FORMULA is 3; it must be a string"),
     "\0": (UsageError, "null bytes"),
 }
 
@@ -275,7 +275,7 @@ def test_an_unknown_op_names_the_nearest(tmp_path: Path) -> None:
     [
         ("nowhere.c", "is not there"),
         ("notes.txt", "ends in .c or .py"),
-        ("folder.py", "is no file"),
+        ("folder.py", "is not a file"),
         ("no", ".py"),
     ],
 )

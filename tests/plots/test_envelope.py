@@ -36,7 +36,7 @@ def drawn(of: Envelope, name: str = "compile") -> Figure:
 
 
 def curves(axes: Axes) -> list[tuple[list[float], list[float]]]:
-    """The lines that are no marks: those with as many points as there are steps."""
+    """The lines that are not marks: those with as many points as there are steps."""
     data = [line.get_data() for line in axes.lines]
     return [(np.asarray(x, float).tolist(), np.asarray(y, float).tolist()) for x, y in data if np.size(x) == 4]
 

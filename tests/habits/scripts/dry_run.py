@@ -1,6 +1,6 @@
 """A part of the model is called while the model is built, to see the size of what it gives.
 
-Where: convolutional networks, reinforcement learning. That call is no call of a model: the part is not compiled by itself,
+Where: convolutional networks, reinforcement learning. That call is not a call of a model: the part is not compiled by itself,
 and its parameters keep the names that they have in the whole model.
 """
 

@@ -217,7 +217,7 @@ def test_notes_on_noise_and_threshold() -> None:
     )
     # then
     assert decide(evidence).notes == (
-        "the noise of the steps beyond the threshold was not measured on tapes of theirs",
+        "the noise of the steps beyond the threshold was not measured on their tapes",
         "the threshold 16 is not calibrated for lazy",
     )
 

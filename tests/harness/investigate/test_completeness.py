@@ -80,7 +80,7 @@ def test_what_is_left_is_said_with_what_was_excluded() -> None:
             localized(LeftOver(), op_by_op_differs=["w"]),
             "1 value of the step in other differs from the results of its ops",
         ),
-        (localized(LeftOver()), "what differs is no op's"),
+        (localized(LeftOver()), "no op causes the difference"),
         (
             localized(LeftOver(1.0, 0.0), PROVEN, op_by_op_differs=["w", "v", "u"]),
             "but 3 values of the step in other differ from the results of its ops one by one (z 7 in the step itself, 7 op",
@@ -150,7 +150,7 @@ def test_a_stage_of_the_compiler_is_no_op_and_says_so() -> None:
     share, said = accounted(evidence(), BEYOND, SCORED, [], [stage])
 
     assert share == 1.0
-    assert said == "the cause of the drift is known, its ops are not (no op is proven to make it)"
+    assert said == "the cause of the drift is known, its ops are not (no op is proven to cause it)"
 
 
 @pytest.mark.parametrize(("after", "said"), [(0.0, ""), (9.0, "what is left without it is z 9")])

@@ -38,7 +38,7 @@ def test_what_is_rounding_beside_a_fault_is_not_called_a_fault() -> None:
     wrong = cause(op="aten.mul", significance="beyond-rounding", places=())
     answer = answer_of(replace(FAULT, culprits=(cause(), wrong)))
     assert "mul" in answer.what and "tanh_backward" not in answer.what
-    # a suspect is no cause
+    # a suspect is not a cause
     answer = answer_of(replace(FAULT, culprits=(replace(wrong, status="suspect"),)))
     assert "not proven" in answer.what and "mul" not in answer.what
 
