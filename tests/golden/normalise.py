@@ -56,7 +56,7 @@ SENTENCES = {"text", "notes", "noise", "undecided", "why", "output", "reasons", 
 SPEED = re.compile(r"  [\d,.]+ (?:steps/s|s/step)")
 SECONDS = re.compile(r"(?<![\w.])[\d,.]+ s\b")
 PROGRESS = re.compile(r"^[\w-]+(?: rank \d+)?: step [\d,]+  ")
-UNDERSTOOD = re.compile(r"^([\w-]+) (?:understood the script so|also):$")
+UNDERSTOOD = re.compile(r"^([\w-]+) (?:understood the script as follows|also):$")
 PACKAGES = re.compile(r"/[^\s'\",;:()]*/(?:site|dist)-packages/")
 ABSOLUTE = re.compile(r"(?<![\w.~-])/(?:[\w.+-]+/)+(?=[\w.+-])")
 NUMBER = re.compile(r"(?<![\w.:])\d+(?:,\d{3})*(?:\.\d+)?(?:e[+-]?\d+)?")

@@ -75,7 +75,9 @@ def test_the_legend_says_what_the_envelope_says() -> None:
     reference, run = (text.get_text().replace("\n  ", " ") for text in legend.get_texts())
     assert reference == "cpu: reference"
     assert run == f"x^2=$compile$: {LEAVES.words('it').removeprefix('it ')}"
-    assert run.startswith("x^2=$compile$: leaves the envelope at step 2: 13.3 times; from step 3 on")
+    assert run.startswith(
+        "x^2=$compile$: leaves the envelope at step 2: its deviation is 13.3 times the envelope; from step 3 on"
+    )
 
 
 def test_infinite_ratios_are_crosses() -> None:

@@ -70,7 +70,7 @@ def test_rounding_of_the_loss_itself_is_the_floor(dtype: str, u: float) -> None:
 def test_a_run_that_left_before_the_horizon_is_distinguished() -> None:
     found = envelope([1.0] * 3, [1.0, 1.1, 1.1], *[[1.0, 1.001, 1.02]] * 8)
     assert found.words("lazy") == (
-        "lazy leaves the envelope at step 1: 100 times; "
+        "lazy leaves the envelope at step 1: its deviation is 100 times the envelope; "
         "from step 2 on a one-ULP change alone moves the loss by more than 1 %, and nothing is judged"
     )
 

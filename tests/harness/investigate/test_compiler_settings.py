@@ -105,7 +105,7 @@ def test_the_setting_that_takes_a_drift_away_is_the_culprit_else_the_stage_that_
     assert gone.score_before == 400.0
     assert gone.score_after is not None and gone.score_after < 20.0
     # either way it is told where the drift comes from
-    assert any("code generation makes the drift" in reason for reason in culprit.reasons)
+    assert any("code generation causes the drift" in reason for reason in culprit.reasons)
     said = "inductor.cpp.simdlen=1 removes the drift" in setting_sentences(found, 20.0)[1]
     assert said is (found is FOUND)
 

@@ -115,7 +115,12 @@ def test_a_choice_on_its_edge_is_named() -> None:
         ([Localization(Path(), {"step": 3, "reason": "cpu has no tape of it"})], SCORED, {}, "cpu has no tape of it"),
         ([], SCORED, {"one_against_several": True}, AGAINST_ONE),
         ([], SCORED, {"rank": 2}, "only rank 0 is taken apart"),
-        ([], replace(SCORED, steps=(), why="no step of it was started"), {}, "looked for: no step of it was started"),
+        (
+            [],
+            replace(SCORED, steps=(), why="none of its steps was started"),
+            {},
+            "looked for: none of its steps was started",
+        ),
         ([], replace(SCORED, unreplayed=("step 3: all_reduce",)), {}, "looked for: step 3: all_reduce"),
         ([], SCORED, {}, "`numdrift localize runs/x/cpu runs/x/other` takes a step apart"),
         ([], replace(SCORED, steps=(StepScore(3, 0.0, "", True, ()),)), {}, "both modes compute the same bits"),

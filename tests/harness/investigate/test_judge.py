@@ -173,7 +173,11 @@ NOTHING_MEASURED = noise_record(0, **UNREPLAYED)
             None,
             None,
             None,
-            ["the runs differ from step 1 on, and no step of it was started", "run `numdrift investigate", "one state"],
+            [
+                "the runs differ from step 1 on, and none of its steps was started",
+                "run `numdrift investigate",
+                "one state",
+            ],
         ),
         (
             stateless,

@@ -70,7 +70,7 @@ def test_one_that_makes_most_of_the_drift_is_named_alone() -> None:
     whole = TrainedWithout(identical=True)
     answer = answer_of(replace(ROUNDING, culprits=(cause(share_of_drift=0.98), small), without=whole))
     assert "sum" not in answer.what and "and 1 more cause;" in answer.what
-    assert answer.sure.endswith("trained to the end with them replaced, compile is cpu bit for bit")
+    assert answer.sure.endswith("trained to the end with them replaced, compile equals cpu bit for bit")
 
 
 def test_causes_that_make_next_to_nothing_are_not_named() -> None:
