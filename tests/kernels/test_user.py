@@ -218,7 +218,7 @@ BAD_PYTHON = {
     "tanh_backward = 3\n": (UsageError, "neither tanh_backward nor kernel"),
     "def tanh_backward(g): pass\n": (UsageError, "calls it as `def tanh_backward(grad_output, output):`"),
     "DTYPES = ('float23',)\ndef kernel(g, y): pass\n": (UsageError, "did you mean 'float32'"),
-    "DEVICES = 'cuda'\ndef kernel(g, y): pass\n": (UsageError, "DEVICES is 'cuda'; it is a tuple"),
+    "DEVICES = 'cuda'\ndef kernel(g, y): pass\n": (UsageError, "DEVICES is 'cuda'; it must be a tuple"),
     "FORMULA = 3\ndef kernel(g, y): pass\n": (UsageError, "FORMULA is 3; it must be a string"),
     "\0": (UsageError, "null bytes"),
 }
