@@ -38,7 +38,7 @@ def number(value: float | None) -> str:
 
 
 def require_new(path: str | Path | None, *, force: bool) -> None:
-    """Refuse an existing file before the work whose result it is for; None and `-` are no file.
+    """Refuse an existing file before the work whose result it is for; None and `-` are not files.
 
     Raises CollisionError.
     """

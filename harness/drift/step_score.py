@@ -79,7 +79,7 @@ class StepScore:
 
     @property
     def why(self) -> str:
-        """The explanation of the worst value's score, if that is no distance."""
+        """The explanation of the worst value's score, if that is not a distance."""
         return next((tensor.why for tensor in self.tensors if tensor.name == self.tensor), "")
 
 
@@ -144,7 +144,7 @@ def _score(name: str, a: TensorFile, b: TensorFile, noise: Noise) -> TensorScore
     own = name in noise.tensors
     rms = 0.0 if its_noise is None else its_noise.size if own else as_float(Fraction(its_noise.rms) * apart.norm.exact)
     if not apart.same_places:
-        why = "not finite at other places"
+        why = "not finite at different places"
         return TensorScore(name, math.inf, math.inf, apart.norm.value, rms, why)
     score = _z(apart.distance, apart.norm, rms, unit)
     if score > 1 and own and name.startswith("state ") and _is_nowhere_negative(left) and _is_nowhere_negative(right):

@@ -212,7 +212,7 @@ class UnrolledRegion:
         if unknown:
             probed = self._graph.probed
             cause = (probed.unread if probed is not None else "") or "reading it changes the results"
-            self._note(f"what {unknown} of its {len(done)} nodes gave is unknown: {cause}")
+            self._note(f"the results of {unknown} of its {len(done)} nodes are unknown: {cause}")
         self._adopt(interpreted, outputs)
         if self._graph.phase == "forward":
             self._regions.forwards.append((self._graph.region, self._run, self._slots(outputs)))

@@ -118,7 +118,7 @@ def read_tape(path: Path, opened: Callable[[Collection[str]], bool] = lambda dev
     """
     tensors, facts = read_tensors(path)
     if facts.get("schema") != SCHEMA:
-        raise JournalError(path, f"is no tape of schema {SCHEMA}")
+        raise JournalError(path, f"is not a tape of schema {SCHEMA}")
     try:
         is_ready = opened({_text(device) for _, device, _ in facts["slots"]})
         tape = understood_tape(tensors, facts, on_the_cpu=not is_ready)
@@ -243,7 +243,7 @@ def _frames(number: int, described: Mapping[str, Any], places: Sequence[tuple[st
     if place is None:  # older tapes have a line instead of frames
         return () if line is None else (_text(line),)
     if whole(place) >= len(places):
-        raise ValueError(f"call {number} is at place {place}, which there is not")
+        raise ValueError(f"call {number} is at place {place}, which does not exist")
     return places[whole(place)]
 
 
@@ -251,7 +251,7 @@ def _require_inside(view: View, slots: Sequence[Slot]) -> None:
     if view.slot >= len(slots):
         raise ValueError(f"a view of slot {view.slot}, which does not exist")
     if view.extent * view.dtype.itemsize > slots[view.slot].size:
-        raise ValueError(f"a view that ends behind its storage {view.slot}")
+        raise ValueError(f"a view that ends after the end of its storage {view.slot}")
 
 
 def _bytes(tensors: Mapping[str, torch.Tensor], name: str) -> torch.Tensor:
