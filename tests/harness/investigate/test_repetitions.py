@@ -694,12 +694,12 @@ def read_of(op: str, made_by: str, step: int = 1, line: int = 12) -> UnfilledRea
     [
         (
             read_of("empty", "aten.empty.default"),
-            f"in step 1 aten.empty in the forward, {SCRIPT}:12 makes memory and no op has filled",
+            f"in step 1 aten.empty in the forward, {SCRIPT}:12 makes memory that no op has filled",
             "fill it before it is read (torch.zeros in place of torch.empty)",
         ),
         (
             read_of("masked_scatter", "aten.empty.memory_format"),
-            f"{SCRIPT}:12 returns memory that aten.empty.memory_format has allocated without values and no op has filled",
+            f"{SCRIPT}:12 returns memory that aten.empty.memory_format has allocated without values and that no op has filled",
             "use another op than aten.masked_scatter.default, whose writes this mode loses",
         ),
     ],
