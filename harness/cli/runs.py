@@ -138,7 +138,7 @@ def rm(target: str, suffix: str | None, yes: bool, out: Path) -> int:
     return 0
 
 
-def _count(runs: Sequence[RecordedRun]) -> str:
+def _count(runs: Sequence[object]) -> str:
     return f"{len(runs)} run{'s' if len(runs) != 1 else ''}"
 
 
