@@ -18,20 +18,27 @@ from numdrift.harness.torch_private.deferred.deferred_devices import DEFERRED_DE
 
 @dataclass(frozen=True, slots=True)
 class ExpectedTensor:
-    """One tensor that an op returns. `stride` is in elements."""
+    """One tensor that an op returns. `stride` is in elements; `position` is its place among all results, also those
+    that are no tensors."""
 
     shape: tuple[int, ...]
     stride: tuple[int, ...]
     dtype: torch.dtype
+    position: int
+
+
+def leaves_in(value: Any) -> Iterator[Any]:
+    """Yield the parts of an argument or result in order: its tensors and all else that is no list."""
+    if isinstance(value, (list, tuple)):
+        for element in value:
+            yield from leaves_in(element)
+    else:
+        yield value
 
 
 def tensors_in(value: Any) -> Iterator[torch.Tensor]:
     """Yield the tensors in an argument or result in order, including those in lists."""
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for element in value:
-            yield from tensors_in(element)
+    return (leaf for leaf in leaves_in(value) if isinstance(leaf, torch.Tensor))
 
 
 Stand = Callable[[torch.Tensor], torch.Tensor]
@@ -57,7 +64,9 @@ class Expectations:
             positional = [_replaced(argument, self._stand) for argument in args]
             result = overload(*positional, **{name: _replaced(argument, self._stand) for name, argument in named})
             self._cached[key] = tuple(
-                ExpectedTensor(tuple(tensor.shape), tensor.stride(), tensor.dtype) for tensor in tensors_in(result)
+                ExpectedTensor(tuple(leaf.shape), leaf.stride(), leaf.dtype, position)
+                for position, leaf in enumerate(leaves_in(result))
+                if isinstance(leaf, torch.Tensor)
             )
         return self._cached[key]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -52,7 +53,7 @@ def decomposed(op: str, *args: Any, **kwargs: Any) -> Any:
     result = decomposition(*args, **kwargs)
     if len(expected) != len(list(tensors_in(result))):
         return result
-    return _without_left_out(_narrowed(result, [tensor.dtype for tensor in expected], (), ()), expected)
+    return _without_left_out(_narrowed(result, expected, (), ()), expected)
 
 
 def fp64(op: str, *args: Any, **kwargs: Any) -> Any:
@@ -76,7 +77,7 @@ def _replayed(overload: Any, *args: Any, **kwargs: Any) -> Any:
     for original, wide in written_arguments(overload, args, kwargs, wide_args, wide_kwargs):
         for target, value in zip(tensors_in(original), tensors_in(wide), strict=True):
             target.copy_(_rounded(value, target.dtype))
-    return _narrowed(result, [tensor.dtype for tensor in expected], args, wide_args)
+    return _narrowed(result, expected, args, wide_args)
 
 
 def _without_left_out(result: Any, expected: Sequence[ExpectedTensor]) -> Any:
@@ -147,20 +148,20 @@ def _rounded(value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return value.to(dtype)
 
 
-def _narrowed(result: Any, dtypes: list[torch.dtype], args: Any, wide_args: Any) -> Any:
+def _narrowed(result: Any, expected: Sequence[ExpectedTensor], args: Any, wide_args: Any) -> Any:
     """Return the result in the op's dtypes. Where the op returns an argument, return the original argument."""
     originals = {id(wide): original for wide, original in zip(tensors_in(wide_args), tensors_in(args), strict=True)}
-    dtype = iter(dtypes)
+    dtypes = {tensor.position: tensor.dtype for tensor in expected}
+    positions = itertools.count()
 
     def narrow(value: Any) -> Any:
-        if isinstance(value, torch.Tensor):
-            # A lazy op returns a tensor even where `output_mask` excludes it, so the dtypes may run out. Such a tensor
-            # must not be used.
-            wanted = next(dtype, value.dtype)
-            return originals[id(value)] if id(value) in originals else _rounded(value, wanted)
         if isinstance(value, (list, tuple)):
             narrowed = [narrow(element) for element in value]
             return tuple(narrowed) if isinstance(value, tuple) else narrowed
-        return value
+        position = next(positions)
+        if not isinstance(value, torch.Tensor) or id(value) in originals:
+            return originals.get(id(value), value)
+        # A lazy op returns a tensor even where `output_mask` excludes it. Such a tensor must not be used.
+        return _rounded(value, dtypes[position]) if position in dtypes else None
 
     return narrow(result)

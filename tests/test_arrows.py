@@ -1,7 +1,8 @@
-"""Who may import whom: the arrows of DESIGN.md, compared with every import that the sources contain.
+"""The rules on who may import whom, compared with every import that the sources contain.
 
-A new package adds a row to ARROWS. Imports inside functions and under TYPE_CHECKING count, and so does
-`importlib.import_module("...")` with a literal name.
+A new folder of `harness/` adds its name to LEVELS in tests/levels.py. A rule beyond the order of the levels is a row of
+ARROWS. Imports inside functions and under TYPE_CHECKING count, and so does `importlib.import_module("...")` with a
+literal name.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from numdrift.harness.records.modes.mode_registry import VENDORS
 
 from . import draw_levels
 from .levels import (
@@ -99,9 +102,8 @@ ARROWS = [
     Arrow(
         "judging runs nothing and draws nothing",
         of=(
-            "harness/investigate/judging/judge.py",
-            "harness/investigate/evidence/pair_scores.py",
-            "harness/investigate/accuracy.py",
+            "harness/investigate/judging",
+            "harness/investigate/evidence",
         ),
         never=(*harness("launch"), "numdrift.plots", "torch"),
     ),
@@ -223,6 +225,8 @@ def test_the_picture_of_the_levels_is_of_this_tree() -> None:
 
 @pytest.mark.parametrize("arrow", ARROWS, ids=lambda arrow: arrow.name)
 def test_arrow_holds(arrow: Arrow) -> None:
+    without_files = [place for place in (*arrow.of, *arrow.spared) if not any(sources(ROOT, (place,)))]
+    assert not without_files, "the arrow names no file there, so it checks nothing"
     assert not broken(arrow, ROOT), "\n" + "\n".join(broken(arrow, ROOT))
 
 
@@ -353,7 +357,7 @@ def test_private_torch_names_would_be_seen(tmp_path: Path) -> None:
 
 
 HOSTS = tuple(f"harness/{level}" for level in LEVELS if level not in GUEST_LEVELS and level != "plots")
-DEVICES = re.compile(r"(cuda|hpu|mps|npu|xpu|privateuseone)(:\d+)?")
+DEVICES = re.compile(rf"({'|'.join((*VENDORS, 'privateuseone'))})(:\d+)?")
 
 
 def devices_named(root: Path, folders: Sequence[str]) -> list[str]:

@@ -14,7 +14,7 @@ from ..investigate.evidence.pair_evidence import EvidenceFolder
 from ..records.results.findings import INVESTIGATION
 from ..records.tools.graph_record import STAGES
 from ..runs.recorded_run import RecordedRun, find_investigation, is_there, load_run, runs_in, runs_with_suffixes
-from ..runs.run_layout import EVIDENCE, MANIFEST, InvestigationFolder
+from ..runs.run_layout import BATCH_PLOTS, EVIDENCE, MANIFEST, PAIR_PLOTS, InvestigationFolder
 from ..tools.metrics.run_metrics import RunMetrics, metrics_of
 
 Read = TypeVar("Read")
@@ -22,7 +22,7 @@ Read = TypeVar("Read")
 PREFERRED = ("pre", "stream", "dynamo", "post")
 """The stages of graphs in order of preference, used when no stage is requested."""
 
-PLOTS = ("*loss_curve.*", "*loss_drift.*", "*_vs_*_drift.*", "*_vs_*_envelope.*", "report.html")
+PLOTS = (*(f"*{kind}.*" for kind in BATCH_PLOTS), *(f"*_vs_*_{kind}.*" for kind in PAIR_PLOTS), "report.html")
 """The plots and the page of an investigation, which are removed together with its last run."""
 
 

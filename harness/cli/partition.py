@@ -113,7 +113,8 @@ def _show(out: Console, done: Partitioned) -> None:
             _show_graph(out, graph, done.record.backend)
     repeated = len(done.record.graphs) - len(shown)
     if repeated:
-        out.print(f"{repeated} more graphs are partitioned like one of these.")
+        more = "1 more graph is" if repeated == 1 else f"{repeated} more graphs are"
+        out.print(f"{more} partitioned like one of these.")
     for note in done.record.notes:
         out.print(note, soft_wrap=True)
     if done.record.checks:

@@ -15,13 +15,14 @@ from ..launch.batch_plan import BatchPlan
 from ..launch.execute_batch import BatchResult, FinishedRun, execute
 from ..launch.own_folders import in_words
 from ..launch.supervise import PassThrough
+from ..records.modes.mode_registry import OWN, VENDORS
 from ..records.modes.mode_spec import parse_mode
 from ..runs.run_layout import KEPT
 from . import command_options as options
 from .output import console, table, write_json
 from .progress import reporter_for
 
-EXAMPLES = """\b
+EXAMPLES = f"""\b
 Examples:
   numdrift run train.py --modes cpu,compile,lazy -- --epochs 10
   numdrift run train.py --mode cpu --mode "contracted=compile,contract=fast" --record ops --steps 0-2
@@ -37,7 +38,7 @@ Examples:
 
 \b
 A mode is [NAME=]BASE[,KEY=VALUE]...; the first one is the reference.
-  bases  cpu, compile, lazy, xla, cuda, hpu, npu, mps, xpu
+  bases  {", ".join([*(entry.name for entry in OWN), *VENDORS])}
   keys   device, backend, dtype, threads, seed, contract, emulate_casts, fallback_random, draws,
          mark_step, execute, python, timeout, env.<NAME>, kernel.<op>[@<module>][:<nth>],
          decompose.<op>, inductor.<option>, and settings of kernels: tf32, matmul_precision, sdpa,

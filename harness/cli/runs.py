@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -116,8 +117,7 @@ def export(
 ) -> int:
     runs = runs_exported(investigation, out, suffixes, modes, to, output, force=force)
     steps = sum(len(run.steps) for run in runs)
-    count = f"{len(runs)} run{'s' if len(runs) > 1 else ''}"
-    console().print(f"Wrote {output} ({count}, {steps:,} step{'s' if steps > 1 else ''})", soft_wrap=True)
+    console().print(f"Wrote {output} ({_count(runs)}, {steps:,} step{'s' if steps != 1 else ''})", soft_wrap=True)
     if command_line := FORMATS[to].opened_by.format(shlex.quote(str(output))):
         console().print(f"Open it with: {command_line}", soft_wrap=True)
     return 0
@@ -132,10 +132,14 @@ def rm(target: str, suffix: str | None, yes: bool, out: Path) -> int:
     folder, runs = runs_to_remove(target, suffix, out)
     size = sum(_bytes(run) for run in runs)
     if not yes:
-        click.confirm(f"Remove {len(runs)} runs ({_size(size)}) from {folder}?", abort=True, err=True)
+        click.confirm(f"Remove {_count(runs)} ({_size(size)}) from {folder}?", abort=True, err=True)
     remove(folder, runs)
-    console().print(f"Removed {len(runs)} runs, {_size(size)}")
+    console().print(f"Removed {_count(runs)}, {_size(size)}")
     return 0
+
+
+def _count(runs: Sequence[object]) -> str:
+    return f"{len(runs)} run{'s' if len(runs) != 1 else ''}"
 
 
 def _summary(run: RecordedRun) -> dict[str, object]:

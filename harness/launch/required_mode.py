@@ -69,9 +69,12 @@ def _lacking(spec: ModeSpec, script: str, *, dry: bool) -> dict[str, Any] | None
                 check=False,
                 timeout=PATIENCE,
             )
-            lacking: dict[str, Any] | None = json.loads(answer.read_text(encoding="utf-8"))
         except subprocess.TimeoutExpired:
             raise NotAvailable(f"mode {spec.name!r}", f"its process did not answer within {PATIENCE:.0f} s") from None
+        except OSError as error:
+            raise NotAvailable(f"mode {spec.name!r}", f"its process cannot be started: {error}") from None
+        try:
+            lacking: dict[str, Any] | None = json.loads(answer.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             last_line = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
             raise NotAvailable(f"mode {spec.name!r}", f"its process failed: {last_line}") from None

@@ -20,6 +20,9 @@ kept."""
 EVIDENCE = "evidence"
 """The folder beside an investigation's runs that contains the folders of its experiments."""
 
+BATCH_PLOTS, PAIR_PLOTS = ("loss_curve", "loss_drift", "timeline"), ("drift", "envelope")
+"""The kinds of plots: those of batches of runs, and those of pairs of modes."""
+
 
 def check_name(option: str, text: str) -> str:
     """Check that a name is a plain file name, and return it. Raises UsageError otherwise."""
@@ -96,7 +99,8 @@ class InvestigationFolder:
         return RunFolder(self.path / f"{mode}{tag}", self.path / f"verify_{mode}{tag}.pkl")
 
     def plot(self, suffixes: tuple[str, ...], kind: str) -> Path:
-        """Return the path of a plot, without its file type."""
+        """Return the path of a plot of `BATCH_PLOTS` or `PAIR_PLOTS`, without its file type."""
+        assert kind in BATCH_PLOTS + PAIR_PLOTS
         tag = "_vs_".join(suffix for suffix in suffixes if suffix)
         return self.path / (f"{tag}_{kind}" if tag else kind)
 

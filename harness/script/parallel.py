@@ -20,7 +20,7 @@ from ..records.modes.mode_registry import DEFERRED_DEVICES
 from ..records.run.adoption_facts import AdoptionFacts
 from ..torch_private.patches import Patches, Undo
 
-ACCELERATORS = ("nccl", "rccl", "hccl", "xccl", "cncl", "eccl")
+DEVICE_BACKENDS = ("nccl", "rccl", "hccl", "xccl", "cncl", "eccl")
 """Backends whose collectives need tensors on an accelerator."""
 
 HIDDEN = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
@@ -102,7 +102,7 @@ def backend_on(kind: str, requested: str) -> str:
     """
     parts = [part.strip().rpartition(":")[::2] for part in requested.lower().split(",")]
     everywhere = next((name for device, name in parts if not device), None)
-    if everywhere is not None and everywhere not in (*ACCELERATORS, "gloo"):
+    if everywhere is not None and everywhere not in (*DEVICE_BACKENDS, "gloo"):
         return everywhere
     on_host = next((name for device, name in parts if device == "cpu"), "gloo")
     if kind == "cpu":

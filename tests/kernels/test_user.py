@@ -11,9 +11,11 @@ import pytest
 import torch
 
 from numdrift.harness.errors import CompileError, KernelError, KernelNotFound, NotAvailable, UsageError
+from numdrift.harness.records.modes.mode_registry import DEVICES_GROUP, OWN, VENDORS
 from numdrift.kernels.native import library
 from numdrift.kernels.native.binding import signature_of
-from numdrift.kernels.user import user_kernel
+from numdrift.kernels.registry import ANY_DEVICE
+from numdrift.kernels.user import DEVICES, PLUGINS, user_kernel
 
 aten = torch.ops.aten
 needs_compiler = pytest.mark.skipif(
@@ -152,7 +154,8 @@ def test_lazy_tensors_are_computed_and_the_result_is_lazy(tmp_path: Path) -> Non
 import torch, torch._lazy.ts_backend as backend
 from pathlib import Path
 backend.init()
-from numdrift.kernels.user import user_kernel
+from numdrift.kernels.registry import ANY_DEVICE
+from numdrift.kernels.user import DEVICES, PLUGINS, user_kernel
 function = user_kernel("tanh_backward", Path({str(path)!r})).load()
 g, y = torch.tensor([3.0], device="lazy"), torch.tensor([0.5, 0.25], device="lazy")
 result = function(g * 2, y)
@@ -311,3 +314,8 @@ def test_the_triton_example_equals_the_c_kernel() -> None:
         g, y = torch.randn(700, 1, dtype=dtype), (4 * torch.randn(300, dtype=dtype)).tanh()
         wide = torch.broadcast_tensors(g, y)
         assert torch.equal(tanh_backward(g.cuda(), y.cuda()).cpu(), wide[0] * fused(wide[1]))
+
+
+def test_a_kernel_may_name_the_device_of_every_mode() -> None:
+    assert {entry.device for entry in OWN} | set(VENDORS) == set(DEVICES) - set(ANY_DEVICE)
+    assert PLUGINS == DEVICES_GROUP

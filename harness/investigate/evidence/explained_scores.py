@@ -66,7 +66,7 @@ def with_explanations(scores: Scores, localized: Sequence[Localization]) -> Scor
     alike = _as_ill_conditioned(steps, scores.threshold, looked=localization_of)
     if alike:
         steps = [replace(scored, ill_conditioned=True) if scored.step in alike else scored for scored in steps]
-        notes.append(f"these drift less than the worst of those, and were not looked into: step {_listed(alike)}")
+        notes.append(f"these drift less than the worst of those, and were not looked into: {_listed(alike)}")
     return replace(scores, steps=tuple(steps), notes=tuple(notes))
 
 
@@ -105,16 +105,17 @@ def without_unlooked(scores: Scores) -> Scores:
     notes = []
     if edges:
         notes.append(
-            f"step {_listed(edges)}: rounding alone turns a discrete choice there (a ReLU, a maximum or a comparison "
+            f"{_listed(edges)}: rounding alone turns a discrete choice there (a ReLU, a maximum or a comparison "
             "next to its edge), and the drift is compared with that jump"
         )
     if left_out:
+        drift, were = ("drifts", "was") if len(left_out) == 1 else ("drift", "were")
         notes.append(
-            f"step {_listed(left_out)} drifts like those that such a choice explains, and was not looked at closer"
+            f"{_listed(left_out)} {drift} like those that such a choice explains, and {were} not looked at closer"
         )
     kept = tuple(step_score for step_score in scores.steps if step_score.step not in left_out)
     return replace(scores, steps=kept, notes=tuple(notes))
 
 
 def _listed(steps: Sequence[int]) -> str:
-    return ", ".join(map(str, steps))
+    return f"step{'s' if len(steps) > 1 else ''} {', '.join(map(str, steps))}"

@@ -29,7 +29,7 @@ def outcome_against(evidence: PairEvidence, run: RecordedRun, step: int) -> Tens
     for name, own in files[0].tensors.items():
         parts = [file.tensors[name] for file in files if name in file.tensors]
         if len(parts) < len(files):
-            raise JournalError(name, "is in the outcomes of some ranks only")  # type: ignore[arg-type]
+            raise JournalError(run.path, f"some ranks have no {name} in the outcome of step {step}")
         shards = [_shard(name, rank_entries, part) for rank_entries, part in zip(entries, parts, strict=True)]
         if name.startswith("loss "):  # each rank's loss is the mean over its part of the batch, and the parts are equal
             joined[name] = np.mean([loss.astype(np.float64) for loss in parts], axis=0).astype(own.dtype)

@@ -134,8 +134,8 @@ def failure_of(evidence: PairEvidence) -> list[str]:
     """Describe the run that failed: a mode's own run, else an experiment that the verdict needs. The list is empty if
     none did."""
     failures = [
-        f"{name} {ENDED.get(run.manifest.status, run.manifest.status)} after {len(run.journal.steps)} steps: "
-        f"{run.manifest.message}"
+        f"{name} {ENDED.get(run.manifest.status, run.manifest.status)} after {len(run.journal.steps)} "
+        f"step{'s' if len(run.journal.steps) != 1 else ''}: {run.manifest.message}"
         for name, run in named_runs(evidence).items()
         if run.manifest.failed and run.manifest.status != "nonfinite"
     ]

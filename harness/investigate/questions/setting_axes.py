@@ -16,7 +16,7 @@ from typing import Any
 
 from ...errors import NotAvailable, UsageError
 from ...records.modes.mode_spec import LADDER, PLAIN_KEYS, ModeSpec
-from ...records.modes.setting_keys import axes_of_device, device_of, without_effect
+from ...records.modes.setting_keys import axes_of_device, device_of, refused_setting
 
 UNCOMPILED = "none"
 """The name that replaces a stage for the mode without torch.compile."""
@@ -76,7 +76,7 @@ def variants_of(spec: ModeSpec, reference: ModeSpec) -> Iterator[tuple[str, Mode
         current = spec.inductor.get(inner) if group == "inductor" else getattr(spec, key)
         value = default if current is not None and _meaning(current) == _meaning(alternative) else alternative
         variant = with_setting(spec, f"{key}={value}")
-        if without_effect(variant.to_json(), device_of(spec.base, spec.device)) is None:
+        if refused_setting(variant.to_json(), device_of(spec.base, spec.device)) is None:
             yield f"{key}={value}", variant
 
 

@@ -76,8 +76,3 @@ def is_turned_product(node_a: FlowNode, node_b: FlowNode, links: Links) -> bool:
         and not straight
         and all(straight_use.view.size == turned_use.view.size[::-1] for straight_use, turned_use in ((a, d), (b, c)))
     )
-
-
-def transposed(use: Use) -> Use:
-    view = use.view
-    return Use(replace(view, size=view.size[::-1], stride=view.stride[::-1]), use.value)

@@ -9,7 +9,7 @@ from typing import Any
 
 from ...errors import NumdriftError
 from ...records.modes.mode_spec import ModeSpec, parse_mode
-from ...records.modes.setting_keys import SETTING_KEYS, device_of, without_effect
+from ...records.modes.setting_keys import SETTING_KEYS, device_of, refused_setting
 from ...records.results.culprit import Culprit, CulpritSetting
 from ...tape.stated_settings import SETTINGS_OF_KEY, in_plain_words, same_value, value_of_key
 from ...tape.tape import Tape
@@ -96,7 +96,7 @@ def _is_idle(key: str, mode: ModeSpec) -> bool:
     """Check that no value of a key has an effect on the device of a mode."""
     device = device_of(mode.base, mode.device)
     values = SETTING_KEYS.get(key, ())
-    return bool(values) and all(without_effect({key: value}, device) is not None for value in values)
+    return bool(values) and all(refused_setting({key: value}, device) is not None for value in values)
 
 
 def _difference(

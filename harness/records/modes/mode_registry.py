@@ -14,7 +14,10 @@ if TYPE_CHECKING:
     from ...hooks.mode_protocol import Mode
 
 ENTRY_POINT_GROUP = "numdrift.modes"
-"""The entry points of modes from plug-ins, each with its class: `toy = "toy_backend:ToyMode"`."""
+"""The entry points of modes from plug-ins, each with its class: `toy = "toy_backend:ToyMode"`.
+
+The class is not imported outside the mode's processes, since it imports torch. There the mode has the default
+capabilities, whatever its class states."""
 
 DEVICES_GROUP = "numdrift.devices"
 """The entry points of vendors' devices, each with the module whose import registers it: `npu = "torch_npu"`. A device
@@ -106,7 +109,7 @@ class ModeRegistry:
                 self._entries[name] = replace(self._entries[name], module=module)
             elif name not in modes:
                 summary = f"eager on the device {name!r} of {module}"
-                self.register(ModeEntry(name, EAGER, summary, device=name, module=module))
+                self.register(ModeEntry(name, EAGER, summary, PLAIN, device=name, module=module))
         for name, target in modes.items():
             device = name if name in modules else "cpu"
             summary, module = f"plug-in {target}", modules.get(name, "")
@@ -164,6 +167,9 @@ VENDORS = {"cuda": "", "hpu": "habana_frameworks.torch.core", "npu": "torch_npu"
 DEFERRED_DEVICES = frozenset(entry.device for entry in OWN if not entry.capabilities.has_values)
 """The devices on which an op has no value when it is called."""
 
+DEVICES_OF_THE_CPU = frozenset(entry.device for entry in OWN if entry.capabilities.aten_kernels)
+"""The devices that execute torch's kernels for the CPU."""
+
 DEVICES_WITHOUT_STORAGE = frozenset(entry.device for entry in OWN if not entry.capabilities.has_storage)
 """The devices whose tensors have no storage. Tensors from a file stay on the CPU, and are moved when they are used."""
 
@@ -176,6 +182,7 @@ for _device, _module in VENDORS.items():
             _device,
             EAGER,
             f"eager on the device {_device!r}",
+            PLAIN,
             device=_device,
             module=_module,
             forks=_device == "cuda",  # seen on an H200, torch 2.11: the import of torch opens no device

@@ -20,7 +20,7 @@ from ...errors import ModeError, UsageError, nearest
 from ..codec import of_fields, read_fields
 from .capabilities import Capabilities
 from .mode_registry import DEFERRED_DEVICES, registry
-from .setting_keys import SETTING_KEYS, device_of, without_effect
+from .setting_keys import SETTING_KEYS, device_of, refused_setting
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 NUMBERED = re.compile(r"([A-Za-z]\w*):\d+")
@@ -222,7 +222,7 @@ def parse_mode(text: str) -> ModeSpec:
             target[entry] = (DOTTED_KEYS[group] if dotted else PLAIN_KEYS[key])(value)
         except ValueError as wrong:
             raise ModeError(text, pair, f"{key}={value!r}: {wrong}") from None
-    refused = without_effect(values, device_of(base, values.get("device")))
+    refused = refused_setting(values, device_of(base, values.get("device")))
     if refused is not None:
         raise ModeError(text, *refused)
     return ModeSpec(name=name, base=base, **values)

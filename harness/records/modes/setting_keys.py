@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from .mode_registry import registry
+from .mode_registry import DEVICES_OF_THE_CPU, registry
 
 ON_OFF = ("on", "off")
 
@@ -58,17 +58,18 @@ def device_of(base: str, device: str | None) -> str:
     return (device or registry.device(base)).partition(":")[0]
 
 
-def without_effect(values: Mapping[str, object], device: str) -> tuple[str, str] | None:
-    """Return the first of these keys that cannot have an effect on a device, and why; None if each may have an effect.
+def refused_setting(values: Mapping[str, object], device: str) -> tuple[str, str] | None:
+    """Return the first of these keys that a mode on a device may not state, and why; None if it may state each.
 
-    The effect of a key on a vendor's device is not checked.
+    A key without an effect on the device is refused, and so are keys that contradict each other. The effect of a key
+    on a vendor's device is not checked.
     """
     stated = {key: str(values[key]) for key in SETTING_KEYS if values.get(key) is not None}
     facts = registry.capabilities(device)
     for key, value in stated.items():
         if facts.own_kernels:
             return key, f"{key} has no effect on {device}, whose kernels are not torch's"
-        if facts.aten_kernels and key in ACCELERATORS_ONLY:
+        if device in DEVICES_OF_THE_CPU and key in ACCELERATORS_ONLY:
             return key, f"{key} has no effect on {device}; {ACCELERATORS_ONLY[key]}"
         if key == "sdpa" and not facts.has_values:
             return key, f"{key} has no effect on {device}, which takes attention apart"

@@ -699,7 +699,7 @@ def read_of(op: str, made_by: str, step: int = 1, line: int = 12) -> UnfilledRea
         ),
         (
             read_of("masked_scatter", "aten.empty.memory_format"),
-            f"{SCRIPT}:12 returns memory that aten.empty.memory_format has allocated and that no op has filled",
+            f"{SCRIPT}:12 returns memory that aten.empty.memory_format has allocated without values and that no op has filled",
             "use another op than aten.masked_scatter.default, whose writes this mode loses",
         ),
     ],

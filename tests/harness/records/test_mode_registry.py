@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from numdrift.harness.records.modes.mode_registry import ModeEntry, ModeRegistry, registry
+from numdrift.harness.records.modes.mode_registry import OWN, VENDORS, ModeEntry, ModeRegistry, registry
 
 
 def registry_with(*names: str) -> ModeRegistry:
@@ -38,6 +38,11 @@ def test_names_keep_the_order_of_registration() -> None:
 def test_every_base_loads_a_mode(name: str) -> None:
     mode = registry.load(name)
     assert all(callable(getattr(mode, method)) for method in ("prepare", "adopt", "close", "read"))
+
+
+@pytest.mark.parametrize("name", [entry.name for entry in OWN] + list(VENDORS))
+def test_the_capabilities_of_a_base_are_those_of_its_class(name: str) -> None:
+    assert registry.capabilities(name) == registry.load(name).capabilities
 
 
 def test_a_vendor_names_a_device_by_an_entry_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from numdrift.harness.errors import ModeError, UsageError
-from numdrift.harness.records.modes.mode_registry import registry
+from numdrift.harness.records.modes.mode_registry import OWN, VENDORS, registry
 from numdrift.harness.records.modes.mode_spec import (
     DOTTED_KEYS,
     PLAIN_KEYS,
@@ -16,7 +16,7 @@ from numdrift.harness.records.modes.mode_spec import (
     parse_mode,
     parse_modes,
 )
-from numdrift.harness.records.modes.setting_keys import SETTING_KEYS, device_of, without_effect
+from numdrift.harness.records.modes.setting_keys import SETTING_KEYS, device_of, refused_setting
 
 VALUES: dict[str, st.SearchStrategy[str]] = {
     "device": st.sampled_from(["cpu", "cuda:1"]),
@@ -40,7 +40,7 @@ VALUES: dict[str, st.SearchStrategy[str]] = {
 }
 names = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,8}", fullmatch=True)
 inner_names = st.from_regex(r"[A-Za-z_][A-Za-z0-9_.@:]{0,8}", fullmatch=True)
-bases = st.sampled_from(["cpu", "compile", "lazy", "xla", "cuda", "hpu", "npu", "mps", "xpu"])
+bases = st.sampled_from([entry.name for entry in OWN] + list(VENDORS))
 
 
 @st.composite
@@ -52,7 +52,7 @@ def texts(draw: st.DrawFn) -> str:
     pairs = []
     keys = draw(st.lists(st.sampled_from(fitting), unique=True))
     plain = {key: draw(VALUES[key]) for key in keys if key in PLAIN_KEYS}
-    while refused := without_effect(plain, device_of(base, plain.get("device"))):
+    while refused := refused_setting(plain, device_of(base, plain.get("device"))):
         del plain[refused[0]]
     for key in (key for key in keys if key in plain or key in DOTTED_KEYS):
         inner = draw(st.lists(inner_names, min_size=1, max_size=2, unique=True)) if key in DOTTED_KEYS else [""]

@@ -202,3 +202,21 @@ def test_everything_is_put_back(execute: Any) -> None:
     before = functional.gelu(x)
     execute("cpu", {"gelu": "bf16", "tanh_backward": "bf16"}, functional.gelu, x)
     assert torch.equal(functional.gelu(x), before)
+
+
+@pytest.mark.parametrize("mode", ["cpu", "lazy"])
+def test_fp64_leaves_out_the_gradients_that_nobody_asks_for(mode: str, execute: Any) -> None:
+    # given a module whose input needs no gradient
+    weight, bias = torch.ones(8, requires_grad=True), torch.zeros(8, requires_grad=True)
+    x = torch.randn(4, 8, generator=torch.Generator().manual_seed(0))
+
+    def gradients(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        loss = torch.nn.functional.layer_norm(x, [8], weight, bias).square().sum()
+        return torch.autograd.grad(loss, (weight, bias))
+
+    # when
+    swapped = execute(mode, {"native_layer_norm_backward": "fp64"}, gradients, x, weight, bias)
+    # then
+    assert [count.backward for count in swapped.counts] == [1]
+    for found, expected in zip(swapped.results, gradients(x, weight, bias), strict=True):
+        torch.testing.assert_close(found, expected)
