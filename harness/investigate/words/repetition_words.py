@@ -72,7 +72,9 @@ def sentence_of(difference: CallDifference) -> str:
 def unfilled_sentence(unfilled: UnfilledRead) -> str:
     """Describe a read of memory without values, in a mode whose ops have no values when they are called."""
     call, made_by = unfilled.call, unfilled.made_by
-    how = f"returns memory that {made_by} has allocated without values and" if call.op != made_by else "allocates memory"
+    how = (
+        f"returns memory that {made_by} has allocated without values and" if call.op != made_by else "allocates memory"
+    )
     return (
         f"{_when(call.step, call.phase)} {place_of(call)} {how} that no op has filled: the values that happen to lie "
         "there go into the results"
