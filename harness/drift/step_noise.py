@@ -134,6 +134,16 @@ class Noise:
         ]
         return TensorNoise(statistics.median(relatives), 1.0) if relatives else None
 
+    def rms_of(self, name: str, size: Fraction) -> float:
+        """Return the noise that the drift of a value of the norm `size` is compared with; 0 where none is known.
+
+        The noise of a value that was not measured is known for a value of norm 1, so it is multiplied by the norm.
+        """
+        noise = self.of(name)
+        if noise is None:
+            return 0.0
+        return noise.size if name in self.tensors else as_float(Fraction(noise.rms) * size)
+
     def of_gradient(self, state: str, z: float) -> float:
         """Return how many noises a gradient is away, where its square in an optimizer's second moment is z noises away.
 
