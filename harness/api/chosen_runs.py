@@ -63,7 +63,7 @@ def _of_those_that_have(
     return records or [read(runs[0])]  # raises, with the remedy
 
 
-def graphs_of_one(target: str | None, out: Path, mode: str | None) -> RunGraphs:
+def graphs_of_only_run(target: str | None, out: Path, mode: str | None) -> RunGraphs:
     """Return the graphs of the only run that `target` names. Raises UsageError if several runs recorded graphs."""
     having = graphs_of_runs(runs_meant(target, out, mode))
     if len(having) > 1:

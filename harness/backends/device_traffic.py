@@ -43,7 +43,7 @@ class DeviceTraffic:
     def __init__(self, script: str, device: str, report: Callable[[Work], None]) -> None:
         self._device = device
         self._kind = device.partition(":")[0]
-        self._told = report
+        self._report = report
         self._lines = ScriptLines(script)
         self._kept = KeptFailure()
         self._copies = 0
@@ -76,7 +76,7 @@ class DeviceTraffic:
         with self._kept:
             if not _is_of_harness():
                 self._copies += 1
-                self._told(Work("transfer", name, seconds, size, None, self._lines.here(), cause))
+                self._report(Work("transfer", name, seconds, size, None, self._lines.here(), cause))
         return result
 
     def _op_begins(self, call: OpCall) -> tuple[Any, int, float]:
@@ -88,7 +88,7 @@ class DeviceTraffic:
         with self._kept:
             # The device may have a fallback of its own. A fallback to the CPU copies its arguments and its results.
             if self._copies > copies and is_taken_by_fallback(operation, dispatch_key(self._kind)):
-                self._told(Work("fallback", kind_of(operation), seconds, None, None, self._lines.here()))
+                self._report(Work("fallback", kind_of(operation), seconds, None, None, self._lines.here()))
 
 
 def _is_of_harness() -> bool:

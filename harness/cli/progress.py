@@ -118,7 +118,7 @@ class PlainReporter:
         self._console = console
         self._understood = understood
         self._quiet = quiet
-        self._said: dict[str, float] = {}
+        self._spoke_at: dict[str, float] = {}
         self._last: dict[str, str] = {}
         self._compiling = ("", 0, 0)
         self._silent = ("", -1)
@@ -131,7 +131,7 @@ class PlainReporter:
 
     def started(self, name: str) -> None:
         self._say(f"{name}: started")
-        self._said[name] = time.monotonic()
+        self._spoke_at[name] = time.monotonic()
 
     def progressed(self, name: str, progress: JournalProgress) -> None:
         for line in self._understood.block(name, progress.understood):
@@ -140,8 +140,8 @@ class PlainReporter:
         expected = self._understood.graphs(name, progress)
         if progress.silent_since is not None:
             silent = (name, progress.steps)
-            if silent != self._silent or now - self._said[name] >= SILENT_EVERY_SECONDS:
-                self._said[name], self._silent = now, silent
+            if silent != self._silent or now - self._spoke_at[name] >= SILENT_EVERY_SECONDS:
+                self._spoke_at[name], self._silent = now, silent
                 self._say(f"{name}: {describe(progress)}")
             return
         if not under_way.under_way:
@@ -150,8 +150,8 @@ class PlainReporter:
             return  # a quick compilation is no news
         graph = (name, under_way.graphs, under_way.again)
         every = COMPILING_EVERY_SECONDS if under_way.under_way and graph == self._compiling else PLAIN_EVERY_SECONDS
-        if now - self._said[name] >= every:
-            self._said[name] = now
+        if now - self._spoke_at[name] >= every:
+            self._spoke_at[name] = now
             self._compiling = graph
             self._say(f"{name}: {describe(progress, expected)}")
 
@@ -181,7 +181,7 @@ class UnderstoodLines:
     mode's earlier runs have compiled."""
 
     def __init__(self) -> None:
-        self._said: set[tuple[str, str]] = set()
+        self._shown: set[tuple[str, str]] = set()
         self._graphs: dict[str, int] = {}
 
     def graphs(self, name: str, progress: JournalProgress) -> int:
@@ -193,11 +193,11 @@ class UnderstoodLines:
     def block(self, name: str, understood: Sequence[Understood]) -> list[str]:
         """Return the lines to print for a run, a title first; empty when there is nothing new."""
         # all modes run one script and understand it alike: only facts that differ are new
-        new = [fact for fact in understood if (fact.kind, fact.text) not in self._said]
+        new = [fact for fact in understood if (fact.kind, fact.text) not in self._shown]
         if not new:
             return []
-        title = f"{name} also:" if self._said else f"{name} understood the script so:"
-        self._said |= {(fact.kind, fact.text) for fact in new}
+        title = f"{name} also:" if self._shown else f"{name} understood the script so:"
+        self._shown |= {(fact.kind, fact.text) for fact in new}
         return [
             title,
             *(f"  {fact.kind:<12}{fact.text}{f' ({Path(fact.source).name})' if fact.source else ''}" for fact in new),

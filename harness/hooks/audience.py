@@ -82,10 +82,10 @@ class Audience:
 
     def __init__(self, failed: Callable[[Part, str, Exception], None]) -> None:
         self._failed = failed
-        self._there: dict[Observer, None] = {}
+        self._active: dict[Observer, None] = {}
         self._seats: dict[Observer, Seat] = {}
         self._guards: dict[Observer, Guard] = {}
-        self._told: dict[str, tuple[Observer, ...]] = {}
+        self._overriding: dict[str, tuple[Observer, ...]] = {}
         self._stopped: set[Part] = set()
 
     def take_seats(self, seats: Sequence[Seat], config: RunConfig, around: Callable[[Seat], Surroundings]) -> None:
@@ -104,21 +104,21 @@ class Audience:
                     raise
                 self._failed(seat.part, seat.name, error)
             else:
-                self._there[made], self._seats[made] = None, seat
+                self._active[made], self._seats[made] = None, seat
                 self._guards[made] = self.guard(made)
 
     def tell(self, moment: Callable[Concatenate[Any, P], R], *args: P.args, **kwargs: P.kwargs) -> list[R]:
         """Call `moment`, a method of Observer, on all observers that override it, and return their answers."""
         name = moment.__name__
-        # Most observers override few moments, and `given` is reported at every call of a model: look them up only once.
-        waiting = self._told.get(name)
+        # Most observers override few moments, and `called_with` comes at every call of a model: look them up only once.
+        waiting = self._overriding.get(name)
         if waiting is None:
             original = getattr(Observer, name)
             overriding = [watcher for watcher in self._seats if getattr(type(watcher), name) is not original]
-            waiting = self._told[name] = tuple(reversed(overriding) if name in OUTWARDS else overriding)
+            waiting = self._overriding[name] = tuple(reversed(overriding) if name in OUTWARDS else overriding)
         answers: list[R] = []
         for observer in waiting:
-            if observer in self._there:  # an observer may leave while the others are notified
+            if observer in self._active:  # an observer may leave while the others are notified
                 with self._guards[observer]:
                     answers.append(getattr(observer, name)(*args, **kwargs))
         return answers
@@ -129,23 +129,23 @@ class Audience:
 
     def close(self) -> None:
         """Close all observers, the last one first."""
-        while self._there:
-            observer, _ = self._there.popitem()
+        while self._active:
+            observer, _ = self._active.popitem()
             with self._guards[observer]:
                 observer.close()
 
     def forget(self) -> None:
         """Make every observer stop writing, in a fork of the process."""
         self.tell(Observer.forget)
-        self._there.clear()
+        self._active.clear()
 
     def _fails(self, observer: Observer, error: Exception) -> None:
         seat = self._seats[observer]
         part, doing = seat.part, observer.doing or seat.name
         if not part.stays:
             # Remove the observer before closing it: a failure of `close` calls this method again.
-            was_there = observer in self._there
-            self._there.pop(observer, None)
+            was_there = observer in self._active
+            self._active.pop(observer, None)
             self._failed(part, doing, error)
             if was_there:
                 with self._guards[observer]:

@@ -99,7 +99,7 @@ def refuse_what_needs_a_process(spec: ModeSpec) -> None:
             "a script and give that to "
             "numdrift.run"
         )
-    connection.refuse_another()
+    connection.refuse_second()
 
 
 def _set_device(device: str | None) -> None:

@@ -66,9 +66,9 @@ def _added(observed: ObservedCall, outputs: Any) -> Added:
     made = [tensor for tensor in written if tensor.device.type == "lazy"]
     graph = parse(f"## BEGIN_GRAPH\n{lazy_text(made)}\n## END_GRAPH\n")
     marked = f"{observed.number}@{CALLED_FROM}:"
-    nodes = [ir_node for ir_node in graph.nodes if ir_node.location.startswith(marked) and not ir_node.is_given]
+    nodes = [ir_node for ir_node in graph.nodes if ir_node.location.startswith(marked) and not ir_node.is_input]
     computes = next(tensors_in(args), None) is not None and not written_names(observed.call.operation)
-    if computes and all(ir_node.is_given for ir_node in graph.nodes):
+    if computes and all(ir_node.is_input for ir_node in graph.nodes):
         return Added((observed.instruction(outputs),))  # it was executed at once (execute=op)
     # The core's backend may refuse to lower a node of the IR. Lowering, which executes nothing, shows whether it does.
     refusal = ""
@@ -97,7 +97,7 @@ def _value(value: Value) -> str:
 # Work
 
 
-def _is_own(frame: Any) -> bool:
+def _is_own_read(frame: Any) -> bool:
     """Return whether numdrift reads a value for itself."""
     return is_of_harness(frame, ADOPTION)
 
@@ -112,7 +112,7 @@ class LazyWork:
 
     def __init__(self, script: str, report: Callable[[Work], None]) -> None:
         self._script = script
-        self._told = report
+        self._report = report
         self._fallback: Fallback | None = None
         self._sizes = lazy_graph_sizes()
         self._kept = KeptFailure()
@@ -121,7 +121,7 @@ class LazyWork:
     def __enter__(self) -> Callable[[], None]:
         with self._patches:
             self._patches.also(watch_lazy_cuts(self._seen_cut))
-            self._patches.also(watch_lazy_copies(self._seen_copy, _is_own))
+            self._patches.also(watch_lazy_copies(self._seen_copy, _is_own_read))
         return self._tell
 
     def __exit__(self, *raised: object) -> None:
@@ -154,7 +154,7 @@ class LazyWork:
             if self._fallback is not None:
                 self._fallback.ended = copy.began + copy.seconds
             if not copy.to_cpu:
-                self._told(Work("transfer", TO_DEVICE, copy.seconds, copy.bytes, None, call))
+                self._report(Work("transfer", TO_DEVICE, copy.seconds, copy.bytes, None, call))
                 return
             reason = "item" if ITEM in copy.fell_back else "read"
             if self._fallback is not None:
@@ -162,7 +162,7 @@ class LazyWork:
             if copy.counted:
                 self._executed(reason, copy.seconds, copy.counted, call)
             alone = None if copy.counted else copy.seconds
-            self._told(Work("transfer", FROM_DEVICE, alone, copy.bytes, None, call))
+            self._report(Work("transfer", FROM_DEVICE, alone, copy.bytes, None, call))
 
     def _executed(
         self, reason: str, seconds: float, counted: Mapping[str, int], call: str, execution: float | None = None
@@ -174,13 +174,13 @@ class LazyWork:
         size = round(total - sum_before) if now == before + 1 else None
         cached = COMPILED not in counted
         compiled, executed = (None, seconds + (execution or 0.0)) if cached else (seconds, execution)
-        self._told(Work("compile", reason, compiled, size, cached, call))
-        self._told(Work("execute", reason, executed, size, None, call))
+        self._report(Work("compile", reason, compiled, size, cached, call))
+        self._report(Work("execute", reason, executed, size, None, call))
 
     def _end_fallback(self) -> None:
         fallback, self._fallback = self._fallback, None
         if fallback is not None:
-            self._told(fallback.work())
+            self._report(fallback.work())
 
 
 class LazyAdapter(EagerAdapter):

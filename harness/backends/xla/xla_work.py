@@ -76,11 +76,13 @@ class XlaWork:
         self, script: str, report: Callable[[Work], None], around_copies: Callable[[Copied], Undo] = around_xla_copies
     ) -> None:
         self._script = script
-        self._told = report
+        self._report = report
         self._around_copies = around_copies
         self._metrics = xla_metrics()
         sizes = (size for _, size in TRANSFERS.values())
-        self._taken = {name: self._samples(name)[0] for name in (COMPILED, EXECUTED, SIZES, *OPS, *TRANSFERS, *sizes)}
+        self._read_counts = {
+            name: self._samples(name)[0] for name in (COMPILED, EXECUTED, SIZES, *OPS, *TRANSFERS, *sizes)
+        }
         self._counted = xla_counters()
         self._graphs: deque[tuple[str, str, int]] = deque()  # submitted: reason, line, number of nodes
         self._fallback: Fallback | None = None
@@ -100,7 +102,7 @@ class XlaWork:
             self._end_fallback()
             self._take(MARK, "")
             for why, call, size in self._graphs:  # still being executed
-                self._told(Work("execute", why, None, size, None, call))
+                self._report(Work("execute", why, None, size, None, call))
 
     def _tell(self) -> None:
         self._kept.tell()
@@ -147,7 +149,7 @@ class XlaWork:
         if op or self._fallback is None or self._fallback.place != place:
             self._end_fallback()
         for earlier_op in earlier_ops:
-            self._told(Work("fallback", earlier_op))
+            self._report(Work("fallback", earlier_op))
         if op and op != ITEM:
             self._fallback = Fallback(op, place, call, now, now)
         if self._fallback is not None:
@@ -157,7 +159,7 @@ class XlaWork:
     def _end_fallback(self) -> None:
         fallback, self._fallback = self._fallback, None
         if fallback is not None:
-            self._told(fallback.work())
+            self._report(fallback.work())
 
     def _take(self, why: str, call: str, *, falls_back: bool = False) -> list[str]:
         """Report new work, which the line `call` caused for the reason `why`.
@@ -167,14 +169,14 @@ class XlaWork:
         """
         self._graphs += [(why, call, int(size)) for size in self._new(SIZES)]
         for nanoseconds in self._new(COMPILED):
-            self._told(Work("compile", why, nanoseconds * NANOSECONDS, None, False, call))
+            self._report(Work("compile", why, nanoseconds * NANOSECONDS, None, False, call))
         for nanoseconds in self._new(EXECUTED):
             reason, by, size = self._graphs.popleft() if self._graphs else (why, call, None)
-            self._told(Work("execute", reason, nanoseconds * NANOSECONDS, size, None, by))
+            self._report(Work("execute", reason, nanoseconds * NANOSECONDS, size, None, by))
         for name, kind in OPS.items():
             for nanoseconds in self._new(name):
                 cached = False if kind == "compile" else None
-                self._told(
+                self._report(
                     Work(kind, RECORDING if why == RECORDING else OP, nanoseconds * NANOSECONDS, None, cached, call)
                 )
         for name, (way, of_bytes) in TRANSFERS.items():
@@ -182,23 +184,23 @@ class XlaWork:
             paired = len(times) == len(sizes)
             for index, nanoseconds in enumerate(times if why != RECORDING else ()):
                 size = int(sizes[index]) if paired else None
-                self._told(Work("transfer", way, nanoseconds * NANOSECONDS, size, None, call))
+                self._report(Work("transfer", way, nanoseconds * NANOSECONDS, size, None, call))
         before, self._counted = self._counted, xla_counters()
         grown = {name: value - before.get(name, 0) for name, value in self._counted.items()}
         for _ in range(grown.get(CACHED, 0)):
-            self._told(Work("compile", why, None, None, True, call))
+            self._report(Work("compile", why, None, None, True, call))
         ops = [name for name, count in grown.items() if name.startswith("aten::") for _ in range(count)]
         if falls_back:
             return ops
         for op in ops:
             if op != ITEM:
-                self._told(Work("fallback", op))
+                self._report(Work("fallback", op))
         return []
 
     def _new(self, name: str) -> list[float]:
         """Return the samples that a metric has gained since the last call."""
         count, samples = self._samples(name)
-        new, self._taken[name] = count - self._taken[name], count
+        new, self._read_counts[name] = count - self._read_counts[name], count
         return samples[len(samples) - min(new, len(samples)) :]
 
     def _samples(self, name: str) -> tuple[int, list[float]]:

@@ -22,7 +22,7 @@ PATIENCE = 24 * 3600.0
 """The seconds that a localization may take."""
 
 
-def expect_one(laboratory: Laboratory, reference: RecordedRun, run: RecordedRun) -> None:
+def expect_localizer(laboratory: Laboratory, reference: RecordedRun, run: RecordedRun) -> None:
     """Load the imports of a localizer in advance, where one will work by itself."""
     laboratory.processes.expect([_guest(Path(), reference, run, alone=True)])
 

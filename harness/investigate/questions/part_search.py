@@ -104,7 +104,7 @@ class _PartitionedStep:
         inquiry = self._inquiry
         own = _score(inquiry.evidence, inquiry.evidence.started, inquiry.step)
         # The first run has nothing on the backend: it also shows which operators exist.
-        [control] = self._taken([frozenset()])
+        [control] = self._scores_with([frozenset()])
         if own is None:
             raise self._lacks("the mode itself did not take the step from the reference's state")
         if control >= CARRIED * own:
@@ -113,7 +113,7 @@ class _PartitionedStep:
             )
         if not self._record.calls:
             raise self._lacks("; ".join(self._record.notes) or "no model was called in it")
-        searched = carriers(sorted(self._record.calls), self._taken, inquiry.threshold, CARRIED * own)
+        searched = carriers(sorted(self._record.calls), self._scores_with, inquiry.threshold, CARRIED * own)
         # Use the last run: every run records the same operators.
         calls = self._record.calls
         rows = (row for graph in self._record.graphs for row in graph.operators if not row.supported)
@@ -122,7 +122,7 @@ class _PartitionedStep:
             backend=self._record.backend,
             score=own,
             whole=searched.whole,
-            asked=searched.asked,
+            asked=searched.count,
             left_out=list(dict.fromkeys(row.kind for row in rows)),
             carriers=[
                 PartCarrier([calls[part] for part in carrier.parts], carrier.alone, carrier.without)
@@ -130,7 +130,7 @@ class _PartitionedStep:
             ],
         )
 
-    def _taken(self, sets: Sequence[frozenset[Part]]) -> list[float]:
+    def _scores_with(self, sets: Sequence[frozenset[Part]]) -> list[float]:
         """Return the scores of the step with only these parts on the backend. Raises NotAvailable."""
         a, b, step = self._inquiry.evidence.a, self._inquiry.evidence.b, self._inquiry.step
         made = [self._inquiry.experiment("parts", str(self._runs + number)) for number in range(len(sets))]

@@ -240,7 +240,7 @@ def _cause(
     ] or leads
     blocks.sort(key=lambda number: (PHASES.index(pair.phase(number)), number))
     ops = {side: tuple(dict.fromkeys(op for number in blocks for op in pair.names(number, side))) for side in SIDES}
-    effect = _what(pair, blocks)
+    effect = _differing_ops(pair, blocks)
     why = f"{difference.name} is {difference.shown['b']}{_where(difference, 'b')}"
     if "a" in difference.shown:
         why += f", {difference.shown['a']}{_where(difference, 'a')} in {reference}"
@@ -252,7 +252,7 @@ def _cause(
     return Cause("setting", pair.phase(blocks[0]), ops, (f"{effect} because {why}",), ordered, setting=setting)
 
 
-def _what(pair: TapePair, blocks: Sequence[int]) -> str:
+def _differing_ops(pair: TapePair, blocks: Sequence[int]) -> str:
     """Return `all 72 matrix products differ`."""
     names = list(dict.fromkeys(op for number in blocks for op in pair.names(number, "a")))
     if not all(pair.blocks[number].is_pair for number in blocks):  # the sides execute different ops

@@ -69,10 +69,10 @@ class ForcedSteps:
         self._steps = frozenset(step for step in recorded if step in chosen)
         self.has_inputs = any(self._folder.glob("inputs-*.safetensors"))
         self._inputs: Mapping[str, torch.Tensor] = {}
-        self._given: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._overwritten: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._waiting: list[tuple[int, int, weakref.ref[torch.Tensor], torch.Tensor]] = []
         self._away = False
-        self._told: set[tuple[str, ...]] = set()
+        self._reported: set[tuple[str, ...]] = set()
 
     def wants(self, step: int) -> bool:
         return step in self._steps
@@ -90,7 +90,7 @@ class ForcedSteps:
                 # In the order of the names, so that every rank and mode draws the same numbers for each parameter.
                 parameters = [key for key in sorted(tensors) if key.startswith("parameter ")]
                 perturb_([tensors[key] for key in parameters], self._perturb)
-            elif self._own is not None and not self._away and self._is_own(tensors, facts, training, step):
+            elif self._own is not None and not self._away and self._is_current_state(tensors, facts, training, step):
                 self._write("resynced", step=step, missing=[], equal=True)
                 return False
             inputs_path = inputs_file(path.parent, step)
@@ -98,8 +98,8 @@ class ForcedSteps:
             missing = self._load(path, TrainingState(tensors, facts), training)
             self._away = self._own is not None
             self._write("resynced", step=step, missing=missing)
-            if missing and tuple(missing) not in self._told:
-                self._told.add(tuple(missing))
+            if missing and tuple(missing) not in self._reported:
+                self._reported.add(tuple(missing))
                 more = f" and {len(missing) - MOST_NAMED} more" if len(missing) > MOST_NAMED else ""
                 self._notice(
                     f"step {step} starts from another run's state except for {', '.join(missing[:MOST_NAMED])}{more}: "
@@ -115,7 +115,7 @@ class ForcedSteps:
                 return True
         return False
 
-    def given(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
+    def replace_inputs(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
         """Copy the reference's inputs into the arguments of a root module's first call in the step.
 
         An argument is replaced where the reference's input is recorded and has its shape, and where the argument was
@@ -124,7 +124,7 @@ class ForcedSteps:
         inputs, self._inputs = self._inputs, {}
         if not inputs:
             return []
-        before = len(self._given)
+        before = len(self._overwritten)
         replaced: list[tuple[int, str]] = []
         with unseen():
             for place, tensor in enumerate(tensors_in((*args, *kwargs.values()))):
@@ -141,10 +141,10 @@ class ForcedSteps:
                     replaced.append((place, hash_text(self._digester.digest(read))))
                     # Bypasses autograd and its version counter, as loading parameters does.
                     tensor.data.copy_(wanted)
-                    self._given.append((tensor, own))
+                    self._overwritten.append((tensor, own))
         if replaced:  # with the hashes of the values that the script itself passed
             self._write("given", step=self._step, arguments=replaced)
-        return [tensor for tensor, _ in self._given[before:]]
+        return [tensor for tensor, _ in self._overwritten[before:]]
 
     def settled(self) -> None:
         """Record the distance between computed batches and the reference's, now that the steps so far have values."""
@@ -158,7 +158,7 @@ class ForcedSteps:
 
     def step_ended(self) -> None:
         """Restore the script's tensors that were overwritten: they may be part of its data."""
-        replaced, self._given = self._given, []
+        replaced, self._overwritten = self._overwritten, []
         with unseen():
             for tensor, original in replaced:
                 tensor.data.copy_(original)
@@ -177,7 +177,7 @@ class ForcedSteps:
         except (KeyError, TypeError, ValueError) as error:
             raise JournalError(path, f"holds no state ({type(error).__name__}: {error})") from error
 
-    def _is_own(
+    def _is_current_state(
         self, tensors: Mapping[str, torch.Tensor], facts: Mapping[str, Any], training: TrainingTensors, step: int
     ) -> bool:
         """Check that the training is already in exactly this state, bit for bit."""

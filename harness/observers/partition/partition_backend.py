@@ -77,7 +77,7 @@ class PartitioningBackend:
         self._module = module
         self._lines = ScriptLines(script)
         self._support = Support(adapter)
-        self._told = report
+        self._report = report
         self._numbers = itertools.count() if numbers is None else numbers
 
     def __call__(self, graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -103,7 +103,7 @@ class PartitioningBackend:
                 partition = dataclasses.replace(partition, violated=str(error))
             # A graph that breaks a limit is reported too: the table shows the reason.
             self.partitioning.graphs.append(partition)
-            self._told(partition)
+            self._report(partition)
             if broken is not None:
                 raise broken
 

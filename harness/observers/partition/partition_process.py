@@ -43,7 +43,7 @@ def main(path: Path) -> int:
             torch.set_num_threads(spec.threads)
         if spec.dtype is not None:
             raise UsageError(f"mode {spec.name!r}: make the module in {spec.dtype} in its factory, and leave dtype out")
-        module, inputs = _made(request["target"])
+        module, inputs = _module_and_arguments(request["target"])
         if request["inference"]:
             module.eval()
 
@@ -74,7 +74,7 @@ def main(path: Path) -> int:
                     for carrier in bisection.carriers
                 ]
                 writer.write(
-                    "bisection", whole=bisection.whole, asked=bisection.asked, carriers=[asdict(row) for row in rows]
+                    "bisection", whole=bisection.whole, asked=bisection.count, carriers=[asdict(row) for row in rows]
                 )
     except NumdriftError as error:
         writer.failed(str(error), error.exit_code)
@@ -83,7 +83,7 @@ def main(path: Path) -> int:
     return 0
 
 
-def _made(target: str) -> tuple[torch.nn.Module, Any]:
+def _module_and_arguments(target: str) -> tuple[torch.nn.Module, Any]:
     """Return a factory's module, and the arguments of its call. Raises UsageError."""
     place, _, name = target.rpartition(":")
     if place.endswith(".py"):

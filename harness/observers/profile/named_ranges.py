@@ -67,7 +67,7 @@ class KernelRanges:
     def __init__(self, begin: Callable[[str], Handle | None], script: str, report: Callable[..., None]) -> None:
         self._begin = begin
         self._script = script
-        self._told = report
+        self._report = report
         self._patches = Patches("the ranges of kernels")
 
     def install(self, *, detailed: bool) -> None:
@@ -95,9 +95,9 @@ class KernelRanges:
                     line = line_in_stack(str(node.meta.get("stack_trace") or ""), self._script)
                     modules |= {} if path is None else {path: None}
                     lines |= {line: None} if line else {}
-                self._told(name=kernel.name, ops=sorted(ops), modules=list(modules), lines=list(lines))
+                self._report(name=kernel.name, ops=sorted(ops), modules=list(modules), lines=list(lines))
         except Exception as error:  # noqa: BLE001, this runs inside the compiler
             self._failed(error)
 
     def _failed(self, error: Exception) -> None:
-        self._told(name="", problem=f"{type(error).__name__}: {error}")
+        self._report(name="", problem=f"{type(error).__name__}: {error}")

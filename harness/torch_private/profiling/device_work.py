@@ -83,7 +83,7 @@ def memory_of(device: str) -> dict[str, int]:
     """
     readings: dict[str, int] = {}
     place = (device,) if ":" in device else ()
-    for holder in _told_by(device):
+    for holder in _memory_modules(device):
         for reading, names in MEMORY.items():
             read = next((method for name in names if (method := getattr(holder, name, None)) is not None), None)
             if reading not in readings and read is not None:
@@ -99,7 +99,7 @@ def _is_used(device: str) -> bool:
     return is_accelerator(device) and (not hasattr(module, "is_initialized") or bool(module.is_initialized()))
 
 
-def _told_by(device: str) -> Iterator[Any]:
+def _memory_modules(device: str) -> Iterator[Any]:
     """Yield the modules that report the memory of an accelerator: its own, and torch's general one."""
     if not _is_used(device):
         return
