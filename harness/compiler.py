@@ -1,6 +1,6 @@
 """Compiles C code on first use with the system's compiler, and caches it by compiler, CPU and user.
 
-A cached library ends with the SHA-256 of what precedes it (the dynamic linker ignores bytes after the ELF image),
+A cached library ends with the SHA-256 of its preceding bytes (the dynamic linker ignores bytes after the ELF image),
 because loading a truncated library kills the process with SIGBUS instead of raising an error.
 """
 
@@ -169,7 +169,7 @@ def _intact(library: Path) -> bool:
 def _build(source: CSource, libraries: list[Library]) -> Library:
     """Compile next to the target and rename, so that processes that build at the same time replace equal files.
 
-    An error has the complaint about the last, plainest library: the others may fail only because of their tuning.
+    The error quotes the compiler on the last, plainest library: the others may fail only because of their tuning.
     """
     complaint = ""
     for library in libraries:

@@ -171,7 +171,7 @@ class NotAvailable(NumdriftError):
 
 
 def nearest(word: str, words: Iterable[str]) -> str:
-    """Return the words closest to `word`, as the end of an error message."""
+    """Return the end of an error message: the closest of the words, if one is close, and all of them."""
     choices = sorted(words)
     close = difflib.get_close_matches(word, choices, n=1, cutoff=0.5)
     listed = ", ".join(choices)

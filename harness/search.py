@@ -3,9 +3,9 @@
     >>> fails = lambda tried: 3 in tried or {5, 6} <= set(tried)
     >>> bisect_all(range(8), fails), ddmin([5, 6, 7], fails)  # 3 acts alone, 5 and 6 only together
     ([3], [5, 6])
-    >>> carriers(range(8), lambda sets: [float(3 in one) for one in sets]).carriers
+    >>> carriers(range(8), lambda sets: [float(3 in items) for items in sets]).carriers
     (Carrier(parts=(3,), alone=1.0, without=0.0),)
-    >>> between([(0, False), (9, True)], 4)  # to ask next for the first that fails
+    >>> between([(0, False), (9, True)], 4)  # the places to test next for the first that fails
     [1, 3, 6, 8]
 
 The first two search the ops of a step, the third the parts of a model, the last the step in which a drift begins. The
@@ -94,7 +94,7 @@ Drifts = Callable[[Sequence[frozenset[Item]]], Sequence[float]]
 MOST_CARRIERS = 5
 
 CARRIED = 0.5
-"""The least fraction of the whole drift with which items carry it; the search ends when less remains without them."""
+"""The smallest fraction of a drift that counts as carrying it. The search ends when a smaller part of it remains."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,8 +41,9 @@ Stand = Callable[[torch.Tensor], torch.Tensor]
 class Expectations:
     """The tensors that ops return, cached by the kind of their arguments.
 
-    `stand` creates the tensors with which the ops are called: zeros, or tensors without values (`on_meta`). The latter
-    call the meta kernel, on which compilers rely."""
+    `stand` creates the tensors with which the ops are called: zeros, or tensors without values (`on_meta`). Tensors
+    without values execute an op's meta kernel, on which compilers rely.
+    """
 
     def __init__(self, stand: Stand | None = None) -> None:
         self._stand = stand or zeros
@@ -62,7 +63,7 @@ class Expectations:
 
 
 def zeros(tensor: torch.Tensor) -> torch.Tensor:
-    """Return zeros of the same kind, on the CPU if the tensor's own device has no values yet."""
+    """Return zeros of the same kind, on the CPU if the tensor's device computes values later."""
     if tensor.device.type in DEFERRED_DEVICES:
         return torch.zeros(tensor.shape, dtype=tensor.dtype)
     # empty_strided, because torch.zeros_like does not keep every stride (for example of an expanded tensor)

@@ -56,7 +56,7 @@ def emulated_fma(a: Operand, b: Operand, c: Operand) -> torch.Tensor:
     high, low = two_sum(product, carried)
     tail, rest = two_sum(low, lowest)
     even, offset = two_sum(high, tail)
-    # If even + 2*offset is exact, it is the neighbour on the other side: the value is halfway but for `rest`.
+    # If even + 2*offset is exact, it is the neighbour on the other side: the value is halfway, except for `rest`.
     neighbour, inexact = two_sum(even, 2 * offset)
     halfway = torch.eq(inexact, 0) & torch.ne(offset, 0)
     exact = torch.where(halfway & (torch.sign(rest) * offset > 0), neighbour, even)
@@ -84,8 +84,8 @@ def _as_tensors(operands: Sequence[Operand]) -> tuple[list[torch.Tensor], torch.
 def rounded(value: torch.Tensor, rest: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """Round value + rest once, to nearest even, to a dtype narrower than float64.
 
-    value: float64. rest: float64, smaller than any distance from `value` to a number halfway between two
-    neighbours of `dtype` that is not zero; only its sign matters.
+    value: float64. rest: float64, smaller than any nonzero distance from `value` to a number halfway between two
+    neighbours of `dtype`; only its sign matters.
     """
     # torch casts float64 to the half formats via float32, which would round twice.
     if dtype != torch.float32:
@@ -99,15 +99,15 @@ def rounded(value: torch.Tensor, rest: torch.Tensor, dtype: torch.dtype) -> torc
     place = even.double().clamp(-limit, limit)
     offset = value - place
     neighbour = place + 2 * offset
-    # A multiple of the spacing: the neighbour on the other side, so `value` is halfway. Infinity, which `dtype`
-    # cannot tell from its past-largest number, represents that number.
+    # If `neighbour` is a number of `dtype`, it is the one on the other side, so `value` is halfway. In `dtype`, the
+    # number past the largest is infinity, which therefore represents that number.
     narrow = neighbour.to(dtype)
     halfway = torch.eq(narrow.double().clamp(-limit, limit), neighbour) & torch.ne(offset, 0)
     return torch.where(halfway & (rest * offset > 0), narrow, even)
 
 
 def two_sum(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Round a + b, and return the error: sum + error = a + b exactly, short of overflow (Knuth)."""
+    """Round a + b, and return the error: sum + error = a + b exactly, unless the sum overflows (Knuth)."""
     sum_ = a + b
     part = sum_ - a
     return sum_, (a - (sum_ - part)) + (b - part)

@@ -92,10 +92,10 @@ def _without_left_out(result: Any, expected: Sequence[ExpectedTensor]) -> Any:
 
 
 def _without_drawing(kernel: str, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    """Call a function. Raises KernelError if it draws random numbers, because the op would draw others."""
+    """Call a function. Raises KernelError if it draws random numbers, because the op would draw different ones."""
     devices = {tensor.device for tensor in [*tensors_in(list(args)), *tensors_in(list(kwargs.values()))]}
     others = [device for device in devices if device.type != "cpu"]
-    refusal = KernelError(kernel, "cannot stand in for an op that draws random numbers: it would draw others")
+    refusal = KernelError(kernel, "cannot stand in for an op that draws random numbers: it would draw different ones")
     if any(device.type in UNKNOWN_DRAWS for device in others):
         raise refusal
     before = _generator_states(others)
@@ -148,13 +148,14 @@ def _rounded(value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def _narrowed(result: Any, dtypes: list[torch.dtype], args: Any, wide_args: Any) -> Any:
-    """Return the result in the op's dtypes; an argument that the op returns is the original argument."""
+    """Return the result in the op's dtypes. Where the op returns an argument, return the original argument."""
     originals = {id(wide): original for wide, original in zip(tensors_in(wide_args), tensors_in(args), strict=True)}
     dtype = iter(dtypes)
 
     def narrow(value: Any) -> Any:
         if isinstance(value, torch.Tensor):
-            # A lazy op returns tensors, which must not be used, even where `output_mask` excludes them.
+            # A lazy op returns a tensor even where `output_mask` excludes it, so the dtypes may run out. Such a tensor
+            # must not be used.
             wanted = next(dtype, value.dtype)
             return originals[id(value)] if id(value) in originals else _rounded(value, wanted)
         if isinstance(value, (list, tuple)):

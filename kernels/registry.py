@@ -79,7 +79,7 @@ class Operation:
     also: tuple[str, ...] = ()
 
 
-_INDUCTOR = "what torch.compile generates for the op alone; compiled at the first call"
+_INDUCTOR = "the code that torch.compile generates for the op alone; compiled at the first call"
 
 GENERIC = (
     Kernel("", "aten", "the kernel that torch itself dispatches to", "as in ATen",
@@ -134,7 +134,7 @@ class KernelRegistry:
         return (*first, *own.values(), *(kernel for kernel in free if kernel.name != "aten"))
 
     def kernel(self, op: str, name: str) -> Kernel:
-        """Find one kernel. Raises KernelNotFound, naming the nearest, when there is none."""
+        """Find one kernel. Raises KernelNotFound, with the nearest name, if there is none."""
         kernels = {kernel.name: kernel for kernel in self.kernels(op)}
         if name not in kernels:
             raise KernelNotFound(f"op {op!r} has no kernel {name!r}; {nearest(name, kernels)}")

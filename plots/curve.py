@@ -77,7 +77,7 @@ def resolved(curves: Sequence[Curve], reference: str | None = None) -> list[Curv
     labels = [curve.label for curve in curves]
     twice = sorted({label for label in labels if labels.count(label) > 1})
     if twice:
-        raise ValueError(f"curves need different labels, these occur twice: {', '.join(twice)}")
+        raise ValueError(f"curves need different labels; these occur twice: {', '.join(twice)}")
     wanted = {curve.reference for curve in curves} | {reference}
     missing = sorted(label for label in wanted if label is not None and label not in labels)
     if missing:
@@ -89,7 +89,7 @@ def resolved(curves: Sequence[Curve], reference: str | None = None) -> list[Curv
 
 
 def thinned(values: Floats) -> NDArray[np.intp]:
-    """Choose at most about 3000 points that look like all of them, keeping extremes, gaps (NaN) and both ends."""
+    """Choose at most about 3000 points whose curve looks the same, keeping extremes, gaps (NaN) and both ends."""
     if values.size <= 3 * _BUCKETS:
         return np.arange(values.size)
     # Keep the extremes of each bucket, since a drawn curve shows nothing else, and one gap.

@@ -21,7 +21,7 @@ Table = NDArray[np.float64]
 """Tensors by columns: scores, NaN where a tensor was not compared."""
 
 INSPECT, BEYOND = 4.0, 16.0
-"""Scores: up to INSPECT is rounding, BEYOND and more is beyond rounding."""
+"""Scores up to INSPECT are rounding; scores from BEYOND on are beyond rounding."""
 
 MOST_TENSORS = 40
 _MOST_COLUMNS = 240
@@ -71,7 +71,7 @@ def drift_heatmap(rows: Sequence[ScoredStep], *, title: str) -> Figure:
 
     Tensors are in the order of the input; a line of text counts those beyond `MOST_TENSORS`. Identical tensors are
     blank, infinite scores are marked with an x, and tensors that a step did not compare are grey. Steps are evenly
-    spaced whatever their numbers. Many steps are drawn together, as the worst of them.
+    spaced whatever their numbers. If there are many, neighbouring steps share a column, which shows the worst of them.
     """
     names = list(dict.fromkeys(name for row in rows for name in row.scores))
     table = _table(rows, names)
@@ -95,7 +95,7 @@ def _table(rows: Sequence[ScoredStep], names: Sequence[str]) -> Table:
     for column, row in enumerate(rows):
         for name, score in row.scores.items():
             if np.isnan(score) or score < 0:
-                raise ValueError(f"step {row.step}: {name} has the score {score}, which is none")
+                raise ValueError(f"step {row.step}: {name} has the score {score}; scores are at least 0")
             table[places[name], column] = score
     return table
 
@@ -149,7 +149,7 @@ def _draw_cells(figure: Figure, axes: Axes, columns: Columns) -> None:
     for level in (INSPECT, BEYOND):
         bar.ax.axhline(level, color="black", linewidth=1.2)
     bar.set_label("score: drift / rounding noise", fontsize=_TEXT + 1)
-    # Infinite scores have a mark; where columns are too narrow for a mark each, only some have one.
+    # Infinite scores have a mark; if columns are too narrow for a mark each, only some have one.
     size = min(_CELLS / count, _ROW) * 72 * 0.5
     every = 1 if size >= 3 else int(np.ceil(6 / (2 * size)))
     for place, row in enumerate(scores):

@@ -96,7 +96,7 @@ def _draw_difference(axes: Axes, comparison: Envelope, kept: Places) -> None:
         _positive(comparison.relative[kept]),
         _positive(comparison.difference[kept]),
     )
-    _draw_with_lonely_points(axes, steps, np.clip(apart, *_DIFFERENCES))
+    _draw_with_isolated_points(axes, steps, np.clip(apart, *_DIFFERENCES))
     values = np.concatenate([wide, apart])
     values = values[~np.isnan(values)]
     axes.autoscale_view()
@@ -107,7 +107,7 @@ def _draw_difference(axes: Axes, comparison: Envelope, kept: Places) -> None:
             "" if not comparison.members else " (1 run)" if comparison.members == 1 else f" ({comparison.members} runs)"
         )
         text = axes.text(
-            0.985, 0.035, f"area: what a one-ULP change of the initial parameters does{runs}",
+            0.985, 0.035, f"area: effect of a one-ULP change of the initial parameters{runs}",
             transform=axes.transAxes, ha="right", va="bottom", fontsize=_TEXT, color=_DIM, zorder=4,
         )  # fmt: skip
         text.set_bbox({"facecolor": "white", "alpha": 0.65, "edgecolor": "none", "pad": 1.5})
@@ -123,7 +123,7 @@ def _draw_ratio(axes: Axes, comparison: Envelope, kept: Places) -> None:
     """Draw the ratio of the difference to the envelope, with a line at the factor from which a step is outside."""
     steps, ratio = comparison.steps[kept], comparison.ratio[kept]
     shown = np.where(ratio > 0, np.clip(ratio, *_RATIOS), np.nan)
-    _draw_with_lonely_points(axes, steps, np.where(ratio > _RATIOS[1], np.nan, shown))
+    _draw_with_isolated_points(axes, steps, np.where(ratio > _RATIOS[1], np.nan, shown))
     axes.autoscale_view()
     values = shown[~np.isnan(shown)]
     set_log_range(axes, np.concatenate([values, [FACTOR / 10, FACTOR]]))
@@ -139,15 +139,15 @@ def _draw_ratio(axes: Axes, comparison: Envelope, kept: Places) -> None:
     finish_axes(axes, x_label="step", y_label="difference\n/ envelope")
 
 
-def _draw_with_lonely_points(axes: Axes, steps: NDArray[np.int64], values: Floats) -> None:
+def _draw_with_isolated_points(axes: Axes, steps: NDArray[np.int64], values: Floats) -> None:
     """Draw a line with gaps; a point between two gaps becomes a dot."""
     line = _RUN.line(steps, values, scale=_THIN)
     line.set_linestyle("-")
     line.set_marker("")
     axes.add_line(line)
-    lonely = isolated_points(values)
-    if lonely.any():
-        axes.plot(steps[lonely], values[lonely], linestyle="none", marker="o", markersize=2.2, color=_RUN.color)
+    isolated = isolated_points(values)
+    if isolated.any():
+        axes.plot(steps[isolated], values[isolated], linestyle="none", marker="o", markersize=2.2, color=_RUN.color)
 
 
 def _mark_level(axes: Axes, level: float, text: str) -> None:

@@ -17,10 +17,10 @@ QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 0.999, 1.0)
 """The quantiles of the errors that a plot needs, as shares of the elements."""
 
 FLOOR = 2.0**-7
-"""The ULP at which smaller errors are drawn, above all those of exact results."""
+"""Errors below this many ULP, such as those of exact results, are drawn at this place."""
 
 CEILING = 1e10
-"""The ULP above which errors, of results of another magnitude, are an arrow at the edge."""
+"""Errors above this many ULP, of results of another magnitude, are drawn as an arrow at the edge."""
 
 _LINE, _HEAD, _FRAME = 0.14, 0.33, 1.3
 """Inches: an input set, a kernel's name and margin, title, axis and legend."""

@@ -85,7 +85,7 @@ def _finish(axes: Axes, modes: Sequence[str], longest: float) -> None:
     axes.set_ylim(max(len(modes), 1) - 0.5, -0.5)
     name_rows(axes, modes, size=_TEXT + 1)
     axes.xaxis.set_major_locator(MaxNLocator(nbins=8))
-    axes.set_xlabel("milliseconds of a step (mean of those traced)", fontsize=_TEXT + 0.5)
+    axes.set_xlabel("milliseconds per step (mean of the traced steps)", fontsize=_TEXT + 0.5)
     axes.tick_params(axis="x", labelsize=_TEXT)
     finish_rows(axes)
 

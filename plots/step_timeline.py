@@ -26,8 +26,8 @@ _MOST_BARS = 80
 """The most steps that are drawn as separate bars; more are drawn as one area."""
 
 _HIGH, _MARGIN = 0.8, 1.5
-"""A panel is at most the quantile _HIGH of its steps times _MARGIN high; higher steps are cut off and labelled with
-their time."""
+"""A panel is at most as high as the quantile _HIGH of its steps times _MARGIN; longer steps are cut off and labelled
+with their time."""
 
 _MOST_LABELS = 8
 
@@ -42,7 +42,7 @@ class TimelineStep:
 
 
 def step_timeline(modes: Sequence[TimelineStep], *, title: str) -> Figure:
-    """Return a figure with a panel for each mode, below each other by steps, each with its own axis.
+    """Return a figure with a panel for each mode, one below the other, on a shared axis of steps.
 
     A step that is far longer than most, such as one that compiles, is cut off at the upper edge and labelled with its
     time."""

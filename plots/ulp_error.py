@@ -123,7 +123,7 @@ def _draw_envelopes(figure: Figure, envelopes: Sequence[UlpEnvelope], *, rows: i
         if any(kernel_envelope.side(negative=sign)[0].size for kernel_envelope in envelopes)
     ]
     grid = figure.add_gridspec(rows, len(signs), height_ratios=_HEIGHTS[:rows])
-    # The range of log10 |input| with errors, widened by half a decade; everything if there is none.
+    # The range of log10 |input| with errors, widened by half a decade; all inputs if there are no errors.
     sides = [kernel_envelope.side(negative=sign) for kernel_envelope in envelopes for sign in (True, False)]
     every = np.concatenate([side[0] for side in sides])
     errors = np.concatenate([side[1] for side in sides])

@@ -70,7 +70,7 @@ class Recording:
         script.step()
 
     def __enter__(self) -> Self:
-        sessions = importlib.import_module("numdrift.harness.recorder.session")  # with torch
+        sessions = importlib.import_module("numdrift.harness.recorder.session")  # imports torch
         sessions.refuse_what_needs_a_process(self._spec)
         self._folder.create(force=self._force)
         self._folder.config.write_text(json.dumps(self._config.to_json(), indent=2) + "\n", encoding="utf-8")
@@ -144,7 +144,7 @@ def record(
     frame = sys._getframe(1)
     spec = parse_mode(mode)
     if record not in LEVELS:
-        raise UsageError(f"record={record!r} is no level; {nearest(record, LEVELS)}")
+        raise UsageError(f"record={record!r} is not a level; {nearest(record, LEVELS)}")
     named = Path(reproducer or reproducer_of(frame))
     own = own_kernels(kernels)
     check_kernels([spec], own, ())
@@ -163,8 +163,8 @@ def record(
 
 
 def _manifest_of(config: RunConfig, folder: RunFolder, program: Path, suffix: str) -> RunManifest:
-    """Return the manifest of a recording that begins, of a program or notebook."""
-    # a notebook whose file is not known is hashed by its name
+    """Return the manifest of a new recording of a program or notebook."""
+    # if the notebook's file is unknown, its name is hashed
     content = program.read_bytes() if program.is_file() else str(program).encode()
     return RunManifest(
         mode=config.mode.name,
@@ -185,7 +185,7 @@ def _manifest_of(config: RunConfig, folder: RunFolder, program: Path, suffix: st
 def reproducer_of(frame: FrameType) -> str:
     """Return a name for the caller's code: its notebook if that is known, else its file."""
     module_names = frame.f_globals
-    # VS Code puts the notebook's path among the global names, Jupyter into the environment; a program has its file
+    # VS Code puts the notebook's path in a global variable, Jupyter in the environment; a program has `__file__`
     for place in (
         module_names.get("__vsc_ipynb_file__"),
         os.environ.get("JPY_SESSION_NAME"),

@@ -1,4 +1,4 @@
-"""`numdrift.run`: records a script in several modes, a process each. Also the listeners of the Python interface."""
+"""`numdrift.run`: records a script in several modes, each in its own process. Also the Python interface's listeners."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class BatchRequest(TrainingRequest):
         metavar="RUN",
     )
     pass_through: bool = False
-    """True if the one run reads this process's standard input."""
+    """True if the single run reads this process's standard input."""
 
 
 class BatchOptions(TrainingOptions, RunOptions, total=False):
@@ -121,11 +121,11 @@ def run(
     Prints nothing unless `progress` is set. If a mode fails, its failure is recorded and the other modes still run.
     Raises UsageError before anything is started, and KeyboardInterrupt when Ctrl-C ended the runs."""
     plan = planned_batch(BatchRequest.of(script, specs_of(modes), arguments, options))
-    heard = listener(progress)
+    reporter = listener(progress)
     for text in plan.interpreters:
-        heard.say(text)
+        reporter.say(text)
     with passive_threads():
-        result = execute(plan, heard)
+        result = execute(plan, reporter)
     if result.interrupted:
         raise KeyboardInterrupt
     # read back from disk, so that a program receives the same data as any other reader
@@ -151,7 +151,7 @@ def loaded(run: RecordedRun | Recording | Path | str) -> RecordedRun:
 
 
 class Silent:
-    """A listener to rounds of runs and to runs that prints nothing. `texts` are the messages that it received."""
+    """A listener for runs and rounds of runs that prints nothing. `texts` are the messages that it received."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
@@ -166,7 +166,7 @@ class Silent:
         """Receive that a run has ended."""
 
     def say(self, text: str) -> None:
-        """Receive a message for the waiting user."""
+        """Receive a message for the user."""
         self.texts.append(text)
 
     @contextmanager
@@ -203,9 +203,8 @@ def listener(shown: bool) -> Silent:
 
 @contextmanager
 def passive_threads() -> Iterator[None]:
-    """Let the OpenMP threads of processes that are started in this context sleep while they wait. No result changes."""
-    # A process inherits the environment of its start. By default OpenMP threads spin while they wait, which slows down
-    # everything else.
+    """Make the waiting OpenMP threads of processes started within the context sleep. Results do not change."""
+    # OpenMP reads the policy when a process starts. By default waiting threads spin, which slows down everything else.
     is_set = POLICY in os.environ
     os.environ.setdefault(POLICY, "passive")
     try:

@@ -1,4 +1,4 @@
-"""`analyze`: the operators of a script that a mode's backend supports; and the partitioning of models for a backend."""
+"""`analyze`: the operators of a script that a mode's backend supports. Also partitions models for a backend."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def analyze(
     feature that the mode or this machine lacks, AdoptionError if no operator reached the backend, and KeyboardInterrupt
     when Ctrl-C ended the run."""
     if verbosity not in (1, 2):
-        raise UsageError(f"verbosity={verbosity} is none of 1 and 2")
+        raise UsageError(f"verbosity={verbosity} is neither 1 nor 2")
     request = AnalysisRequest.of(
         script,
         [parse_mode(mode)],
@@ -86,7 +86,7 @@ def partitioned(
     target = request.script
     if request.module is None and target is not None and is_factory(target):
         if request.check or request.run or request.arguments:
-            raise UsageError(f"{target} is a module: --check, --max-steps, --max-seconds and arguments are of a script")
+            raise UsageError(f"{target} is a module: --check, --max-steps, --max-seconds and arguments need a script")
         place = target.rpartition(":")[0]
         if place.endswith(".py") and not Path(place).is_file():
             raise UsageError(f"there is no file {place}; name it as FILE.py:FACTORY")

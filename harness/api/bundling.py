@@ -44,7 +44,7 @@ def sensitive_in(bundle: Bundle, folder: Path) -> Iterator[str]:
             yield f"{kind} ({count}): {meaning}; {remedy} leaves it out"
     variables = sorted({name for run in runs_in(folder) for name in parse_mode(run.manifest.spec).env})
     if variables:
-        yield f"the modes state environment variables with their values: {', '.join(variables)}"
+        yield f"the modes set environment variables, and the bundle has their values: {', '.join(variables)}"
 
 
 @contextmanager

@@ -44,16 +44,16 @@ def runs_meant(target: str | None, out: Path, mode: str | None = None) -> list[R
 
 
 def metrics_of_runs(runs: Sequence[RecordedRun]) -> list[RunMetrics]:
-    """Return the metrics of those runs that recorded some. Raises MetricsNotFound where none did."""
-    return _of_those_that_have(runs, metrics_of, MetricsNotFound)
+    """Return the metrics of the runs that recorded some. Raises MetricsNotFound if none did."""
+    return _records_of(runs, metrics_of, MetricsNotFound)
 
 
 def graphs_of_runs(runs: Sequence[RecordedRun]) -> list[RunGraphs]:
-    """Return the graphs of those runs that recorded some. Raises GraphsNotFound where none did."""
-    return _of_those_that_have(runs, graphs_of, GraphsNotFound)
+    """Return the graphs of the runs that recorded some. Raises GraphsNotFound if none did."""
+    return _records_of(runs, graphs_of, GraphsNotFound)
 
 
-def _of_those_that_have(
+def _records_of(
     runs: Sequence[RecordedRun], read: Callable[[RecordedRun], Read], lacking: type[NumdriftError]
 ) -> list[Read]:
     records = []
@@ -64,15 +64,17 @@ def _of_those_that_have(
 
 
 def graphs_of_only_run(target: str | None, out: Path, mode: str | None) -> RunGraphs:
-    """Return the graphs of the only run that `target` names. Raises UsageError if several runs recorded graphs."""
-    having = graphs_of_runs(runs_meant(target, out, mode))
-    if len(having) > 1:
-        modes = list(dict.fromkeys(graphs.run.manifest.mode for graphs in having))
-        if len(modes) == len(having):
-            raise UsageError(f"{having[0].run.path.parent} has graphs of {', '.join(modes)}: choose one with --mode")
-        paths = ", ".join(str(graphs.run.path) for graphs in having)
+    """Return the graphs of the run that `target` names. Raises UsageError if it names several runs with graphs."""
+    with_graphs = graphs_of_runs(runs_meant(target, out, mode))
+    if len(with_graphs) > 1:
+        modes = list(dict.fromkeys(graphs.run.manifest.mode for graphs in with_graphs))
+        if len(modes) == len(with_graphs):
+            raise UsageError(
+                f"{with_graphs[0].run.path.parent} has graphs of {', '.join(modes)}: choose one with --mode"
+            )
+        paths = ", ".join(str(graphs.run.path) for graphs in with_graphs)
         raise UsageError(f"several runs have graphs; name one of them: {paths}")
-    return having[0]
+    return with_graphs[0]
 
 
 def choose_graph(
@@ -88,7 +90,7 @@ def choose_graph(
     def preference(stage: str) -> int:
         return order.index(stage) if stage in order else len(order)
 
-    if name is not None:  # with or without its stage
+    if name is not None:  # the name may include the stage
         entries_by_name = {entry.name: entry for entry in graphs.entries}
         if name in entries_by_name:
             if stage not in (None, entries_by_name[name].stage):
@@ -126,9 +128,9 @@ def choose_graph(
 
 
 def graphs_to_compare(paths: Sequence[str], modes: str | None, out: Path) -> list[tuple[RunGraphs, RunGraphs]]:
-    """Return the graphs to compare: of two runs, of two modes, or of each run of an investigation with its batch's
-    first.
+    """Return the pairs of graphs to compare.
 
+    These are of two runs, of two modes, or of each run of an investigation and its batch's first run.
     Raises UsageError, RunNotFound and GraphsNotFound.
     """
     if len(paths) > 2:
@@ -151,12 +153,12 @@ def graphs_to_compare(paths: Sequence[str], modes: str | None, out: Path) -> lis
         pair = (a[common[-1]], b[common[-1]]) if common else (sides[0][-1], sides[1][-1])
         return [(graphs_of(pair[0]), graphs_of(pair[1]))]
     runs = runs_meant(named, out)
-    having = graphs_of_runs(runs)
+    with_graphs = graphs_of_runs(runs)
     batches: dict[str, list[RunGraphs]] = {}
-    for graphs in having:
+    for graphs in with_graphs:
         batches.setdefault(graphs.run.manifest.suffix, []).append(graphs)
     pairs = [(batch[0], later) for batch in batches.values() for later in batch[1:]]
-    pairs = pairs or [(having[0], later) for later in having[1:]]
+    pairs = pairs or [(with_graphs[0], later) for later in with_graphs[1:]]
     if not pairs:
         for run in runs:
             graphs_of(run)  # raises if another run exists that recorded no graphs
@@ -190,5 +192,5 @@ def remove(folder: Path, runs: Sequence[RecordedRun]) -> None:
         (folder / INVESTIGATION).unlink(missing_ok=True)
         for plot in [path for pattern in PLOTS for path in folder.glob(pattern)]:
             plot.unlink(missing_ok=True)
-        with suppress(OSError):  # other files stay, and so does a folder that has some
+        with suppress(OSError):  # a folder that contains other files stays
             folder.rmdir()

@@ -57,10 +57,10 @@ def investigate(
     anything is started, except for `steps` that the training does not have: those are found after the first runs.
     Raises KeyboardInterrupt when Ctrl-C ended the runs.
     """
-    heard = listener(progress)
+    reporter = listener(progress)
     request = InvestigationRequest.of(script, () if modes is None else specs_of(modes), arguments, options)
-    findings, folder = investigated(request, heard)
-    return investigation_of(findings.to_json(), folder, tuple(heard.texts))
+    findings, folder = investigated(request, reporter)
+    return investigation_of(findings.to_json(), folder, tuple(reporter.texts))
 
 
 def investigated(request: InvestigationRequest, progress: Progress) -> tuple[Findings, Path]:
@@ -77,7 +77,7 @@ def investigated(request: InvestigationRequest, progress: Progress) -> tuple[Fin
             return investigate_runs(runs, request, laboratory), runs[0].path.parent
     if request.against_single and request.nproc < 2:
         raise UsageError("--against-single compares several processes with one: say how many, as in --nproc 2")
-    # without the settings that these modes get, a comparison would only show different random numbers
+    # adds settings that make all modes draw eager's random numbers; otherwise each pair would differ by its draws
     specs = compared_modes(request.modes or parse_modes(DEFAULT_MODES), alone=request.against_single)
     batch = planned(replace(request, modes=tuple(specs)))
     for text in (*batch.interpreters, *filter(None, [sentence_of_draws(batch.modes)])):
@@ -92,8 +92,7 @@ def _runs_of_folder(request: InvestigationRequest, folder: Path, arguments: Sequ
     of_trainings = (request.modes, arguments, request.name, request.kernels, request.nproc > 1, request.run)
     if any(of_trainings) or request.against_single:
         raise UsageError(
-            f"{folder} is recorded: its modes, arguments, steps, files, graphs and processes are what they were; leave "
-            "them out"
+            f"{folder} is recorded: its modes, arguments, steps, files, graphs and processes are fixed; leave them out"
         )
     return recorded_runs(request.out, folder, request.suffix)
 
@@ -117,13 +116,13 @@ def localize(
 
     Both are runs of one investigation. Experiments that the verdict needs are run first. `step` is the step to examine
     (default: the first significant one). Raises UsageError for runs that cannot be localized."""
-    heard = listener(progress)
+    reporter = listener(progress)
     request = InvestigationRequest(
         step=step, knobs=knobs, partition_bisect=partition_bisect, scripts=scripts, confirm=confirm, timeout=timeout,
         jobs=jobs,
     )  # fmt: skip
-    findings, folder = localized(loaded(a), loaded(b), request, heard)
-    return investigation_of(findings.to_json(), folder, tuple(heard.texts))
+    findings, folder = localized(loaded(a), loaded(b), request, reporter)
+    return investigation_of(findings.to_json(), folder, tuple(reporter.texts))
 
 
 def localized(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 TAKEN = (
     "kind", "status", "significance", "phase", "module", "op", "source", "step", "share_of_drift", "error_ulp", "rho",
 )  # fmt: skip
-"""The fields of a culprit's record that `Culprit` has as well."""
+"""The fields that a `Culprit` copies from its record."""
 
 PARAMETER_COLUMNS = (
     "a", "b", "step", "name", "shape", "dtype", "max_ulp", "relative_l2", "max_absolute", "differing", "numel",
@@ -198,7 +198,7 @@ class Investigation:
             if pair.b == b:
                 return pair
         raise RunNotFound(
-            f"{self.path} holds {self.reference} against {', '.join(other.b for other in self.pairs)}, not {b}"
+            f"{self.path} compares {self.reference} against {', '.join(other.b for other in self.pairs)}, not {b}"
         )
 
     def losses(self) -> pd.DataFrame:
@@ -263,7 +263,7 @@ def _pair_of(findings: PairFindings, content: Mapping[str, Any]) -> Pair:
     """Return the pair of these findings; `content` is its entry in `investigation.json`."""
     culprits = []
     for record, written in zip(findings.culprits, content.get("culprits", ()), strict=True):
-        proof, script = record.proof, record.script  # a different set-up has neither site nor proof
+        proof, script = record.proof, record.script  # a culprit of a different set-up has neither site nor proof
         culprits.append(
             Culprit(
                 **{name: getattr(record, name) for name in TAKEN},

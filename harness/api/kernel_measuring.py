@@ -103,7 +103,7 @@ def _open(device: str) -> None:
 
 
 def _subjects(op: str, named: Sequence[str], seconds: float) -> Subjects:
-    """Return the requested kernels, in order. Without a request return all kernels; with only files, also `aten`."""
+    """Return the requested kernels, in order, with `aten` if all are files. Without a request, return all."""
     registry = built_in()
     overloads(op)  # raises for an op that torch lacks
     names: list[str] = []
@@ -111,7 +111,9 @@ def _subjects(op: str, named: Sequence[str], seconds: float) -> Subjects:
     for text in named:
         prefix, _, kernel = text.rpartition("=")
         if prefix and op_name(prefix) != op:
-            raise UsageError(f"--kernel {text} is of op {prefix!r}, and {op!r} is checked; write {op}={kernel}")
+            raise UsageError(
+                f"--kernel {text} names the op {prefix!r}, but the op {op!r} is checked; write {op}={kernel}"
+            )
         if kernel.endswith((".c", ".py")):
             if not Path(kernel).is_file():
                 raise UsageError(f"--kernel {text}: there is no file {kernel}")
@@ -169,7 +171,7 @@ def swept(
         chosen, notes = candidates(built_in(), subject, kernels, every=not large, seconds=timeout)
         notes += roundings(subject, hold)
         if large and not kernels:
-            notes.append("only aten is swept over all of float32; --kernel names others, --range asks for less")
+            notes.append("only aten is swept over all of float32; --kernel names other kernels, --range fewer inputs")
         for note in notes:
             say(note)
         swept_kernels = [
@@ -200,7 +202,7 @@ def _swept(
     kept_progress, why = (None, "") if fresh else sweep_state.load(folder, identity, domain)
     progress = kept_progress or SweepProgress.none(domain)
     if why:
-        say(f"{label}: what {folder} keeps {why}: starting afresh")
+        say(f"{label}: the state in {folder} {why}: starting afresh")
     if progress.finished(domain):
         say(f"{label}: taken from {folder} (--fresh measures again)")
         return KernelErrors(candidate, domain, progress)
@@ -213,7 +215,7 @@ def _swept(
             sweep.run(progress, folder, report)  # the results go into `progress`, and from time to time into the folder
     except KeyboardInterrupt:
         status = f"{progress.inputs():,} of {domain.count:,} inputs are kept in {folder}"
-        say(f"{label}: {status}; the same command goes on")
+        say(f"{label}: {status}; the same command continues")
         raise
     except OSError as error:
         raise UsageError(f"{folder} cannot be written: {error.strerror}; --out names another folder") from None

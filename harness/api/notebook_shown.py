@@ -17,7 +17,7 @@ CULPRITS_SHOWN = 8
 
 
 def investigation_html(investigation: Investigation) -> str:
-    """Return an investigation as part of a page, without a style sheet."""
+    """Return an investigation as an HTML fragment without a style sheet."""
     head = f"<p><b>{escape(investigation.reproducer)}</b>, compared with {escape(investigation.reference)}</p>"
     return (
         "<div>" + head + _pairs(investigation.pairs) + "".join(_pair(pair) for pair in investigation.pairs) + "</div>"
@@ -25,7 +25,7 @@ def investigation_html(investigation: Investigation) -> str:
 
 
 def comparison_html(compared: Comparison) -> str:
-    """Return the comparison of two runs, with their distances, as part of a page."""
+    """Return the comparison of two runs, with their distances, as an HTML fragment."""
     losses = compared.distances.losses
     distances = {
         "first differing step": _step(compared.first_differing_step),
@@ -64,7 +64,7 @@ def _pairs(pairs: Sequence[Pair]) -> str:
 
 def _pair(pair: Pair) -> str:
     """Return a heading, the sentences on the pair, its culprits as a list, and the notes."""
-    # these contain names and errors of a user's script, so every text is escaped
+    # texts contain names and errors of a user's script, so all are escaped
     sentences = "".join(f"<p>{escape(sentence)}</p>" for sentence in pair.text)
     named, suspects = pair.named_culprits
     shown, culprits = named[:CULPRITS_SHOWN], ""
@@ -79,7 +79,7 @@ def _pair(pair: Pair) -> str:
 
 
 def _verdict(pair: Pair) -> str:
-    # the style is inline: this is part of a page, and has no style sheet
+    # the style is inline, since a fragment has no style sheet
     colour = COLOURS.get(pair.verdict or "", OTHERWISE)
     return f'<b style="color:{colour}">{escape(pair.verdict or "undecided")}</b>'
 

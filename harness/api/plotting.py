@@ -42,7 +42,7 @@ def drawn(
     """Draw the figures of a subject; return them, and notes on pairs without a figure. Raises UsageError and
     RunNotFound."""
     if subject in ("envelope", "drift") and suffixes:
-        raise UsageError(f"--suffix is of batches of losses: leave it out, --what {subject} draws pairs of modes")
+        raise UsageError(f"--what {subject} draws pairs of modes, not batches: leave out --suffix")
     folder = find_investigation(out, investigation, suffixes=suffixes)
     if subject in ("envelope", "drift"):
         return _pair_figures(folder, subject, output)
@@ -148,7 +148,7 @@ def _pair_figures(folder: Path, subject: str, output: Path | None) -> tuple[Figu
     for pair in drawable:
         if output is None:
             path = InvestigationFolder(folder).plot(pair.names, subject)
-        else:  # one name for several figures: the pair distinguishes them
+        else:  # several figures need several names: the pair is appended
             path = output if len(drawable) == 1 else output.with_name(f"{output.name}_{'_vs_'.join(pair.names)}")
         if subject == "envelope" and pair.envelope is not None:
             figures[path] = envelope(pair.envelope, reference=pair.a, run=pair.b, title=pair.title)
@@ -211,7 +211,7 @@ def _steps(data: Sequence[Mapping[str, Any]]) -> tuple[ScoredStep, ...]:
     for step_content in data:
         scores = {str(tensor["name"]): float(tensor["score"]) for tensor in step_content["tensors"]}
         if any(not score >= 0 for score in scores.values()):  # also refuses NaN
-            raise ValueError(f"step {step_content['step']} has a score that is no number from 0 on")
+            raise ValueError(f"step {step_content['step']} has a score that is not a number >= 0")
         steps.append(ScoredStep(int(step_content["step"]), scores, bool(step_content["taped"])))
     names = dict.fromkeys(name for step in steps for name in step.scores)
     return tuple(replace(step, scores={name: step.scores.get(name, 0.0) for name in names}) for step in steps)

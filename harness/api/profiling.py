@@ -49,7 +49,7 @@ class ProfileRequest(TrainingRequest):
 
     @property
     def trace(self) -> TraceRequest:
-        """The traced part of each run. With a `duration` alone these are all steps within it."""
+        """The traced part of each run. With a `duration` but no `steps`, these are all steps within it."""
         steps = self.steps or DEFAULT_STEPS
         if self.duration is not None and self.steps is None:
             steps = StepSelection(((DEFAULT_STEPS.ranges[0][0], None),))

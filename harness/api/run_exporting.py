@@ -1,4 +1,4 @@
-"""Chooses the runs of `numdrift runs export`, and writes them as files of another tool."""
+"""Chooses the runs of `numdrift runs export`, and writes them in the format of another tool."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ class SnapshotRequest(TrainingRequest):
 
     @property
     def until_drift(self) -> bool:
-        """True if these trainings only find the step of each mode that a further training takes snapshots of."""
+        """True if these trainings only find the step of each mode. Further trainings take snapshots of these steps."""
         return self.on == "drift"
 
     @property
@@ -151,7 +151,7 @@ class SnapshotRequest(TrainingRequest):
 
 
 def planned_snapshots(request: SnapshotRequest) -> BatchPlan:
-    """Plan the trainings that take the snapshots, or those that find the step of the snapshots. Raises UsageError."""
+    """Plan the trainings that take the snapshots, or with `--on drift` those that find the steps. Raises UsageError."""
     if request.until_drift and len(request.modes) < 2:
         raise UsageError("--on drift needs two modes, the first of which is the reference, as in --modes cpu,compile")
     return planned(
@@ -163,7 +163,7 @@ def planned_snapshots(request: SnapshotRequest) -> BatchPlan:
 
 
 def planned_again(plan: BatchPlan, spec: ModeSpec, step: int, choice: Choice) -> BatchPlan:
-    """Plan to run one mode of a plan again, taking snapshots of a step; the new run replaces the old one."""
+    """Plan another run of one mode of a plan, with snapshots of a step. The new run replaces the old one."""
     at = replace(choice, on="", steps=StepSelection(((step, step),)))
     # a limit in seconds might end the second training before the step that the first reached
     limits: dict[str, Any] = {} if plan.max_seconds is None else {"max_seconds": None, "max_steps": step + 1}

@@ -34,7 +34,7 @@ class CallPlaces:
         self._lines: dict[tuple[CodeType, int], str] = {}
 
     def here(self, operation: Any, attributes: dict[str, Any]) -> Node:
-        """Return a node for the op that is about to be called, without a name, inputs and outputs."""
+        """Return a node for the op that is about to be called, without name, inputs or outputs."""
         running = current_autograd_node()
         grad = torch.is_grad_enabled()
         if self.phase == "optimizer" and running is None and grad:

@@ -79,7 +79,7 @@ def line_in_trace(script: str, trace: str | None) -> str:
     return ""
 
 
-# A failure of an observation, kept out of the observed work until it is asked for.
+# Keep the failure of an observer out of the observed work until it is requested.
 
 
 class KeptFailure:

@@ -1,4 +1,4 @@
-"""The calls of a lazy core's kernels (torch's, torch_xla's) in some steps, and the values that they take and make."""
+"""The kernel calls of a lazy core (torch's or torch_xla's) in the captured steps, and their operands and results."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class FollowedCall:
     step: the step of the call.
     place: its op, phase, module, source, stack, sequence and attributes.
     parent: the number of the call around it.
-    is_setup: no model had been called yet.
-    is_reading: it is no op of the training; a recorder reads a value.
+    is_setup: True if no model had been called yet.
+    is_reading: True if a recorder made the call to read a value, so that it is no op of the training.
     made: the lazy core's numbers for its results.
     results: the description of each result.
     """
@@ -112,8 +112,8 @@ class KnownValues:
 
     calls: the followed calls, by their own numbers.
     makers: the call that made each value.
-    bindings: the script's name for each.
-    executed: its name in the graph that computed it.
+    bindings: the script's name for each value.
+    executed: the name of each value in the graph that computed it.
     """
 
     def __init__(self, number_of: NumberOf) -> None:
@@ -202,7 +202,10 @@ class CallFollower:
         """Note a call that has run, or has raised."""
 
     def _whole(self, call: KernelCall, place: Node) -> int | None:
-        """Return the number of the call that an outermost call is a part of."""
+        """Return the number of the decomposed op's call that the kernel call belongs to; None if there is none.
+
+        Only for kernel calls that no other kernel call surrounds.
+        """
         return None
 
     def _before(self, call: KernelCall) -> FollowedCall | None:

@@ -35,9 +35,8 @@ ON_BEHALF = (str(Path(HARNESS, "script")), str(Path(torch.__file__).parent))
 class DeviceTraffic:
     """The observer of a device's copies and fallbacks. It calls `report` with each, from `__enter__` to `__exit__`.
 
-    Copies that numdrift makes for itself are left out. A copy's seconds are those of the script's call. Where the host
-    needs the values at once, the call waits for all that was launched before. Where the copy is left to the device, the
-    call waits for nothing.
+    Copies that numdrift makes for itself are left out. A copy's seconds are the duration of the script's call. If the
+    host needs the values at once, the call waits for all work launched before it. An asynchronous copy does not wait.
     """
 
     def __init__(self, script: str, device: str, report: Callable[[Work], None]) -> None:
@@ -86,7 +85,7 @@ class DeviceTraffic:
         operation, copies, began = begun
         seconds = time.perf_counter() - began
         with self._kept:
-            # The device may have a fallback of its own. A fallback to the CPU copies its arguments and its results.
+            # The device may have another fallback. Only a fallback to the CPU copies its arguments and its results.
             if self._copies > copies and is_taken_by_fallback(operation, dispatch_key(self._kind)):
                 self._report(Work("fallback", kind_of(operation), seconds, None, None, self._lines.here()))
 

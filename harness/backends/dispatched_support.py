@@ -48,9 +48,9 @@ class ObservedCall:
 
     line: the script's line.
     fallbacks: how often the op had been executed on the CPU before.
-    is_new: its instructions are to be read: it is the first call of its configuration, and within no other call.
-    before: what the backend has noted before a new call.
-    is_told: no call within it has been reported as unsupported.
+    is_new: whether its instructions are read: it is the first call of its configuration, and within no other call.
+    before: the result of `DeviceBackend.before`, for a new call.
+    is_told: whether it is to be reported: no call within it has been reported as unsupported.
     """
 
     number: int
@@ -79,7 +79,7 @@ class DeviceBackend:
     key: its dispatch key.
     part: the component that a failure is attributed to.
     fallbacks: returns how often an op, by its full name, was executed on the CPU.
-    before: takes the arguments of a new call, and returns what `added` needs to know of the time before the call.
+    before: takes the arguments of a new call, and returns the data from before the call that `added` needs.
     added: takes a new call that has run, and its outputs; returns the instructions that it added.
     """
 
@@ -162,7 +162,7 @@ class _Observer:
         if kernel.is_fallback or self._backend.fallbacks(kernel.name) > observed.fallbacks:
             reason = "no kernel of the backend: executed on the CPU, which cuts the graph"
             if any(tensor.device.type != device for tensor in made):
-                reason += f"; its results stay on the CPU, where the next operator looks for {device} tensors"
+                reason += f"; its results stay on the CPU, while the next operator expects {device} tensors"
             self._tell(observed, (observed.instruction(outputs),), reason)
         elif not self._within and observed.is_told:
             self._added[kernel.name, observed.configuration] = added
@@ -171,7 +171,7 @@ class _Observer:
     def _report_failure(self, observed: ObservedCall, error: Exception) -> None:
         """Report a call that has raised, unless the CPU refuses such arguments too.
 
-        Shapes that do not fit, for example, are no lack of support.
+        Mismatching shapes, for example, do not show a lack of support.
         """
 
         def moved(value: Any) -> Any:
@@ -186,7 +186,7 @@ class _Observer:
             try:
                 with torch.no_grad(), torch.random.fork_rng(devices=[]):
                     call.operation(*moved(call.passed), **{name: moved(value) for name, value in call.kwargs.items()})
-            except Exception:  # noqa: BLE001, whatever it says of the arguments
+            except Exception:  # noqa: BLE001, whatever is wrong with the arguments
                 fails_anywhere = True
         if observed.is_told and not fails_anywhere:
             self._tell(observed, (observed.instruction(()),), message_of(error) or type(error).__name__)

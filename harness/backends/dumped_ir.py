@@ -77,7 +77,7 @@ def frames_in(text: str) -> list[Frame]:
 
 
 def without_followers(frames: Iterable[Frame]) -> list[Frame]:
-    """Return the frames of other files than those that follow and execute the calls of a core."""
+    """Return the frames without those of files that follow and execute a core's calls."""
     return [frame for frame in frames if frame.file != CALLED_FROM and not frame.file.startswith(_HERE)]
 
 

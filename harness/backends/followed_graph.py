@@ -30,7 +30,8 @@ class MadeNodes:
 
     nodes: the nodes by their numbers.
     calls: the call that made each node, by the node's number.
-    main: the number of each call's main node, by the call's number: the last one of the call's own op, else its last.
+    main: the number of each call's main node, by the call's number: the last node of the call's own op, else
+        the call's last node.
     """
 
     nodes: Mapping[int, DumpedNode]
@@ -142,9 +143,9 @@ class FollowedGraph:
         notes = []
         unknown = sum(not node.is_input and node.number not in self._calls for node in self._dumped)
         if unknown:
-            notes.append(f"{unknown} nodes were made before this step: their places are not known")
+            notes.append(f"{unknown} nodes were made before this step: their sites are unknown")
         if len(outputs) < len(self._outputs):
-            notes.append(f"{len(self._outputs) - len(outputs)} outputs cannot be told from the dump")
+            notes.append(f"{len(self._outputs) - len(outputs)} outputs cannot be identified in the dump")
         return Graph(
             name="",
             mode="",
@@ -242,8 +243,8 @@ class GraphFiler:
     def _file(self, steps: Collection[int], write: Callable[[], None], *, is_awaited: bool) -> int:
         """Write an execution whose ops are of these steps, and return the latest of them.
 
-        It is filed under the last of these steps that is wanted. If it reaches into later steps, it is written only if
-        it `is_awaited`.
+        It is filed under the last of these steps that is in `self._steps`. If its latest step is not in it, the
+        execution is written only if it `is_awaited`.
         """
         wanted = [step for step in steps if step in self._steps]
         if wanted and (is_awaited or max(steps) in self._steps):

@@ -37,7 +37,8 @@ Note = TypeVar("Note", bound=Numbered)
 class KernelCall(OpCall):
     """A call of a device's kernel.
 
-    args: a number that is passed where the kernel takes a tensor is the tensor that torch makes of it.
+    args: the arguments. A number passed where the kernel takes a tensor is replaced by the tensor that torch makes of
+        it.
     passed: the arguments as the dispatcher passes them.
     caller: the frame of the call, None in a thread of the device.
     """

@@ -8,7 +8,7 @@ from ..records.tools.graph_record import Node
 
 
 def kernel_place(covered: Sequence[Node]) -> Node:
-    """Return the site of a kernel for these ops as a node without a name, inputs and outputs.
+    """Return the site of a kernel for these ops as a node without name, inputs or outputs.
 
     Its module is the innermost that contains all of the ops, its line the last known one. Its autograd sequence number
     is the one that all of them share, else None.

@@ -37,7 +37,7 @@ def one_node(node: torch.fx.Node) -> OneNode:
         if source not in placeholders:
             value = source.meta.get("val")
             if not isinstance(value, torch.Tensor):
-                raise Unanswerable(f"the input {source.name} of {node.target} is no tensor")
+                raise Unanswerable(f"the input {source.name} of {node.target} is not a tensor")
             kinds.append(TensorKind.of(value))
             placeholders[source] = graph.placeholder(f"input_{len(placeholders)}")
         return placeholders[source]
@@ -137,7 +137,7 @@ def _failure(alone: OneNode, execute: Callable[..., Any]) -> Exception | None:
     try:
         with torch.no_grad():
             execute(*examples(alone.inputs))
-    except Exception as error:  # noqa: BLE001, a backend refuses with whatever it likes
+    except Exception as error:  # noqa: BLE001, a backend may raise anything
         return error
     return None
 

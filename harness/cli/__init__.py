@@ -1,4 +1,4 @@
-"""The command line. Each command is one file, imported when it is asked for."""
+"""The command line. Each command is one file, imported when the command is called."""
 
 from .program import main
 

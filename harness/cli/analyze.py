@@ -1,4 +1,4 @@
-"""`numdrift analyze`: which operators of a training a mode's backend supports, asked of the backend itself."""
+"""`numdrift analyze`: reports which operators of a training a mode's backend supports, by asking the backend."""
 
 from __future__ import annotations
 
@@ -93,11 +93,10 @@ def command(
 
 
 def _show(analysis: SupportAnalysis, out: Console, *, instructions: bool) -> None:
-    """Print the operators, with `instructions` the backend's own, the reasons of unsupported ones, and the
-    percentage."""
+    """Print the operators, the backend's instructions if requested, reasons for lacking support, and the percentage."""
     report, record, manifest = analysis.report, analysis.report.record, analysis.run.manifest
     rows = table("operator", ">calls", "supported", "configuration", "failure at", "call")
-    # unsupported operators call by call, since each fails in its own way; the others a row an operator
+    # one row per unsupported call, since each may fail differently; one row per supported operator
     for entry in report.unsupported:
         call = entry.call
         rows.add_row(call.kind, f"{entry.count:,}", "no", call.configuration, call.failure_at, call.call)

@@ -1,4 +1,4 @@
-"""Arguments and options that several commands have, and options as the requests declare them."""
+"""Arguments and options shared by several commands, and click options made from the options of requests."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def options_of(request: type[TrainingRequest], *names: str) -> Decorator:
 
 
 def option_of(request: type[TrainingRequest], name: str, **facts: Any) -> Decorator:
-    """Add one option of a request with other `facts` than declared: what its help says here, for example."""
+    """Add one option of a request, with `facts` (its help, for example) in place of the declared ones."""
     return click_option(replace(request.options()[name], **facts))
 
 
@@ -55,7 +55,7 @@ force_option = options_of(TrainingRequest, "force")
 
 
 def recording_options(**before: Decorator) -> Decorator:
-    """Add each option of a run that users may set, and before the field of that name another option."""
+    """Add each option of a run that users may set. `before` has options to add before the field of that name."""
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         for field, option in reversed(list(run_options(RunRequest).items())):
@@ -90,7 +90,7 @@ def _click_type(option: UserOption) -> Any:
         return click.IntRange(min=option.least)
     if option.kind is float and option.least is not None:
         return click.FloatRange(min=option.least, min_open=True)
-    if issubclass(option.kind, Path):  # a default is a folder to write to
+    if issubclass(option.kind, Path):  # an option with a default is a folder to write to
         return click.Path(path_type=Path, file_okay=option.default is None)
     return option.kind
 

@@ -1,4 +1,4 @@
-"""`numdrift compare`: how far runs are apart, and what that means as far as it is recorded."""
+"""`numdrift compare`: shows the distances of runs, and their verdict as far as it is recorded."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def command(
             write_json(json_path, {"schema": 1, "global_batch": plain(global_comparison.to_json())}, force=force)
         if json_path != "-":
             _show_global_batch(console(), global_comparison, top)
-        # distances decide nothing: 1 for a person to look
+        # distances are not a verdict: 1 asks a person to look
         return 3 if any(_failed(run) for run in (single, several)) else 1
     pairs = pairs_to_compare(paths, suffixes, out)
     compared, findings = compare_pairs(pairs)
@@ -84,14 +84,14 @@ def command(
                     console().print(f"{run.manifest.label} has no recorded step: {run.manifest.message}")
         for pair in findings.pairs:
             show_pair(console(), pair, suspects=suspects, frames=frames)
-    # a pair of two investigations belongs to neither's findings
+    # a pair of runs from two investigations belongs to neither's findings
     for folder in {a.path.parent for a, b in pairs if a.path.parent == b.path.parent}:
         findings.update(folder)
     return 3 if any(_failed(run) for pair in pairs for run in pair) else findings.exit_code
 
 
 def _failed(run: RecordedRun) -> bool:
-    """A training whose loss is no number any more has ended well enough to be compared."""
+    """Return whether a run failed. A run that ended with a nonfinite loss did not: it can be compared."""
     return run.manifest.failed and run.manifest.status != "nonfinite"
 
 
@@ -126,14 +126,14 @@ def _show(out: Console, compared: list[RunComparison], top: int) -> None:
 
 
 def _nothing_in_common(parameters: ParameterComparison | None) -> bool:
-    """Check that both sides have tensors, and none by a name that the other side has."""
+    """Return whether both sides have tensors, but no name in common."""
     if parameters is None or parameters.drifts or parameters.mismatches:
         return False
     return bool(parameters.only_a and parameters.only_b)
 
 
 def _show_parameters(out: Console, comparison: RunComparison, parameters: ParameterComparison, top: int) -> None:
-    """Print how far the parameters are apart after the last step that both kept, and those that have no counterpart."""
+    """Print the distances of the parameters after the last step that both kept, and those without a counterpart."""
     differing = [drift for drift in parameters.drifts if drift.differing]
     count = len(parameters.drifts)
     head = f"\n{comparison.b} against {comparison.a}, after step {comparison.parameters_step:,}: "
@@ -182,7 +182,7 @@ def _show_global_batch(out: Console, compared: GlobalBatchComparison, top: int) 
             soft_wrap=True,
         )
     if compared.jump is not None:
-        # rounding differs from the first step on: where the distance jumps is where to look
+        # rounding differs from the first step on; a jump of the distance shows where to look
         at = compared.jump.at
         part = "" if at.rank is None else f", most in the part of rank {at.rank}"
         out.print(

@@ -1,4 +1,4 @@
-"""`numdrift doctor`: which modes work on this machine."""
+"""`numdrift doctor`: reports which modes work on this machine."""
 
 from __future__ import annotations
 
@@ -56,4 +56,4 @@ def command(modes: str | None, json_path: str | None) -> int:
                 finding.mode, "yes" if finding.works else "no", finding.summary, finding.reason, finding.remedy
             )
         out.print(rows)
-    return 0 if any(finding.works for finding in examination.findings) else 3  # 3 where not even the CPU works
+    return 0 if any(finding.works for finding in examination.findings) else 3  # 3: not even the CPU works

@@ -1,4 +1,4 @@
-"""`numdrift investigate`: is the drift more than rounding, and which side is right? And the findings in words."""
+"""`numdrift investigate`: decide whether modes differ by more than rounding, and print the findings in words."""
 
 from __future__ import annotations
 
@@ -109,7 +109,8 @@ def command(
     modes = parse_modes(listed, single) if listed or single else ()  # none: the default, or what was recorded
     request = InvestigationRequest.of(script, modes, arguments, settings | ({"localize": "none"} if quick else {}))
     require_new(json_path, force=request.force)
-    # Each mode trains twice, and all but the reference once more without their culprits. What is recorded has trained.
+    # Each mode trains twice, and each except the reference once more without its culprits. Recorded runs do not train
+    # again.
     count = 0 if script is not None and Path(script).is_dir() else len(modes or parse_modes(DEFAULT_MODES))
     further = count - 1 if request.confirm and request.localize != "none" else 0
     progress = CommandLineProgress(quiet=quiet, expected=2 * count + max(0, further))
@@ -121,7 +122,7 @@ def command(
         console(stderr=True).print(f"numdrift: {page} was not written: {error}", soft_wrap=True)
     if json_path:
         write_json(json_path, findings.to_json(), force=request.force)
-    if quiet:  # a script that calls this reads the exit code; a person who finds it in a log needs the reason
+    if quiet:  # a calling script reads the exit code; a person who reads its log needs the reason
         for pair in findings.pairs:
             if pair.exit_code:
                 console(stderr=True).print(f"numdrift: {pair.b} against {pair.a}: {pair.text[0]}", soft_wrap=True)
@@ -133,8 +134,11 @@ def command(
 
 
 class CommandLineProgress:
-    """Rounds of runs as `numdrift run` shows them, each under a title with the numbers of these trainings among the
-    `expected` ones, and an estimate of the time for the others. 0 expects nothing."""
+    """The progress of rounds of runs, each shown as `numdrift run` shows its runs.
+
+    The title of a round numbers its trainings among the `expected` ones and estimates the time that is left. It does
+    neither if `expected` is 0.
+    """
 
     def __init__(self, *, quiet: bool, expected: int = 0) -> None:
         self._quiet = quiet
@@ -155,7 +159,8 @@ class CommandLineProgress:
         return reporter_for(names, quiet=self._quiet, understood=self._understood)
 
     def _left(self, total: int) -> str:
-        """About how long the trainings that have not begun take, by those that have ended; "" before the first."""
+        """Return an estimate of the time that the remaining trainings take, from those that have ended; "" without
+        any."""
         if not self._begun:
             return ""
         seconds = (time.monotonic() - self._since) * (total - self._begun) / self._begun
@@ -200,8 +205,10 @@ def show(
 
 
 def show_answers(out: Console, findings: Findings) -> None:
-    """Print what happened and what to do, a sentence for each pair, those that need somebody first, and what differs
-    between the interpreters of a pair that has two."""
+    """Print a sentence for each pair: what happened and what to do. The pairs that need a person come first.
+
+    For a pair with two interpreters, also print how these differ.
+    """
     for pair, answer in answers_of(findings):
         out.print(f"{answer.sentence}.", soft_wrap=True)
         if pair.interpreters is not None:
@@ -213,8 +220,12 @@ def show_answers(out: Console, findings: Findings) -> None:
 def show_pair(
     out: Console, pair: PairFindings, *, verbose: bool = False, suspects: bool = False, frames: bool = False
 ) -> None:
-    """Print the facts of one pair; with `verbose` also the score of each step and its worst tensors, with `suspects`
-    also the causes that have no proof, with `frames` the user's lines that led to each."""
+    """Print the facts of one pair.
+
+    verbose: also print the score of each step and its worst tensors.
+    suspects: also print the causes that have no proof.
+    frames: also print the user's lines that led to each cause.
+    """
     out.print(f"\n{pair.b} against {pair.a}: {pair.verdict or 'undecided'}", soft_wrap=True)
     for sentence in pair.text:
         out.print(f"  {sentence}", soft_wrap=True)
@@ -223,7 +234,7 @@ def show_pair(
         out.print(f"  {pair.without.text}", soft_wrap=True)
     above = "" if pair.interpreters is None else pair.interpreters.sentence(pair.a, pair.b)
     for note in pair.notes:
-        if note != above:  # it stands right below the answer
+        if note != above:  # printed below the answer already
             out.print(f"  note: {note}", soft_wrap=True)
     if verbose and pair.steps:
         rows = table("  step", ">z", "tape", "worst tensors (z)")

@@ -1,4 +1,4 @@
-"""`numdrift localize`: which op makes two recorded runs differ, proven by swapping it."""
+"""`numdrift localize`: the op that makes two recorded runs differ, proven by swapping it."""
 
 from __future__ import annotations
 

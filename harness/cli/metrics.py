@@ -1,4 +1,4 @@
-"""`numdrift metrics`: what each mode's backend compiled, executed and transferred."""
+"""`numdrift metrics`: the compilations, executions and transfers of each mode's backend."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def command(
 
 
 def _table(summaries: Sequence[MetricsSummary]) -> Table:
-    """Return a table with a column a run. A row that is empty for every run is left out: most modes transfer
+    """Return a table with a column for each run. A row that is empty for every run is left out: most modes transfer
     nothing."""
     rows = table("", *(f">{summary.metrics.run.path.name}" for summary in summaries))
     rows.add_row("backend", *(summary.metrics.backend for summary in summaries))
@@ -161,7 +161,7 @@ def _table(summaries: Sequence[MetricsSummary]) -> Table:
 
 
 def _show_notes(out: Console, summary: MetricsSummary, everything: bool) -> None:
-    """Print what fragments the graphs of a run, and what ended it early."""
+    """Print the causes of fragmented graphs in a run, and the reason if it ended early."""
     name, metrics, manifest = summary.metrics.run.path.name, summary.metrics, summary.metrics.run.manifest
     if metrics.unavailable:
         out.print(f"\n{name}: its backend could not be observed: {metrics.unavailable}", soft_wrap=True)
@@ -186,17 +186,18 @@ def _show_notes(out: Console, summary: MetricsSummary, everything: bool) -> None
 
 
 def _recompilations(summary: MetricsSummary) -> Iterator[str]:
-    for again in summary.recompilations:
+    for recompilation in summary.recompilations:
         call, often = (
-            again.call or "a function",
-            "once" if again.count == 1 else f"{again.count:,} times",
+            recompilation.call or "a function",
+            "once" if recompilation.count == 1 else f"{recompilation.count:,} times",
         )
-        yield f"warning: {call} was compiled again {often}, {duration(again.seconds)} in all: {again.reason}"
+        seconds = duration(recompilation.seconds)
+        yield f"warning: {call} was compiled again {often}, {seconds} in all: {recompilation.reason}"
 
 
 def _copies(summary: MetricsSummary) -> Iterator[str]:
-    """Yield the lines that copy to and from a device. In lazy modes a copy is part of what cuts a graph, which is
-    reported."""
+    """Yield the lines that copy to and from a device. A lazy mode yields none: there a copy cuts a graph, and the cut
+    is reported."""
     if not parse_mode(summary.metrics.run.manifest.spec).capabilities.has_values:
         return
     for copy in summary.copies:
@@ -215,7 +216,7 @@ def _show_steps(out: Console, summary: MetricsSummary, everything: bool) -> None
         ">executed", ">nodes", ">to device", ">from device", ">resident", *([">device"] if on_device else []),
     )  # fmt: skip
     parts = metrics.parts
-    # the first parts are where compilers are at work, and the last says how far the run came
+    # compilers work in the first parts, and the last part shows how far the run got
     shown = parts if everything or len(parts) <= MOST_LINES else [*parts[: MOST_LINES - 1], parts[-1]]
     for part in shown:
         if part is parts[-1] and len(shown) < len(parts):
@@ -247,10 +248,10 @@ def _count(value: float | None) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Three significant digits in a unit that fits."""
+    """Return a time with three significant digits in a unit that fits."""
     if seconds is None:
         return "-"
-    if seconds < 1e-9:  # less than any clock tells
+    if seconds < 1e-9:  # below the resolution of any clock
         return "0"
     for unit, name in ((1.0, "s"), (1e-3, "ms")):
         if seconds >= unit:
@@ -259,7 +260,7 @@ def duration(seconds: float | None) -> str:
 
 
 def size(count: int | None) -> str:
-    """Bytes in a unit that fits."""
+    """Return a number of bytes in a unit that fits."""
     if count is None:
         return "-"
     value, names = float(count), iter(("B", "KiB", "MiB", "GiB"))

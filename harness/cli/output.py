@@ -16,7 +16,7 @@ from ..records.codec import json_text
 
 
 def console(*, stderr: bool = False) -> Console:
-    """A console that never breaks lines of a pipe, and never takes markup from data."""
+    """Return a console that breaks lines only in a terminal, and interprets no markup in data."""
     target = sys.stderr if stderr else sys.stdout
     width = None if target.isatty() else 200
     return Console(stderr=stderr, width=width, markup=False, highlight=False, emoji=False)
@@ -32,7 +32,7 @@ def table(*columns: str, title: str | None = None) -> Table:
 
 
 def number(value: float | None) -> str:
-    """A distance: 0 as 0, else three significant digits."""
+    """Return a distance as text: 0 as 0, else three significant digits."""
     if value is None:
         return "-"
     return "0" if value == 0 else f"{value:.3g}"
@@ -45,7 +45,7 @@ def text_or_count(texts: Iterable[str], noun: str) -> str:
 
 
 def require_new(path: str | Path | None, *, force: bool) -> None:
-    """Refuse a file that is there already, before the work that it is for; None and `-` are no file.
+    """Refuse an existing file before the work whose result it is for; None and `-` are no file.
 
     Raises CollisionError.
     """

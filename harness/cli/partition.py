@@ -96,19 +96,19 @@ def command(
         write_json(json_path, done.to_json())
     if json_path != "-" and not quiet:
         _show(console(), done)
-    require_parts(done)  # after what came of it was shown: that says where it went wrong
+    require_parts(done)  # after the results are shown: they say where it failed
     return 0
 
 
 def _show(out: Console, done: Partitioned) -> None:
-    """Print every graph that differs from those before it, and what came of the checks."""
+    """Print every graph that differs from those before it, and the results of the checks."""
     shown: list[GraphPartition] = []
 
-    def what_is_shown(graph: GraphPartition) -> tuple[object, ...]:
+    def content_of(graph: GraphPartition) -> tuple[object, ...]:
         return graph.phase, graph.module, graph.operators, graph.subgraphs
 
     for graph in done.record.graphs:
-        if all(what_is_shown(graph) != what_is_shown(printed) for printed in shown):
+        if all(content_of(graph) != content_of(printed) for printed in shown):
             shown.append(graph)
             _show_graph(out, graph, done.record.backend)
     repeated = len(done.record.graphs) - len(shown)
@@ -124,9 +124,9 @@ def _show(out: Console, done: Partitioned) -> None:
         out.print(" ".join(sentences).strip(), soft_wrap=True)
     bisection = done.record.bisection
     if bisection is not None and not bisection.whole:
-        out.print("Nothing drifts: there is nothing to look for.")
+        out.print("Nothing drifts, so there is nothing to bisect.")
     elif bisection is not None:
-        # drifts are relative: by the largest value of the output or gradient that is furthest
+        # drifts are relative to the largest value of the output or gradient that drifts furthest
         rows = table("carries drift", "module", "line", ">alone on the backend", ">left without it")
         for carrier in bisection.carriers:
             kinds = ", ".join(operator.operator for operator in carrier.operators)
@@ -155,10 +155,10 @@ def _show(out: Console, done: Partitioned) -> None:
 
 
 def _show_graph(out: Console, graph: GraphPartition, backend: str) -> None:
-    """Print the operators of a graph, unsupported ones one by one and first; then its subgraphs."""
+    """Print the operators of a graph, first the unsupported ones one by one, then its subgraphs."""
     counted = "operators as written" if graph.as_written else "operators as dispatched"
     out.print(f"{graph.module}, {graph.phase} ({counted})", style="bold")
-    # a network repeats its layers: supported operators of one kind are one row a device
+    # a network repeats its layers: supported operators of one kind share a row for each device
     together: dict[tuple[str, str], list[PartitionedOperator]] = {}
     for row in graph.operators:
         if row.supported:

@@ -1,4 +1,4 @@
-"""`numdrift profile`: traces of a script's steps in several modes, and where the time goes in each."""
+"""`numdrift profile`: traces of a script's steps in several modes, and the times of each mode."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def command(
     **settings: Any,
 ) -> int:
     shown: dict[str, Any] = {"tensorboard": tensorboard, "top": top, "quiet": quiet, "json_path": json_path}
-    if script is not None and settings["module"] is None:  # what may be a run that was profiled before
+    if script is not None and settings["module"] is None:  # it may name a run that was profiled before
         of_runs = (listed, *(settings[option] for option in ("steps", "duration", "max_steps", "max_seconds")))
         runs_asked_for = bool(single) or any(value is not None for value in of_runs)
         recorded = profiled_before(script, asks_for_runs=runs_asked_for)
@@ -114,7 +114,7 @@ def _report(
     quiet: bool,
     json_path: str | None,
 ) -> int:
-    """Show, draw and write the profiles; return 2 where a mode has no trace."""
+    """Show, draw and write the profiles; return 2 if a mode has no trace."""
     folder, traced = runs[0].path.parent, [profile for profile in profiles if profile.steps]
     pictures: list[Path] = []
     if traced:  # a stacked bar for each mode
@@ -140,7 +140,7 @@ def _report(
 
 
 def _phases_of(profiles: Sequence[RunProfile]) -> list[ModeTimes]:
-    """Return the phases of each mode's step, on the host and, where it has times, on its device."""
+    """Return the phases of each mode's step, on the host and, if it has times, on its device."""
     rows = by_phase(profiles)
     times = []
     for index, profile in enumerate(profiles):

@@ -27,15 +27,15 @@ NOT_AVAILABLE = "not available"
 
 OVER = {
     "limit": "its trace had grown to the limit (--limit)",
-    "duration": "the time was over (--duration)",
+    "duration": "its time was up (--duration)",
     "end": "the script ended",
     "closed": "the script ended",
     "killed": "the process was killed",
-    "open": "a range of the script was under way then, within which torch cannot begin another trace",
+    "open": "a range of the script was open then, and torch cannot begin another trace within it",
     "profiler": "the script began a torch profiler of its own",
 }
 UNSTEADY = 2.0
-"""The longest step by the shortest, from which on their mean is doubted."""
+"""The ratio of the longest step to the shortest above which their mean is doubted."""
 
 
 def show_profiles(runs: Sequence[RecordedRun], profiles: Sequence[RunProfile], out: Console, top: int) -> None:
@@ -60,7 +60,7 @@ def show_profiles(runs: Sequence[RecordedRun], profiles: Sequence[RunProfile], o
 
 
 def _in_a_line(profile: RunProfile) -> str:
-    """Say which steps were traced, which were not, and why no more."""
+    """Return one line: the traced steps, the steps left out before them, and why tracing ended."""
     steps = profile.steps
     listed = f"steps {steps[0]} to {steps[-1]}" if len(steps) > 1 else f"step {steps[0]}"
     if profile.partial:
@@ -70,7 +70,7 @@ def _in_a_line(profile: RunProfile) -> str:
     text = f"{profile.mode}: traced {listed}, {profile.bytes / 2**20:.1f} MiB"
     before = [skipped for skipped in profile.untraced if skipped.step < steps[0]]
     if before:
-        # None where compilations were not counted: then they are not mentioned
+        # if compilations were not counted (None), they are not mentioned
         compiled = [f"{skipped.step}" for skipped in before if skipped.compiled]
         why = f", compiling in {', '.join(compiled)}" if compiled else ", where nothing was compiled"
         why = "" if all(skipped.compiled is None for skipped in before) else why
@@ -91,8 +91,8 @@ def _show(
     *,
     total: bool = False,
 ) -> None:
-    """Print a table with columns for each mode: milliseconds of a step, their share, and calls where counted. A mode
-    on a device has the host's times in columns of that name, and the device's in columns of their own."""
+    """Print a table with columns for each mode: milliseconds of a step, their share, and calls if counted. A mode on
+    a device has separate columns for the host's and the device's times."""
     if not rows:
         return
     counted = any(cell is not None and cell.calls is not None for row in rows for cell in row.cells)
@@ -127,7 +127,7 @@ def _texts(profile: RunProfile, cell: Cell | None, counted: bool, total: bool) -
 
 
 def _whole(profile: RunProfile) -> list[str]:
-    """The step itself, below its phases."""
+    """Return the cells of the last row, the step as a whole."""
     steps = len(profile.steps)
     texts = [f"{profile.milliseconds / steps:.3f}", "100"]
     if profile.has_device_times:
@@ -145,7 +145,7 @@ def _print(out: Console, shown: Table, more: int = 0) -> None:
 
 
 def _show_devices(out: Console, profiles: Sequence[RunProfile], top: int) -> None:
-    """Print the tables of modes that have times of a device: kernels, copies, waits, and how busy the device was."""
+    """Print the tables of the modes with device times: kernels, copies, waits, and how busy the device was."""
     if not profiles:
         return
     kernels: list[tuple[str, Callable[[DeviceCell], str]]] = [
@@ -210,8 +210,8 @@ def _milliseconds(value: float | None) -> str:
 
 
 def _doubts(profile: RunProfile) -> Iterator[str]:
-    """Yield why there are no times of a device, what cut a step's lazy graph to pieces, and a warning of a mean over
-    steps that are not alike."""
+    """Yield why device times are missing, the causes that split a step's lazy graph, and a warning if the steps are too
+    unlike for their mean."""
     if profile.device is not None and profile.device.problem:
         yield f"times of the device are not available, all times are the host's: {profile.device.problem}"
     steps = len(profile.steps)

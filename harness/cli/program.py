@@ -51,7 +51,7 @@ Exit codes: 0 done, 1 a drift beyond rounding (or a verdict that needs a person)
 
 
 class LazyGroup(click.Group):
-    """Commands by name, each loaded from its own file of `package` when it is used; help needs none of them."""
+    """A group whose commands are loaded from their files in `package` when they are used; its help loads none."""
 
     def __init__(self, *args: Any, package: str, summaries: Mapping[str, str], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -64,12 +64,12 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self._summaries:
             return None
-        # here and not above: help of the group, and shell completion of its commands, need none of them
+        # imported here because the group's help and shell completion need no command
         command: click.Command = importlib.import_module(f".{cmd_name}", self._package).command
         return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        # click's own message would not say which command comes nearest
+        # click's own message would not suggest the nearest command
         summaries = self._summaries
         if args and args[0] not in summaries and not args[0].startswith("-"):
             raise errors.UsageError(f"there is no command {args[0]!r}; {errors.nearest(args[0], summaries)}")
@@ -93,14 +93,14 @@ def program() -> None:
 
 
 def main() -> None:
-    """Run the command line; every error that is foreseen is one line on standard error."""
+    """Run the command line. Print an expected error as one line on standard error."""
     try:
         code = program.main(prog_name="numdrift", standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)
     except errors.NumdriftError as error:
         _say(str(error))
         sys.exit(error.exit_code)
-    except click.exceptions.NoArgsIsHelpError as error:  # a group without a command: its help, which has lines
+    except click.exceptions.NoArgsIsHelpError as error:  # a group without a command prints its help
         print(error.format_message())
         sys.exit(0)
     except click.ClickException as error:
@@ -117,7 +117,7 @@ def main() -> None:
     except (click.Abort, KeyboardInterrupt):
         _say("interrupted")
         sys.exit(130)
-    except BrokenPipeError:  # whoever read our output has ended, as `head` does: 128 + SIGPIPE, as of any program
+    except BrokenPipeError:  # the reader of the output has ended, as `head` does: exit with 128 + SIGPIPE
         sys.exit(141)
     except Exception as error:  # noqa: BLE001, a crash must not look like a verdict
         traceback.print_exc()

@@ -1,4 +1,4 @@
-"""The display of runs under way: a bar a mode in a terminal, plain lines elsewhere."""
+"""The display of runs under way: a bar for each mode in a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -18,15 +18,17 @@ from .output import console
 PLAIN_EVERY_SECONDS = 5.0
 
 SILENT_EVERY_SECONDS = 60.0
-"""Between two plain lines that say the same step is still under way."""
+"""The time between two plain lines that say the same step is still under way."""
 
 COMPILING_EVERY_SECONDS = 30.0
-"""Between two plain lines that say the same graph is still being compiled."""
+"""The time between two plain lines that say the same graph is still being compiled."""
 
 
 def describe(progress: JournalProgress, expected: int = 0) -> str:
-    """Describe steps, loss and speed in one phrase, or the work that takes long in the step under way; `expected`
-    graphs are known from an earlier run of the mode, 0 where there was none."""
+    """Return one phrase: steps, loss and speed, or the work that takes long in the current step.
+
+    expected: the number of graphs that an earlier run of the mode compiled, 0 if there was none
+    """
     under_way = progress.compilations
     if under_way.under_way:
         of_expected = f" of {expected}" if expected >= under_way.graphs else ""
@@ -58,7 +60,7 @@ def how_it_ended(end: ProcessEnd) -> str:
 
 
 class TerminalReporter:
-    """One live bar a mode. The length of the first run that ends is expected of the others."""
+    """A live bar for each mode. The others are expected to take as many steps as the first run that ends."""
 
     def __init__(self, console: Console, names: Sequence[str], understood: UnderstoodLines) -> None:
         self._understood = understood
@@ -66,13 +68,13 @@ class TerminalReporter:
             SpinnerColumn(finished_text=" "),
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
-            TextColumn("{task.fields[said]}"),
+            TextColumn("{task.fields[text]}"),
             TimeElapsedColumn(),
             console=console,
         )
         width = max(len(name) for name in names)
         self._tasks: dict[str, TaskID] = {
-            name: self._progress.add_task(name.ljust(width), total=None, start=False, said="waiting") for name in names
+            name: self._progress.add_task(name.ljust(width), total=None, start=False, text="waiting") for name in names
         }
         self._steps: dict[str, int] = {}
 
@@ -85,7 +87,7 @@ class TerminalReporter:
 
     def started(self, name: str) -> None:
         self._progress.start_task(self._tasks[name])
-        self._progress.update(self._tasks[name], said="starting")
+        self._progress.update(self._tasks[name], text="starting")
 
     def progressed(self, name: str, progress: JournalProgress) -> None:
         for line in self._understood.block(name, progress.understood):
@@ -94,7 +96,7 @@ class TerminalReporter:
             return  # the bar shows the seconds
         self._steps[name] = progress.steps
         text = describe(progress, self._understood.graphs(name, progress))
-        self._progress.update(self._tasks[name], completed=progress.steps, said=text)
+        self._progress.update(self._tasks[name], completed=progress.steps, text=text)
 
     def ended(self, name: str, end: ProcessEnd) -> None:
         task = self._tasks[name]
@@ -104,7 +106,7 @@ class TerminalReporter:
         ending = how_it_ended(end)
         if not steps or ending != "ended":
             at = f"step {steps:,}" if steps else "no step"
-            self._progress.update(task, said=at if ending == "ended" else f"{ending}, {at}")
+            self._progress.update(task, text=at if ending == "ended" else f"{ending}, {at}")
         if end.returncode == 0:  # all modes run one script: the others will take as many steps
             for other_name, other_task in self._tasks.items():
                 if other_name != name and self._progress.tasks[other_task].total is None:
@@ -118,7 +120,7 @@ class PlainReporter:
         self._console = console
         self._understood = understood
         self._quiet = quiet
-        self._spoke_at: dict[str, float] = {}
+        self._printed_at: dict[str, float] = {}
         self._last: dict[str, str] = {}
         self._compiling = ("", 0, 0)
         self._silent = ("", -1)
@@ -131,7 +133,7 @@ class PlainReporter:
 
     def started(self, name: str) -> None:
         self._say(f"{name}: started")
-        self._spoke_at[name] = time.monotonic()
+        self._printed_at[name] = time.monotonic()
 
     def progressed(self, name: str, progress: JournalProgress) -> None:
         for line in self._understood.block(name, progress.understood):
@@ -140,8 +142,8 @@ class PlainReporter:
         expected = self._understood.graphs(name, progress)
         if progress.silent_since is not None:
             silent = (name, progress.steps)
-            if silent != self._silent or now - self._spoke_at[name] >= SILENT_EVERY_SECONDS:
-                self._spoke_at[name], self._silent = now, silent
+            if silent != self._silent or now - self._printed_at[name] >= SILENT_EVERY_SECONDS:
+                self._printed_at[name], self._silent = now, silent
                 self._say(f"{name}: {describe(progress)}")
             return
         if not under_way.under_way:
@@ -150,8 +152,8 @@ class PlainReporter:
             return  # a quick compilation is no news
         graph = (name, under_way.graphs, under_way.again)
         every = COMPILING_EVERY_SECONDS if under_way.under_way and graph == self._compiling else PLAIN_EVERY_SECONDS
-        if now - self._spoke_at[name] >= every:
-            self._spoke_at[name] = now
+        if now - self._printed_at[name] >= every:
+            self._printed_at[name] = now
             self._compiling = graph
             self._say(f"{name}: {describe(progress, expected)}")
 
@@ -166,7 +168,7 @@ class PlainReporter:
 def reporter_for(
     names: Sequence[str], *, quiet: bool = False, understood: UnderstoodLines | None = None
 ) -> TerminalReporter | PlainReporter:
-    """Bars where standard error is a terminal, lines where it is not.
+    """Return bars if standard error is a terminal, else lines.
 
     Facts that `understood` has printed already, in another round of the script's runs, are not printed again.
     """
@@ -177,27 +179,27 @@ def reporter_for(
 
 
 class UnderstoodLines:
-    """The facts to print for a run; for further runs those that were not printed yet. It also counts the graphs that a
-    mode's earlier runs have compiled."""
+    """The facts to print for each run, without those printed for an earlier one. It also counts the graphs that a
+    mode's earlier runs compiled."""
 
     def __init__(self) -> None:
-        self._shown: set[tuple[str, str]] = set()
+        self._printed: set[tuple[str, str]] = set()
         self._graphs: dict[str, int] = {}
 
     def graphs(self, name: str, progress: JournalProgress) -> int:
-        """Return the number of graphs that an earlier run of the mode has compiled: of `compile`, for
-        `compile-from-cpu`; 0 if none."""
+        """Note how many graphs this run has compiled, and return how many an earlier run of its mode compiled: for
+        `compile-from-cpu` the run `compile`; 0 if there is none."""
         self._graphs[name] = progress.compilations.graphs
         return max((self._graphs[mode] for mode in self._graphs if name.startswith(f"{mode}-")), default=0)
 
     def block(self, name: str, understood: Sequence[Understood]) -> list[str]:
-        """Return the lines to print for a run, a title first; empty when there is nothing new."""
+        """Return the lines to print for a run, a title first; none if there is nothing new."""
         # all modes run one script and understand it alike: only facts that differ are new
-        new = [fact for fact in understood if (fact.kind, fact.text) not in self._shown]
+        new = [fact for fact in understood if (fact.kind, fact.text) not in self._printed]
         if not new:
             return []
-        title = f"{name} also:" if self._shown else f"{name} understood the script so:"
-        self._shown |= {(fact.kind, fact.text) for fact in new}
+        title = f"{name} also:" if self._printed else f"{name} understood the script so:"
+        self._printed |= {(fact.kind, fact.text) for fact in new}
         return [
             title,
             *(f"  {fact.kind:<12}{fact.text}{f' ({Path(fact.source).name})' if fact.source else ''}" for fact in new),

@@ -1,4 +1,4 @@
-"""`numdrift report`: what an investigation found, as a page, as Markdown, or in the terminal."""
+"""`numdrift report`: the findings of an investigation as a page, as Markdown, or in the terminal."""
 
 from __future__ import annotations
 

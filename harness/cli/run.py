@@ -1,4 +1,4 @@
-"""`numdrift run`: one reproducer in several modes, recorded."""
+"""`numdrift run`: run a script in several modes and record the runs."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def command(
     modes = options.chosen_modes(listed, single)
     plan = planned_batch(BatchRequest.of(script, modes, arguments, settings, pass_through=pass_through))
     if plan.pass_through:
-        # the script's streams are ours, and its exit code, as a shell has it for a signal
+        # The script's output and exit code are passed on; for signal N the code is 128 + N, as in a shell.
         folder = plan.investigation.run(plan.modes[0].name, plan.suffix)
         result = execute(plan, PassThrough({folder.stdout: sys.stdout.buffer, folder.stderr: sys.stderr.buffer}))
         code = next((run.manifest.exit_code for run in result.runs), None)
@@ -110,12 +110,12 @@ def command(
 
 
 def _show(plan: BatchPlan, result: BatchResult, out: Console, *, quiet: bool, verbose: bool) -> None:
-    """Print a row a run and a rank, the calls of traced ops, and with `verbose` what the scripts printed."""
+    """Print a row for each run and rank, the calls of traced ops, and with `verbose` the scripts' output."""
     if not quiet:
         rows = table("mode", "status", ">steps", ">first loss", ">last loss", ">seconds")
         for run in result.runs:
             manifest = run.manifest
-            # one loss as a rule; where two optimizers take turns, one of each
+            # one series of losses, or several if optimizers take turns
             losses = [
                 [record.loss for record in steps if record.loss is not None] for steps in run.journal.series().values()
             ]
@@ -138,7 +138,7 @@ def _show(plan: BatchPlan, result: BatchResult, out: Console, *, quiet: bool, ve
 
 
 def _show_files(plan: BatchPlan, result: BatchResult, out: Console) -> None:
-    """Print what the scripts have written and where it is; runs that wrote the same together."""
+    """Print which files the scripts wrote and where these are; runs with the same files share a line."""
     modes_by_text: dict[str, list[str]] = {}
     for run in result.runs:
         files = run.manifest.files
@@ -161,14 +161,17 @@ def _show_files(plan: BatchPlan, result: BatchResult, out: Console) -> None:
 
 
 def _complain(result: BatchResult, *, quiet: bool) -> None:
-    """Print errors, and what was not understood: on standard error, most of it also where all else is quiet."""
+    """Print failures, problems, doubts and notices on standard error.
+
+    With `quiet`, print no notices, and only the doubts of a run that ended well without a step.
+    """
     errors = console(stderr=True)
     for run in result.runs:
         manifest = run.manifest
         show_failure(run, errors)
         for problem in manifest.problems:
             errors.print(f"numdrift: mode {manifest.mode}: {problem}", soft_wrap=True)
-        # a run that ends well without a step was not understood: its doubts are the failure
+        # If a run ends well without a step, numdrift did not understand the script, and the doubts say why.
         if not quiet or not (manifest.steps or manifest.failed):
             for doubt in manifest.adopted.get("doubts", ()):
                 if doubt["text"] not in manifest.message:
@@ -178,7 +181,7 @@ def _complain(result: BatchResult, *, quiet: bool) -> None:
 
 
 def show_failure(run: FinishedRun, errors: Console) -> None:
-    """Say how a run failed, what of it is kept, and where its output is."""
+    """Print how a run failed, which of its steps are kept, and where its output is; print nothing if it succeeded."""
     manifest, stderr = run.manifest, run.folder.stderr
     if manifest.failed:
         kept_steps = f"steps 0 to {manifest.steps - 1} are kept" if manifest.steps else "no step was recorded"
@@ -188,7 +191,7 @@ def show_failure(run: FinishedRun, errors: Console) -> None:
 
 
 def _show_kernel_calls(result: BatchResult, out: Console, ops: Sequence[str]) -> None:
-    """The first calls of the traced ops, mode by mode, and why a compiled mode may show none."""
+    """Print the first calls of the traced ops by mode, and why a compiled mode may show none."""
     rows = table("mode", "op", "kernel", "phase", "module", "called with", "returned")
     unseen: list[tuple[str, str]] = []
     for run in result.runs:
@@ -204,12 +207,12 @@ def _show_kernel_calls(result: BatchResult, out: Console, ops: Sequence[str]) ->
     out.print(rows if rows.row_count else f"No mode showed a call of {' or '.join(ops)}.")
     for mode, op in unseen:
         out.print(
-            f"{mode} shows no call of {op}: where a compiler takes the op apart, kernel.{op}=aten keeps it whole and "
+            f"{mode} shows no call of {op}. If its compiler decomposes the op, kernel.{op}=aten keeps the op whole and "
             "visible.",
             soft_wrap=True,
         )
     if any((run.folder.path / "kernels").exists() for run in result.runs):
-        out.print("Their inputs are kept: numdrift kernels check OP --captured RUN measures every kernel on them.")
+        out.print("Their inputs are kept. `numdrift kernels check OP --captured RUN` measures every kernel on them.")
 
 
 def _json(plan: BatchPlan, result: BatchResult) -> dict[str, object]:

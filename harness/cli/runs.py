@@ -1,4 +1,4 @@
-"""`numdrift runs`: what was recorded."""
+"""`numdrift runs`: the recorded runs, to be listed, shown, exported and removed."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def _facts(run: RecordedRun) -> dict[str, str]:
     }
     if manifest.rank:
         facts["rank"] = f"{manifest.rank} of {manifest.world_size}"
-    else:  # rank 0 is the run, and knows of the others
+    else:  # the run is rank 0, and its manifest lists the others
         for item in manifest.ranks:
             loss = f", loss {item['losses'][-1]:.9g} last" if item["losses"] else ""
             why = f": {item['message']}" if item["message"] else ""
@@ -194,7 +194,7 @@ def _facts(run: RecordedRun) -> dict[str, str]:
 
 
 def _last_logged(run: RecordedRun) -> dict[str, float]:
-    """Return the last of each of the values that the script logged by name."""
+    """Return the last value of each name that the script logged."""
     return {name: value for step in run.journal.steps for name, value in step.logged.items()}
 
 

@@ -1,5 +1,8 @@
-"""Prints the culprits of a pair: the proven ones, under `rounding` as a table of contributors, and of suspects no more
-than the results of experiments."""
+"""Prints the culprits of a pair.
+
+Under the verdict `rounding` the proven ones are a table of contributors. By default, suspects that no experiment
+supports are only counted.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +28,15 @@ from .output import number, table
 
 CULPRITS_SHOWN = 8
 PLACES, NARROWEST, NUMBER = 3, 12, 9
-"""The column of the table that is made narrow, its least width, and the width of a number, in characters."""
+"""The index of the column that is made narrow, its least width, and the width of a number, in characters."""
 
 
 def show_culprits(out: Console, pair: PairFindings, *, suspects: bool, frames: bool) -> None:
-    """Print the culprits, with `suspects` also those that no experiment supports yet, with `frames` each with all of
-    the user's frames; then what they leave unexplained."""
+    """Print the culprits, then the drift that they leave unexplained.
+
+    suspects: also print suspects that no experiment supports
+    frames: print all of the user's frames of each culprit
+    """
     listed, counted = named_culprits(pair.verdict, pair.culprits, suspects=suspects)
     contributors = [culprit for culprit in listed if culprit.is_proven] if pair.verdict == "rounding" else []
     if contributors:
@@ -76,7 +82,7 @@ def _show_contributors(out: Console, culprits: Sequence[Culprit], pair: PairFind
         )
         cells.append((f"  {place}.", name_of(record), phases, named_places(record), share, *errors))
     rows = table(*(f">{name}" if place > PLACES else name for place, name in enumerate(names)))
-    # In a narrow terminal the names of modes are broken into lines, then places, before names of ops are.
+    # A narrow terminal breaks the names of modes into lines first, then places, and names of ops last.
     widths = [max(map(len, (names[place], *(row[place] for row in cells)))) for place in range(len(names))]
     if sum(widths) + 2 * (len(widths) - 1) > out.width:
         for place in (-2, -1):
@@ -87,7 +93,7 @@ def _show_contributors(out: Console, culprits: Sequence[Culprit], pair: PairFind
         rows.add_row(*row)
     out.print(rows)
     for place, record in enumerate(culprits, 1):
-        if record.kind != KERNEL and record.reasons:  # another kernel is shown by its errors, all else by its reasons
+        if record.kind != KERNEL and record.reasons:  # the table shows the errors of kernels; other kinds have reasons
             out.print(f"  {place}: {', '.join(record.reasons)}", soft_wrap=True)
         if frames and record.frames:
             out.print(f"  {place}: {frames_of(record)}", soft_wrap=True)

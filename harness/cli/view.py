@@ -1,4 +1,4 @@
-"""`numdrift view`: what was recorded, in a browser of this machine."""
+"""`numdrift view`: the recorded runs, in a browser on this machine."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def command(folder: Path, port: int | None, no_browser: bool) -> int:
 
 
 def served(folder: Path, port: int) -> ThreadingHTTPServer:
-    """Return a server of this folder's pages on the loopback; port 0 is any that is free. Raises OSError."""
+    """Return a server of the folder's pages on the loopback; port 0 chooses a free port. Raises OSError."""
     server = ThreadingHTTPServer((LOOPBACK, port), BaseHTTPRequestHandler)
     own = {f"{name}:{server.server_port}" for name in (LOOPBACK, "localhost")}
     pages: dict[str, Callable[[Asked], str]] = {
@@ -73,8 +73,8 @@ def served(folder: Path, port: int) -> ThreadingHTTPServer:
     }
 
     class Pages(BaseHTTPRequestHandler):
-        """Serves pages, and only to requests for this very address: a foreign page whose name resolves to this machine
-        (DNS rebinding) requests another address."""
+        """Serves pages only to requests whose Host is this address. The Host of a foreign page whose name resolves to
+        this machine (DNS rebinding) is another one."""
 
         def do_GET(self) -> None:
             url = urlsplit(self.path)
@@ -109,7 +109,7 @@ def served(folder: Path, port: int) -> ThreadingHTTPServer:
 
 
 def _investigation(folder: Path, name: str) -> Path:
-    """One of those that the folder holds: no path, which could lead out of it. Raises RunNotFound."""
+    """Return the folder's investigation of this name; a path could lead out of the folder. Raises RunNotFound."""
     for path in investigations(folder):
         if path.name == name:
             return path

@@ -1,5 +1,4 @@
-"""The agreement of a run's ranks on what they should have in common: replicated parameters and their gradients, bit for
-bit."""
+"""The bit-for-bit agreement of a run's ranks on replicated parameters and their gradients."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ class Disagreement:
 class Agreement:
     """The agreement of ranks.
 
-    tensors: the largest number of parameters that ranks had a copy of at a time
+    tensors: the largest number of parameters of which rank 0 and another rank both have a copy
     steps: the number of steps that were compared
     replicated: whether the script's wrapper keeps the copies equal (DistributedDataParallel, or a tensor replicated on
         its device mesh). If so, a difference is a fault; otherwise the script may intend it.
@@ -43,7 +42,7 @@ class Agreement:
 
 
 def agreement(ranks: Sequence[RecordedRun]) -> Agreement | None:
-    """Compare every rank with rank 0; return None where no recorded tensor has copies on two ranks.
+    """Compare every rank with rank 0; return None if no recorded tensor has copies on two ranks.
 
     Gradients are compared before values, as they are computed first. Buffers are left out: DistributedDataParallel
     makes them equal at the beginning of a step only. Of sharded tensors only equal shards are compared.

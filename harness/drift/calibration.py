@@ -50,7 +50,7 @@ class Provenance:
 class Calibration:
     """A backend's row: scores beyond `fault` are faults, scores beyond `inspect` are worth a look.
 
-    `variants` counts the benign variants behind it. The scores next to the threshold are None where they were not
+    `variants` counts the benign variants behind it. The scores next to the threshold are None if they were not
     measured.
     """
 
@@ -89,7 +89,7 @@ class Threshold:
 
 
 def backend_of(spec: ModeSpec) -> str:
-    """Return the name of a mode's row: its base, the compiler's backend, and the device where the mode sets one."""
+    """Return the name of a mode's row: its base, the compiler's backend, and the device if the mode sets one."""
     name = f"{spec.base}:{spec.backend or 'inductor'}" if spec.capabilities.compiles else spec.base
     kind = (spec.device or "").partition(":")[0]
     return f"{name}@{kind}" if kind and kind not in ("cpu", spec.base) else name
@@ -110,8 +110,8 @@ def threshold_for(spec: ModeSpec, table: CalibrationTable | None = None) -> Thre
 
 
 def threshold_of_pair(a: ModeSpec, b: ModeSpec) -> Threshold:
-    """Return the threshold of two modes, whichever of them is the reference: that of the mode that is not plain eager,
-    or the larger one of two such modes."""
+    """Return the threshold of two modes, in either order: that of the mode that is not plain eager, or the larger one
+    if neither is."""
     thresholds = {backend_of(spec): threshold_for(spec) for spec in (b, a)}
     if len(thresholds) > 1:
         thresholds.pop("cpu", None)
@@ -127,9 +127,8 @@ def calibrated(
 ) -> CalibrationTable:
     """Return the table with a row for `backend`, computed from the scores of its benign variants by their names.
 
-    Raises UsageError for fewer than LEAST_VARIANTS variants with scores. Raises it also for a variant that is
-    MOST_BENIGN times the default threshold away: that is a false alarm, and a threshold that lets it pass would let
-    faults pass.
+    Raises UsageError for fewer than LEAST_VARIANTS variants with scores, and for a score beyond MOST_BENIGN times the
+    default threshold. Such a score is a false alarm, and a threshold that lets it pass would let faults pass.
     """
     # A variant without scores was not measured, and proves nothing.
     measured = {name: max(scores) for name, scores in benign_scores.items() if scores}
@@ -168,5 +167,5 @@ def packaged_table() -> CalibrationTable:
 def _row(data: Mapping[str, Any]) -> Calibration:
     row = Calibration(**{**data, "provenance": Provenance(**data["provenance"])})
     if not 0 < row.inspect <= row.fault < math.inf:
-        raise ValueError(f"inspect {row.inspect} and fault {row.fault} are no thresholds")
+        raise ValueError(f"inspect {row.inspect} and fault {row.fault} are not thresholds")
     return row

@@ -2,12 +2,12 @@
 them.
 
     zeros       m0                        equal
-    mul         m1 <- m0, 1.0000012       the number is another one in the other run: it came from outside of torch
-    add_        m0 <- m1                  not looked at any more
+    mul         m1 <- m0, 1.0000012       the other run has another number: it came from outside of torch
+    add_        m0 <- m1                  not compared any more
 
-Every call before the first difference returned the same bits on equal inputs in both runs. So the difference came in by
-that call: by its kernel, a number, memory that no recorded op filled, a generator, or threads that wrote in another
-order to the memory that it reads.
+Every call before the first difference returned the same bits on equal inputs in both runs. So that call
+brought the difference in: by its kernel, a number, memory that no recorded op filled, a generator, or threads that
+wrote in another order to the memory that it reads.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..records.values.call_record import CallRecord
 What = Literal[
     "computed", "number", "outside", "generator", "seeded", "race", "changed", "unfilled", "branch", "earlier"
 ]
-"""The way in which two runs came apart:
+"""The way in which two runs begin to differ:
 
 computed    an op returns other results on equal inputs
 number      an op receives another number, which no recorded op returned
@@ -33,7 +33,7 @@ race        it reads memory that threads wrote to in another order
 changed     it reads memory that was changed since an op returned it, by no recorded op
 unfilled    the same, for memory that was allocated without values
 branch      the script goes on with other calls
-earlier     it reads what an earlier step left, which was not recorded
+earlier     it reads memory from an earlier step, which was not recorded
 """
 
 UNFILLED = frozenset(
@@ -43,7 +43,7 @@ UNFILLED = frozenset(
         "resize_as_",
     )
 )  # fmt: skip
-"""Ops that allocate memory without values. Its content is chance, and no finding until an op reads it."""
+"""Ops that allocate memory without values. Its content is arbitrary, which is no finding until an op reads it."""
 
 BROUGHT = frozenset(("aten.set_",))
 """Ops that point a tensor at other memory, as data loaders do with the tensors that their workers sent."""
@@ -55,7 +55,7 @@ Steps = Iterable[tuple[int, Sequence[CallRecord]]]
 class CallDifference:
     """The first difference of two runs.
 
-    `a` and `b` are the calls that show it (None where the run has ended). `made` is the call that produced the
+    `a` and `b` are the calls that show it (None if the run has ended). `made` is the call that produced the
     memory they read, or one of the threads' calls that race.
     """
 
@@ -68,7 +68,7 @@ class CallDifference:
 
     @property
     def call(self) -> CallRecord:
-        """The call to name."""
+        """The call that a sentence on the difference names."""
         named = self.made if self.what == "race" else self.a or self.b
         assert named is not None
         return named
@@ -99,10 +99,10 @@ class _Side:
                 yield call
 
     def take(self, call: CallRecord) -> None:
-        """Note which call's results are in which memory. A view of a known memory is not a new one."""
+        """Record in which memories the call's results are. A view of a known memory is not a new one."""
         fresh = len(call.results) - len(call.written)
         for place, (memory, digest) in enumerate(call.results):
-            if memory < 0:  # a tensor without memory of its own
+            if memory < 0:  # a tensor without its own memory
                 continue
             record = self.memories.get(memory)
             if place >= fresh and record is not None:
@@ -115,7 +115,7 @@ class _Side:
 
 
 def first_difference(a_steps: Steps, b_steps: Steps) -> CallDifference | None:
-    """Return the first difference of two runs in their recorded steps; None where there is none."""
+    """Return the first difference of two runs in their recorded steps; None if there is none."""
     left, right = _Side(), _Side()
     expected, gap = 0, False
     for (step, a_calls), (_, b_calls) in zip(a_steps, b_steps, strict=False):
@@ -136,7 +136,7 @@ def first_difference(a_steps: Steps, b_steps: Steps) -> CallDifference | None:
 def _between(
     a_call: CallRecord | None, b_call: CallRecord | None, left: _Side, right: _Side, seen: frozenset[int] = frozenset()
 ) -> CallDifference | None:
-    """Return the difference of two calls before which both runs were the same; None where they are equal.
+    """Return the difference of two calls, before which both runs were the same; None if the calls are equal.
 
     Memories in `seen` are not followed.
     """
@@ -174,8 +174,10 @@ def _between(
 def _of_memory(
     a_call: CallRecord, b_call: CallRecord, memory: int, its: int, left: _Side, right: _Side, seen: frozenset[int]
 ) -> CallDifference:
-    """Return the reason why two calls read other values from memory that was the same when the main thread last wrote
-    to it."""
+    """Return why two calls read different values from a memory.
+
+    The memory was the same in both runs when the main thread last wrote to it.
+    """
     if memory < 0 or its < 0:  # the call that produced it is unknown
         return CallDifference("changed", 0, a_call, b_call)
     a_record, b_record = left.memories.get(memory), right.memories.get(its)
@@ -206,7 +208,7 @@ def _of_memory(
 
 
 def _apart_from(call: CallRecord, memory: int) -> CallRecord:
-    """Return the call without the memory that several threads write to, and without what it wrote there."""
+    """Return the call without `memory`, which several threads write to, and without its results there."""
     inputs = tuple(tensor for tensor in call.tensors if tensor[0] != memory)
     return replace(
         call, tensors=inputs, written=(), results=tuple((m, "" if m == memory else d) for m, d in call.results)

@@ -5,8 +5,8 @@ gradients and parameters with the sum of the ranks' parts. Distances are relativ
 best record that both runs have:
 
     values   kept parameter values, exact
-    sketch   the difference of two linear sketches: within a factor of 0.52 to 1.48 of the distance for 95 of 100, and
-             good from the sketches' own rounding on, 2 * ROUNDING * sqrt(n) relative to the norm
+    sketch   the difference of two linear sketches: within a factor of 0.52 to 1.48 of the distance for 95 of 100;
+             below the sketches' own rounding, 2 * ROUNDING * sqrt(n) relative to the norm, it counts as 0
     norm     | ||a|| - ||b|| | / ||a||, a lower bound of the distance
 
 The results are distances. The sums over the batch are in another order, so the distances are not zero for long; a jump
@@ -41,7 +41,7 @@ SMALLEST = 2.0**-24
 class TensorDistance:
     """The distance of a tensor from the single run's after a step; for a gradient, in a step.
 
-    rank: the rank whose part is farthest away, where the tensor is sharded and its values are kept; for a gradient, the
+    rank: the rank whose part is farthest away, if the tensor is sharded and its values are kept; for a gradient, the
         rank of the value that it moved
     nonfinite: whether the counts of NaNs or infinities differ
     """
@@ -57,7 +57,7 @@ class TensorDistance:
 
 @dataclass(frozen=True, slots=True)
 class Jump:
-    """The step at which the largest distance grows the most, from `before` (at least SMALLEST) to that of `at`."""
+    """The step at which the largest distance grows the most, from `before` (at least SMALLEST) to the distance `at`."""
 
     before: float
     at: TensorDistance
@@ -88,14 +88,14 @@ class GlobalBatchComparison:
 
 
 def compare_global_batch(single: RecordedRun, ranks: Sequence[RecordedRun]) -> GlobalBatchComparison:
-    """Compare the ranks of one run with a run of one process. Raises UsageError where a run has no step."""
+    """Compare the ranks of one run with a run of one process. Raises UsageError if a run has no step."""
     for run in (single, *ranks):
         if not run.journal.steps:
             raise UsageError(f"{run.path} has no recorded step ({run.manifest.status})")
     by_step = [sorted(distances, key=_order) for distances in _distances(single, ranks)]
     largest = [distances[0] for distances in by_step if distances]
     final = by_step[-1] if by_step else []
-    # The step at which the largest distance grows the most; None where it never exceeds the roundoff of float32
+    # The step at which the largest distance grows the most; None if it never exceeds the roundoff of float32
     jump, before = None, SMALLEST
     for distance in largest:
         if distance.relative_l2 > before and (
@@ -105,7 +105,7 @@ def compare_global_batch(single: RecordedRun, ranks: Sequence[RecordedRun]) -> G
         before = max(before, distance.relative_l2)
     lacking = []
     if not largest:
-        lacking.append("no step of which both recorded digests (--record params or above)")
+        lacking.append("no step has digests of both runs (--record params or above)")
     elif any(tensor_distance.how == "norm" for tensor_distance in largest):
         without = [run for run in (single, *ranks) if not has_sketches(run)]
         if without:
@@ -135,7 +135,7 @@ def whole_batch_compared(single: RecordedRun, several: RecordedRun) -> RunCompar
 
 
 def _losses(single: RecordedRun, ranks: Sequence[RecordedRun]) -> LossDrift:
-    # The ranks take equal parts of the batch, so the mean of their means is that of the batch, where all have one.
+    # The ranks take equal parts of the batch, so the mean of their losses is the batch's loss, if all have one.
     losses = [{record.step: record.loss for record in run.journal.steps if record.loss is not None} for run in ranks]
     common = sorted(set.intersection(*(set(losses_of_rank) for losses_of_rank in losses)))
     means = {step: math.fsum(losses_of_rank[step] for losses_of_rank in losses) / len(losses) for step in common}
@@ -217,7 +217,7 @@ def _exact(single: RecordedRun, ranks: Sequence[RecordedRun], step: int) -> Mapp
 
 
 def _norm(a: Array, b: Array | None = None) -> float:
-    """Return ||a||, or ||a - b||: infinite where one element is not finite and the other is not the same."""
+    """Return ||a||, or ||a - b||: infinite if an element is not finite and its counterpart is not the same."""
     wide = np.complex128 if a.dtype.kind == "c" else np.float64
     if b is None:
         return float(np.linalg.norm(a.astype(wide)[np.isfinite(a)]))

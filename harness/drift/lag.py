@@ -9,7 +9,7 @@ runs reach. The test over the seeds is Wilcoxon's signed-rank test: two-sided, w
 (all signs of the ranks that occurred, ties of |tau| sharing their ranks). Its p is multiplied by the number of
 comparisons (Bonferroni).
 
-Seeds whose lag is 0 are evidence for neither side: counted as "not worse", they once made p = 0.006 of a pure tie.
+Seeds whose lag is 0 are evidence for neither side: when they counted as "not worse", a pure tie had p = 0.006.
 Source: F. Wilcoxon, Individual Comparisons by Ranking Methods, Biometrics Bulletin 1(6), 1945.
 """
 
@@ -39,7 +39,7 @@ class LagTest:
     seeds: the number of seeds compared; those without a loss that both runs reach are left out.
     lags: the lag of each of them, 0.003 for 0.3 % more steps.
     later, earlier: the number of lags above and below 0.
-    median_lag: the median of all lags, zeros included; None without any.
+    median_lag: the median of all lags, zeros included; None without lags.
     p, p_corrected: the p before and after the correction for several comparisons.
     significant: whether p_corrected is below 0.05 and there are at least 10 seeds.
     """
@@ -76,7 +76,7 @@ def lag_test(pairs: Sequence[tuple[LossSeries, LossSeries]], *, mode: str, compa
     evidence = f"{counts}; p = {corrected:.2g}{after}"
     slower = later > earlier
     if median is None:
-        text = f"no lag can be computed for {mode}: no seed has a loss that both runs come down to"
+        text = f"no lag can be computed for {mode}: no seed has a loss that both runs reach"
     elif not significant:
         steps = f"{_percent(median)} steps" if median else "as many steps"
         text = f"no systematic lag: {mode} needs {steps} to the same loss ({evidence})"
@@ -92,7 +92,7 @@ def lag_test(pairs: Sequence[tuple[LossSeries, LossSeries]], *, mode: str, compa
     unequal = later + earlier
     doubts = ""
     if left_out:
-        doubts += f"; {_seeds(left_out)} left out, where the runs share no range of losses"
+        doubts += f"; {_seeds(left_out)} left out, because the runs share no range of losses"
     least = 2 * 2.0**-unequal * comparisons
     if 0 < seeds < SEEDS:
         doubts += f"; at least {SEEDS} seeds are asked for"
@@ -105,7 +105,7 @@ def lag_test(pairs: Sequence[tuple[LossSeries, LossSeries]], *, mode: str, compa
 def relative_lag(a: LossSeries, b: LossSeries) -> float | None:
     """Return tau of one seed; None if there is no range of losses that both runs pass through.
 
-    Where that range includes zero or negative losses, the losses v are spaced evenly on a linear scale.
+    If that range includes zero or negative losses, the losses v are spaced evenly on a linear scale.
     """
     (count_a, best_a), (count_b, best_b) = _progress(a), _progress(b)
     if not (best_a.size and best_b.size):

@@ -28,12 +28,12 @@ class NonfiniteValue:
 class Nonfinite:
     """The first value of each run that is not finite; None for a run without one.
 
-    only: the first value that is not finite in one run alone; None where the runs agree, as two runs do whose mask
-        contains infinities
+    only: the first value that is not finite in one run alone; None if the runs agree, as they do if both have a
+        mask of infinities
     in_b: whether `only` is in b
-    loss: the first loss that is not finite in both; nothing after it means anything
+    loss: the first loss that is not finite in both; later values mean nothing
 
-    The number of non-finite elements is not compared: where a loss scale overflows, rounding decides it.
+    The number of non-finite elements is not compared: if a loss scale overflows, rounding decides it.
     """
 
     a: NonfiniteValue | None
@@ -49,7 +49,7 @@ class Nonfinite:
 
 
 def nonfinite(a: RecordedRun, b: RecordedRun) -> Nonfinite | None:
-    """Examine the losses and digests of the steps that both runs have; return None where everything is finite in
+    """Examine the losses and digests of the steps that both runs have; return None if everything is finite in
     both."""
     first_a = first_b = only = loss = None
     in_b = False
@@ -62,7 +62,6 @@ def nonfinite(a: RecordedRun, b: RecordedRun) -> Nonfinite | None:
         first_b = first_b or next(iter(sides[1]), None)
         if loss is None:
             loss = next((value for value in sides[0] if value.what == "loss" and held_in_b["loss", value.name]), None)
-        # The number of such elements is not compared: where a loss scale overflows, rounding decides it.
         if only is None and (
             key := next(
                 (candidate for candidate in held_in_a if bool(held_in_a[candidate]) != bool(held_in_b[candidate])), None

@@ -25,7 +25,7 @@ PIECE = 1 << 16
 """The number of elements processed at a time: as float64 they fit into a processor's cache."""
 
 UNSCALED = 1e-250, 1e250
-"""The range in which a sum of squares needs no scaling: squares that vanish take less than 1e-300 from it."""
+"""The range in which a sum of squares needs no scaling: squares that underflow to 0 reduce it by less than 1e-300."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Norm:
 class Difference:
     """The difference of array b from a, over the elements that are finite on both sides.
 
-    same_places: whether NaNs and infinities of either sign are at the same places
+    same_places: True if NaNs and infinities of either sign are at the same places
     differing: the number of elements that differ in value; 0.0 equals -0.0, and a NaN equals a NaN
     """
 

@@ -37,7 +37,7 @@ class ParameterDrift:
     differing: the number of elements with different bits; all NaNs count as equal, -0.0 and 0.0 do not.
     numel: the number of all elements.
     scale_ulp: `max_absolute` in ULP of the reference's largest finite value, about the size of the rounding of a sum
-        over the tensor; None as for max_ulp, and where the reference is all zero.
+        over the tensor; None if max_ulp is, and if the reference is all zero.
     """
 
     name: str
@@ -108,7 +108,7 @@ def _drift(name: str, a: NDArray[Any], b: NDArray[Any]) -> ParameterDrift:
         unequal = differs(x, y) if both_real else (x != y) & ~(np.isnan(x) & np.isnan(y))
         differing += int(np.count_nonzero(unequal))
         if np.can_cast(x.dtype, np.int64) and np.can_cast(y.dtype, np.int64):
-            # Unsigned subtraction wraps around to the exact distance even where the signed one overflows.
+            # Unsigned subtraction wraps around to the exact distance even if the signed one overflows.
             left, right = x.astype(np.int64), y.astype(np.int64)
             wrapped = np.maximum(left, right).view(np.uint64) - np.minimum(left, right).view(np.uint64)
             difference = wrapped.astype(np.float64)

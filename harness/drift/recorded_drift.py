@@ -47,7 +47,7 @@ def common_steps(a: Journal, b: Journal) -> list[tuple[StepRecord, StepRecord]]:
 def common_records(
     a: Journal, b: Journal
 ) -> Iterator[tuple[StepRecord, StepRecord, tuple[StepDigests, StepDigests] | None]]:
-    """Yield the records of each step that both runs have, with their digests where both have these as well."""
+    """Yield the records of each step that both runs have, with their digests if both have these as well."""
     digests = common_digests(a, b)
     waiting = next(digests, None)
     for record_a, record_b in common_steps(a, b):
@@ -57,7 +57,7 @@ def common_records(
 
 
 def bits(digest: Digest | None) -> tuple[int, int] | None:
-    """Return the part of a digest that decides on equality: statistics of equal tensors may be NaN, which equals
+    """Return the part of a digest that decides equality. Statistics of equal tensors may be NaN, which equals
     nothing."""
     return None if digest is None else (digest.hash, digest.numel)
 
@@ -74,10 +74,10 @@ def differing_tensors(a: StepDigests, b: StepDigests) -> Iterator[tuple[str, str
 
 
 def cut_short(a: RecordedRun, b: RecordedRun) -> RecordedRun | None:
-    """Return the run that has fewer steps than the other because a limit in seconds ended it; None where there is none.
+    """Return the run that has fewer steps than the other because a limit in seconds ended it.
 
-    Such runs are compared on their common steps. None is returned where both have equally many steps, or differ in
-    length for another reason.
+    Such runs are compared on their common steps. Return None if both have equally many steps, or if their lengths
+    differ for another reason.
     """
     short, long = sorted((a, b), key=lambda run: len(run.journal.steps))
     # An experiment gets the length of its run as a number of steps: a limit in seconds would end it elsewhere.
@@ -201,7 +201,7 @@ class GeneratorDifference:
     """A difference of a `generator` (torch, python, numpy or a device).
 
     step: the first step before which the states differ
-    drawn: the step in which the runs drew different numbers from it; None when they began with other states
+    drawn: the step in which the runs drew different numbers from it; None if they began with other states
     used: whether the difference may have changed a value: both runs or the reference alone drew in that step, or one of
         them draws later
     """

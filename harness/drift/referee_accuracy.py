@@ -1,6 +1,6 @@
 """The accuracy of two modes: which of them is nearer to the exact result, the same step computed in double.
 
-    err_x = ||X - E||_2        E: the value in double, X: that of mode A or B
+    err_x = ||X - E||_2        E: the value in double, X: the value of mode A or B
     r = log2(max(err_b, f) / max(err_a, f))        f = u * ||E||_2 / 2
 
 f is about the error of a correctly rounded result (half a unit roundoff u of the coarser dtype): a side below it cannot
@@ -11,8 +11,8 @@ One side is called closer when one of these rules holds, else they are equal:
 1. all values: the median of r is at least 1 in size (the typical error of one side is twice the other's), a two-sided
    sign test (W. J. Dixon and A. M. Mood, JASA 41, 1946) over the r that are not 0 has p < 0.01, and no step's own
    median says the opposite by as much;
-2. several steps: of two or more steps, each has four or more values with |r| of at least 0.25, nine in ten of them on
-   one side with a median of at least 0.5 in size, and it is the same side in all steps.
+2. several steps: each of two or more steps has at least four values with |r| >= 0.25; nine in ten of them are on one
+   side, with a median of at least 0.5 in size; and the side is the same in all steps.
 
 The values of one step share their causes, so the sign test alone would call chance significant, and a median alone
 would rest on two or three values. For two orders of summation in a chain of 12 small layers, rule 1 wrongly called one
@@ -47,9 +47,9 @@ SIGNIFICANCE = 0.01
 
 @dataclass(frozen=True, slots=True)
 class StepErrors:
-    """The errors of the values of one step that differ between A and B: r by their names.
+    """r for each value of one step that differs between A and B, by its name.
 
-    Where a side is not finite, r is infinite or NaN, and does not count.
+    If a side is not finite, r is infinite or NaN and does not count.
     """
 
     step: int
@@ -157,7 +157,7 @@ def _text(closer: str, middle: float, values: tuple[int, int], a: str, b: str) -
 
 
 def _ratio(name: str, a: TensorFile, b: TensorFile, exact: TensorFile) -> float | None:
-    """Return r of a value; None for one that is the same on both sides."""
+    """Return r of a value; None if it is the same on both sides."""
     left, right, true = (file.tensors[name] for file in (a, b, exact))
     if not difference(left, right).differing:
         return None

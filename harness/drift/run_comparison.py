@@ -35,7 +35,7 @@ class RunComparison:
 
     first_tensor: the first differing tensor by digests
     parameters_step: the last step for which both runs kept the parameters
-    parameters: the distances at that step; None where a run did not record them
+    parameters: the distances at that step; None if a run did not record them
     whole_batch: whether several ranks were compared with one process, whose bits cannot be compared
     cut_short: the run that has fewer steps because a limit in seconds ended it
     """
@@ -88,7 +88,7 @@ class RunComparison:
 
 
 def compare_runs(a: RecordedRun, b: RecordedRun) -> RunComparison:
-    """Compare two runs; a is the reference. Raises UsageError when one of them has no step."""
+    """Compare two runs; a is the reference. Raises UsageError if one of them has no step."""
     for run in (a, b):
         if not run.journal.steps:
             raise UsageError(f"{run.path} has no recorded step ({run.manifest.status}): {reason_without_steps(run)}")
@@ -112,7 +112,7 @@ def compare_runs(a: RecordedRun, b: RecordedRun) -> RunComparison:
     if list(a.manifest.arguments) != list(b.manifest.arguments):
         notes.append(f"the script's arguments differ: {_joined(a)} and {_joined(b)}")
     if step is None:
-        notes.append("no step of which both runs kept their parameters (recorded with --record params or above)")
+        notes.append("no step has the parameters of both runs (--record params or above records them)")
     return RunComparison(
         a=a.manifest.label,
         b=b.manifest.label,

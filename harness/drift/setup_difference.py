@@ -13,7 +13,7 @@ class SetupDifference:
     """A difference between the inputs of two runs, at the first step at which it shows.
 
     name: the tensor, hyper-parameter, generator or argument
-    size: a relative distance, where there is one
+    size: a relative distance, if there is one
     follows: whether it is a consequence of another difference, or of the drift itself
     harmless: "rounding" for values that are a few ULP apart, "unused" for a generator that nothing is drawn from, else
         ""

@@ -7,9 +7,9 @@ start from a state which is one ULP off. For each value x of the step
 
 and for a tensor of integers, the number of repetitions in which it differed at all (flips).
 
-A network of ReLUs or maxima jumps where an input passes a kink. Another kernel may pass a kink that 8 repetitions do
-not: then its error is several times their noise. So suspicious steps are repeated again with rounding 16 times as
-strong (reach, the largest distance). Where a value then moves more than three times as far as in proportion, drift is
+A network of ReLUs or maxima jumps if an input passes a kink. Another kernel may pass a kink that 8 repetitions do
+not, and then its error is several times their noise. So suspicious steps are repeated with rounding 16 times as strong
+(reach, the largest distance). If a value then moves more than three times as far as in proportion, drift is
 compared with the jump. Measured on a residual network of 16 ReLUs under Inductor: 4 of 30 steps had such a kink, with
 drifts of 250 to 2,600 times rms, and the other 26 of 1.3 to 5.5.
 
@@ -50,9 +50,9 @@ SECOND_MOMENT = re.compile(r"state (?P<parameter>.+)\.[^.]+")
 
 @dataclass(frozen=True, slots=True)
 class TensorNoise:
-    """The noise of one value; `norm` is ||x||_2 of the undisturbed one.
+    """The noise of one value; `norm` is ||x||_2 of the undisturbed value.
 
-    `reach` is the largest distance under rounding of `strength` times the usual one, 0 where that was not tried.
+    `reach` is the largest distance under rounding `strength` times as strong as usual, 0 if that was not tried.
     """
 
     rms: float
@@ -63,13 +63,13 @@ class TensorNoise:
 
     @property
     def jumps(self) -> bool:
-        """Check whether stronger rounding moves the value much farther than in proportion: then a discrete choice
-        turns."""
+        """Check whether stronger rounding moves the value much farther than in proportion, because a discrete choice
+        changes."""
         return self.reach > JUMP * self.strength * self.rms
 
     @property
     def size(self) -> float:
-        """The size with which a drift is compared: rms, or a part of the jump where a discrete choice depends on
+        """The size with which a drift is compared: rms, or a part of the jump if a discrete choice depends on
         rounding."""
         return self.reach / JUMP_SHARE if self.jumps else self.rms
 
@@ -135,9 +135,9 @@ class Noise:
         return TensorNoise(statistics.median(relatives), 1.0) if relatives else None
 
     def rms_of(self, name: str, size: Fraction) -> float:
-        """Return the noise that the drift of a value of the norm `size` is compared with; 0 where none is known.
+        """Return the noise that the drift of a value of the norm `size` is compared with; 0 if none is known.
 
-        The noise of a value that was not measured is known for a value of norm 1, so it is multiplied by the norm.
+        An unmeasured value has the noise of a value of norm 1, which is multiplied by the norm.
         """
         noise = self.of(name)
         if noise is None:
@@ -145,18 +145,18 @@ class Noise:
         return noise.size if name in self.tensors else as_float(Fraction(noise.rms) * size)
 
     def of_gradient(self, state: str, z: float) -> float:
-        """Return how many noises a gradient is away, where its square in an optimizer's second moment is z noises away.
+        """Return the score of a gradient whose square, in an optimizer's second moment, has the score z.
 
         A gradient g with the noise n that is moved by k n moves its square by 2 g k n + (k n)**2, and rounding alone
         moves that by 2 g n + n**2. With r = g / n
 
             z = (2 r k + k**2) / (2 r + 1)        k = sqrt(r**2 + z (2 r + 1)) - r
 
-        k is z for a gradient far above its noise, and sqrt(z) for one that is nothing but rounding, as that of a bias
-        before a batch normalization: rounded 10 times as coarsely, its square is 100 noises away.
+        k is z for a gradient far above its noise, and sqrt(z) for one that is only rounding, such as a bias's
+        gradient before a batch normalization: rounded 10 times as coarsely, its square is 100 noises away.
 
-        `state` is the name of a value that is nowhere negative, as `state net.weight.exp_avg_sq`. For a name that is no
-        state, and for a gradient whose noise is unknown, z itself is returned.
+        `state` is the name of a value that is nowhere negative, such as `state net.weight.exp_avg_sq`. For a name that
+        is no state, and for a gradient whose noise is unknown, z itself is returned.
         """
         state_name = SECOND_MOMENT.fullmatch(state)
         of = f" {state_name['parameter']}" if state_name else ""
@@ -174,7 +174,7 @@ class Noise:
     def from_runs(cls, step: int, reference: TensorFile, perturbed: Sequence[TensorFile]) -> Noise:
         """Measure the noise by repetitions of the reference's step that began one ULP off.
 
-        Without repetitions nothing is measured: then a score only takes the rounding of the values themselves into
+        Without repetitions nothing is measured, and a score takes only the rounding of the values themselves into
         account.
         """
         tensors = {
@@ -185,12 +185,12 @@ class Noise:
 
 
 def read_noise(run: Path, step: int) -> Noise | None:
-    """Return the recorded noise of a step; None where the run recorded none. Raises JournalError for damage."""
+    """Return the recorded noise of a step; None if the run recorded none. Raises JournalError for damage."""
     record = read_noise_record(run, step)
     if record is None:
         return None
     try:
-        # Older files, from before edges were looked at, lack `edge`.
+        # Files of older versions lack `edge`.
         strength = _size((record.get("edge") or {}).get("strength", 16.0))
         tensors = {
             str(name): TensorNoise(

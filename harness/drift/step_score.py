@@ -4,10 +4,10 @@ For each value of the step (losses, gradients, and the optimizer's results: para
 
     z = ||B - A||_2 / (rms + u * ||A||_2 + tiny)
 
-A is the reference's value and B that of the other mode, started from the same state. rms is how far random rounding
+A is the reference's value and B the other mode's, started from the same state. rms is how far random rounding
 moves A (see `step_noise`), u half the spacing of numbers at 1 in the coarser of both dtypes (the rounding of the value
-itself). tiny = 1e-43 is below what float32 resolves near zero. z is 0 if and only if the values are equal; multiplying
-A, B and rms by one factor leaves z as it is, up to tiny.
+itself). tiny = 1e-43 is below the resolution of float32 near zero. z is 0 if and only if the values are equal.
+Multiplying A, B and rms by one factor leaves z as it is, up to tiny.
 
 A NaN or an infinity on one side only, a value that one side lacks, and different shapes are infinitely far away. Where
 stronger rounding makes a value jump (a ReLU or a maximum next to its kink), the jump replaces rms. A state that is
@@ -48,7 +48,7 @@ UNIT_ROUNDOFF = {
 EDGE = "a discrete choice depends on rounding"
 
 KINDS = ("loss", "gradient", "parameter", "buffer", "state")
-"""The order in which equally bad values are named: that of their computation in a step."""
+"""The order in which equally bad values are named: the order of their computation in a step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +74,12 @@ class StepScore:
 
     @property
     def on_edge(self) -> bool:
-        """Check whether a value that differs is one that stronger rounding makes jump."""
+        """Check whether stronger rounding makes one of the differing values jump."""
         return any(tensor.why == EDGE and tensor.score for tensor in self.tensors)
 
     @property
     def why(self) -> str:
-        """The explanation of the worst value's score where it is no distance."""
+        """The explanation of the worst value's score, if that is no distance."""
         return next((tensor.why for tensor in self.tensors if tensor.name == self.tensor), "")
 
 

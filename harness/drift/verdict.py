@@ -4,7 +4,7 @@ A verdict that makes a comparison void takes precedence over those about its res
 
     failed > nondeterministic > different-setup > nonfinite > identical > beyond-rounding > rounding
 
-A pair that differs and has no scored step is undecided: then there is no word, but a reason and a remedy.
+A pair that differs and has no scored step is undecided: it has no verdict, but a reason and a remedy.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .setup_difference import SetupDifference
 from .step_score import StepScore
 
 WITHOUT_EFFECT = ("script", "arguments", "autocast", "generator")
-"""Kinds of set-up differences that had no effect where every recorded bit is equal."""
+"""Kinds of set-up differences that had no effect if every recorded bit is equal."""
 
 REMEDY = "which starts steps of both modes from one state"
 
@@ -34,13 +34,13 @@ SAME_DRAWS = ("use the same seeds in both", "let neither draw more than the othe
 class VerdictEvidence:
     """The evidence about one pair; `a` is the reference's name, `b` that of the other run.
 
-    failed: sentences about runs that did not get through (a run whose loss is not finite did)
+    failed: sentences about runs that failed (a run whose loss is not finite did not fail)
     identical, first_differing_step: the comparison of the free runs
     steps: the scores of steps that both modes took from one state
     unscored: why there are no scores
     stateless: why no command can make them
     command: the command that makes them
-    common_steps: the number of steps that both have where one run was cut short, else None
+    common_steps: the number of steps that both have if one run was cut short, else None
     drawing: how to make the two draw the same random numbers
     """
 
@@ -76,14 +76,14 @@ def decide(evidence: VerdictEvidence) -> Verdict:
 
 
 def worst_of(steps: Sequence[StepScore] | Sequence[StepFindings]) -> float:
-    """Return the largest score of some steps, infinite where integers differ that rounding leaves alone; 0 without
+    """Return the largest score of some steps, infinite if integers differ that rounding never changed; 0 without
     steps."""
     return max((math.inf if step.discrete else step.score for step in steps), default=0.0)
 
 
 def _void(evidence: VerdictEvidence) -> Verdict | None:
-    """Return a verdict that does not depend on scores; None where there is none. An earlier check makes later ones
-    void."""
+    """Return a verdict that does not depend on scores; None if there is none. An earlier check takes precedence over
+    later ones."""
     if evidence.failed:
         return Verdict("failed", f"failed: {'; '.join(evidence.failed)}")
     broken = [repetition for repetition in evidence.repetitions if not repetition.repeatable]
@@ -136,7 +136,7 @@ def _undecided(evidence: VerdictEvidence) -> Verdict | None:
     first = evidence.first_differing_step
     since = "" if first is None else f" from step {first} on"
     if not evidence.steps:
-        reason = evidence.unscored or "no step was made by both modes from one state"
+        reason = evidence.unscored or "no step was computed by both modes from one state"
         if evidence.stateless:
             return _no_word(f"the runs differ{since}, and {evidence.stateless}", first)
         return _no_word(f"the runs differ{since}, and {reason}: run `{evidence.command}`, {REMEDY}", first)
@@ -176,10 +176,8 @@ def _rounding(evidence: VerdictEvidence) -> Verdict:
         return Verdict("rounding", f"rounding: {text}", step=evidence.first_differing_step)
     inspect = worst.score > threshold.inspect
     if worst.score > threshold.fault and worst.ill_conditioned:
-        text = (
-            f"{_largest(evidence.steps, worst)} ({worst.tensor}, step {worst.step}), all of it what rounding of their "
-        )
-        text += "inputs causes in ops that are ill-conditioned there"
+        text = f"{_largest(evidence.steps, worst)} ({worst.tensor}, step {worst.step}), all of it caused by rounding "
+        text += "of the inputs of ops that are ill-conditioned there"
         return Verdict("rounding", f"rounding: {text}", step=worst.step, inspect=True)
     text = (
         f"{_largest(evidence.steps, worst)} ({worst.tensor}, step {worst.step}; {threshold.fault:.3g} would be a fault"

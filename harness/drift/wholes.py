@@ -24,8 +24,8 @@ What = Literal["gradient", "value"]
 
 @dataclass(frozen=True, slots=True)
 class WholeDigest:
-    """A tensor described by its parts. The statistics are of the finite elements; they are None where they do not add
-    up (a sum that is spread over ranks). The sketch is None where none was recorded."""
+    """A tensor described by its parts. The statistics are of the finite elements; they are None if they do not add
+    up (a sum that is spread over ranks). The sketch is None if none was recorded."""
 
     numel: int
     nan: int | None
@@ -66,7 +66,7 @@ def whole_steps(ranks: Sequence[RecordedRun]) -> Iterator[tuple[int, WholeStep]]
 def whole_values(ranks: Sequence[RecordedRun], step: int) -> tuple[dict[str, Array], dict[str, list[Shard | None]]]:
     """Join the kept values of a step from the ranks' parts; return them and the place of each rank's part.
 
-    Values that cannot be joined are left out. Raises KeyError where a rank has not kept the step.
+    Values that cannot be joined are left out. Raises KeyError if a rank has not kept the step.
     """
     values = [run.journal.values(step) for run in ranks]
     entries = [entries_of(run) for run in ranks]

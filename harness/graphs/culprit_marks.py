@@ -79,7 +79,7 @@ def marks_for(run: RecordedRun, graph: Graph, pre: Graph | None = None) -> dict[
     """Return the marks of a graph's nodes, and of the ops inside its kernels, keyed by name.
 
     A kernel is marked when it covers a marked node of its pre graph, which is read from the run unless it is passed. A
-    run without an investigation has no marks. Raises JournalError when `investigation.json` cannot be read.
+    run without an investigation has no marks. Raises JournalError if `investigation.json` cannot be read.
     """
     culprits = list(_culprits(run.path.parent / INVESTIGATION, run.manifest.mode))
     if not culprits:

@@ -84,10 +84,10 @@ class RunGraphs:
         return self._read("unavailable", lambda facts: (facts["stage"], facts["reason"]))
 
     def graph(self, name: str) -> Graph:
-        """Read one graph. Raises JournalError when its file cannot be read."""
+        """Read one graph. Raises JournalError if its file cannot be read."""
         path = self.path / f"{name}.json"
         if path.parent != self.path:
-            raise JournalError(path, "is no graph of this run")
+            raise JournalError(path, "is not a graph of this run")
         data: Any = None
         try:
             data = json.loads(path.read_text(encoding="utf-8"))
@@ -159,7 +159,7 @@ class RunGraphs:
 
 
 def graphs_of(run: RecordedRun) -> RunGraphs:
-    """Return the graphs of a run. Raises GraphsNotFound, with the remedy, when the run has none."""
+    """Return the graphs of a run. Raises GraphsNotFound, with the remedy, if the run has none."""
     graphs = RunGraphs(run)
     if graphs.entries:
         return graphs
@@ -173,7 +173,7 @@ def graphs_of(run: RecordedRun) -> RunGraphs:
     if requested:
         steps = run.manifest.steps
         raise GraphsNotFound(
-            f"{run.path} recorded no graphs{why}: --graphs asked for those of step{'' if requested.isdigit() else 's'} "
+            f"{run.path} recorded no graphs{why}: --graphs requested those of step{'' if requested.isdigit() else 's'} "
             f"{requested}, and the run has {steps:,} step{'' if steps == 1 else 's'}"
         )
     raise GraphsNotFound(
@@ -183,7 +183,7 @@ def graphs_of(run: RecordedRun) -> RunGraphs:
 
 
 def _flaw(data: Any) -> str:
-    """Return the reason why parsed JSON (None where it was not JSON) is no graph record."""
+    """Return the reason why parsed JSON (None if it was not JSON) is not a graph record."""
     if not isinstance(data, dict):
         return "it is not JSON" if data is None else "it is no JSON object"
     if data.get("schema") != SCHEMA:

@@ -48,7 +48,7 @@ class Guard:
 class Part:
     """A part of the recording, to which several observers may belong.
 
-    stops: the text of a failure's notice that names the recording that ends.
+    stops: the words of a failure's notice for the recording that ends.
     needed: an observer of this part that cannot be created refuses the run.
     stays: when one observer of this part fails, all of them stop writing. They are still notified of every moment,
         because the training itself may depend on them.
@@ -82,7 +82,7 @@ class Audience:
 
     def __init__(self, failed: Callable[[Part, str, Exception], None]) -> None:
         self._failed = failed
-        self._active: dict[Observer, None] = {}
+        self._present: dict[Observer, None] = {}
         self._seats: dict[Observer, Seat] = {}
         self._guards: dict[Observer, Guard] = {}
         self._overriding: dict[str, tuple[Observer, ...]] = {}
@@ -104,21 +104,21 @@ class Audience:
                     raise
                 self._failed(seat.part, seat.name, error)
             else:
-                self._active[made], self._seats[made] = None, seat
+                self._present[made], self._seats[made] = None, seat
                 self._guards[made] = self.guard(made)
 
     def tell(self, moment: Callable[Concatenate[Any, P], R], *args: P.args, **kwargs: P.kwargs) -> list[R]:
         """Call `moment`, a method of Observer, on all observers that override it, and return their answers."""
         name = moment.__name__
         # Most observers override few moments, and `called_with` comes at every call of a model: look them up only once.
-        waiting = self._overriding.get(name)
-        if waiting is None:
+        listeners = self._overriding.get(name)
+        if listeners is None:
             original = getattr(Observer, name)
             overriding = [watcher for watcher in self._seats if getattr(type(watcher), name) is not original]
-            waiting = self._overriding[name] = tuple(reversed(overriding) if name in OUTWARDS else overriding)
+            listeners = self._overriding[name] = tuple(reversed(overriding) if name in OUTWARDS else overriding)
         answers: list[R] = []
-        for observer in waiting:
-            if observer in self._active:  # an observer may leave while the others are notified
+        for observer in listeners:
+            if observer in self._present:  # an observer may leave while the others are notified
                 with self._guards[observer]:
                     answers.append(getattr(observer, name)(*args, **kwargs))
         return answers
@@ -129,25 +129,25 @@ class Audience:
 
     def close(self) -> None:
         """Close all observers, the last one first."""
-        while self._active:
-            observer, _ = self._active.popitem()
+        while self._present:
+            observer, _ = self._present.popitem()
             with self._guards[observer]:
                 observer.close()
 
     def forget(self) -> None:
         """Make every observer stop writing, in a fork of the process."""
         self.tell(Observer.forget)
-        self._active.clear()
+        self._present.clear()
 
     def _fails(self, observer: Observer, error: Exception) -> None:
         seat = self._seats[observer]
         part, doing = seat.part, observer.doing or seat.name
         if not part.stays:
             # Remove the observer before closing it: a failure of `close` calls this method again.
-            was_there = observer in self._active
-            self._active.pop(observer, None)
+            was_present = observer in self._present
+            self._present.pop(observer, None)
             self._failed(part, doing, error)
-            if was_there:
+            if was_present:
                 with self._guards[observer]:
                     observer.close()
         else:

@@ -33,7 +33,7 @@ class Adapter(Protocol):
     """The name of the backend's instruction set in reports: `inductor`, `lazy`, `hlo`."""
 
     executes_at_once: bool  # as eager does
-    """True if the backend executes an op where it is called. Such a backend has no graphs, and a phase of a step
+    """True if the backend executes an op when it is called. Such a backend has no graphs, and a phase of a step
     (forward, backward, optimizer) counts as one execution."""
 
     def versions(self) -> Mapping[str, str]:
@@ -84,7 +84,7 @@ def adapter_for(spec: ModeSpec) -> Adapter:
     lacking = [name for name in dict.fromkeys(members) if not hasattr(made, name)]
     if lacking:
         raise ModeError(
-            str(spec), spec.base, f"its adapter() gives a {type(made).__name__} without {', '.join(lacking)}"
+            str(spec), spec.base, f"its adapter() returns a {type(made).__name__} without {', '.join(lacking)}"
         )
     adapter: Adapter = made
     return adapter

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .mode_protocol import Moment
 
 NamedTensors = Callable[[], Mapping[str, "torch.Tensor"]]
-"""Returns the script's tensors by name, as `parameter net.0.weight` and `gradient net.0.weight`."""
+"""Returns the script's tensors by name, such as `parameter net.0.weight` and `gradient net.0.weight`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,10 @@ Moment = Literal["backward", "step", "end"]
 
 @dataclass(frozen=True, slots=True)
 class ScriptFacts:
-    """The facts about the script that are known before it runs: `names` are those that its code object mentions."""
+    """The facts about the script that are known before it runs.
+
+    names: the names in the script's code object.
+    """
 
     names: frozenset[str]
 
@@ -83,13 +86,15 @@ class Mode(Protocol):
     def close(self, moment: Moment, settled: Callable[[], None] | None = None) -> None:
         """Close a piece of work, and call `settled` as soon as its values can be read.
 
-        Reading them then executes nothing that the script would not have executed by that time."""
+        `settled` may read them without executing anything that the script would not have executed by then.
+        """
 
     @abstractmethod
     def read(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Return the values as CPU tensors; a tensor on the CPU is returned itself, not copied.
 
-        For a tensor that is sharded over ranks, return this rank's part."""
+        For a tensor that is sharded over ranks, return this rank's part.
+        """
 
     def has_value(self, tensor: torch.Tensor) -> bool:
         """Return whether a tensor of the mode's device has its value already, so that reading it executes nothing."""
@@ -120,7 +125,7 @@ class Mode(Protocol):
 
     @abstractmethod
     def adapter(self) -> Adapter:
-        """Return the interface of the mode's backend to the bring-up tools (see `backend_adapter`)."""
+        """Return the interface through which the bring-up tools use the mode's backend (see `backend_adapter`)."""
 
     def leave(self) -> None:
         """Undo the mode's settings in a process that continues without the mode."""

@@ -1,4 +1,4 @@
-"""The kinds of tensors of an aten node: what a backend's support for the node depends on."""
+"""The kinds of tensors of an aten node, on which a backend's support for the node depends."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import torch
 
 
 class Unanswerable(ValueError):
-    """A node that no backend can be asked about: an input is not a tensor, or its sizes are not numbers."""
+    """A node whose support no backend can determine: an input is not a tensor, or its sizes are not numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class TensorKind:
-    """The properties of a tensor that decide on support: all but its values. Shape and strides are in elements."""
+    """The properties of a tensor that decide support: all but its values. Shape and strides are in elements."""
 
     dtype: torch.dtype
     shape: tuple[int, ...]

@@ -38,7 +38,7 @@ class Observer:
         step_ended, closing step, settled, reached step, begins
 
     Any method may raise: the training continues, and the observer is removed with a notice. The notice names the
-    observer's current activity, `doing`, or the observer itself where that is "".
+    observer's current activity, `doing`, or the observer itself if that is "".
     """
 
     doing = ""
@@ -138,7 +138,7 @@ class Surroundings:
     """
 
     config: RunConfig
-    options: Mapping[str, Any]  # of a bring-up tool, from `config.instruments`
+    options: Mapping[str, Any]  # from `config.instruments`
     mode: Mode
     folder: Path
     named: Callable[[], list[NamedTensor]]
@@ -178,4 +178,4 @@ class RecordingSurroundings(Surroundings):
     seconds: Callable[[], float]
     phases: Sequence[str]
     kernels: MutableMapping[int, StepKernels]
-    guard: Callable[[Observer], AbstractContextManager[None]]  # where patches or hooks of its own call it
+    guard: Callable[[Observer], AbstractContextManager[None]]  # for patches or hooks that call the observer

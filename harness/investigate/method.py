@@ -44,14 +44,14 @@ SINGLE = "single"
 """The name of the single-process run that runs of several processes are compared with."""
 
 MOST_STEPS = 8
-"""The largest number of steps of a pair that are looked into."""
+"""The largest number of steps of a pair that are examined."""
 
 
 def investigate(batch: BatchPlan, plan: InvestigationRequest, laboratory: Laboratory) -> Findings:
     """Run the modes of a batch, and investigate the runs.
 
     Existing runs and experiments are reused. Writes `investigation.json`. Raises UsageError before anything is started,
-    KeyboardInterrupt when Ctrl-C ended a round of runs.
+    KeyboardInterrupt if Ctrl-C ended a round of runs.
     """
     if plan.partition_bisect:
         check_parts(batch.modes, plan, nproc=batch.nproc)
@@ -115,13 +115,13 @@ def decide(runs: Sequence[RecordedRun], plan: InvestigationRequest, laboratory: 
     """Make the experiments that a verdict needs.
 
     Each mode trains once more: this run is its control, takes the chosen steps from one state, and stays alive as a
-    worker. Then the noise of these steps and their values in double are measured, and whole trainings are made where
+    worker. Then the noise of these steps and their values in double are measured, and whole trainings are made if
     they are requested.
     """
     reference = runs[0]
     able = [run for run in runs if run.journal.steps and run.manifest.got_through]
     others = [run for run in able if run is not reference]
-    if reference not in able or not others:  # where a side has failed there is nothing to decide
+    if reference not in able or not others:  # if a side has failed, there is nothing to decide
         return
     compared = [compare_runs(reference, run) for run in others]
     chosen = choose(reference, others, compared, plan, laboratory.progress)
@@ -135,7 +135,7 @@ def decide(runs: Sequence[RecordedRun], plan: InvestigationRequest, laboratory: 
         if differing:  # else nothing is compared with the noise
             beside.enter_context(noise_beside(reference, control_of(reference), chosen, laboratory))
         laboratory.make(once_more(reference, others, chosen))
-    # Where the reference does not repeat itself, none of its steps can be compared with another mode's.
+    # If the reference does not repeat itself, none of its steps can be compared with another mode's.
     if differing and is_repeatable(reference):
         if asks_for_causes and len(differing) == 1:
             expect_localizer(laboratory, reference, differing[0])
@@ -168,8 +168,8 @@ def explain(
 ) -> Findings:
     """Ask the questions of the step that each verdict is about, and judge again with their answers.
 
-    Where the drift of a step turns out to come from a discrete choice, the step is not significant: then the next one
-    is looked into.
+    If the drift of a step turns out to come from a discrete choice, the step is not significant, and the next one is
+    examined.
     """
     looked: dict[Path, list[Inquiry]] = {run.path: [] for run in runs[1:]}
     for _ in range(MOST_STEPS):
@@ -219,7 +219,7 @@ def _ask_all(
 def confirm(
     findings: Findings, runs: Sequence[RecordedRun], plan: InvestigationRequest, laboratory: Laboratory
 ) -> Findings:
-    """Train every mode to the end without its culprits. Where the result is not the reference bit for bit, also compute
+    """Train every mode to the end without its culprits. If the result is not the reference bit for bit, also compute
     the envelope."""
     made = laboratory.made
     for sentence in not_trained(runs, findings):

@@ -1,13 +1,13 @@
-"""The choice of the step of a pair to look into next.
+"""The choice of the step of a pair to examine next.
 
     --step N                that step, and no other
     other inputs            a step in which the batch can be followed to its origin
     the first step          the first significant one, or one right before it that comes near to the threshold;
-                            where all drift is rounding, the last step that differs
+                            if all drift is rounding, the last step that differs
     a step was explained    the worst one that nothing explains
     else                    the first significant step of the verdict that the answers have left
 
-A step is looked into once.
+A step is examined once.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from .experiments.investigation_plan import InvestigationRequest
 from .questions.question import SEARCHED, Inquiry
 
 NEAR = 0.5
-"""The share of the threshold from which on a step right before a significant one may be the one in which the fault
-begins."""
+"""The share of the threshold that the score of a step right before a significant one must reach for the fault to begin
+there."""
 
 
 def next_inquiry(
     pair: PairFindings, evidence: PairEvidence, before: Sequence[Inquiry], plan: InvestigationRequest
 ) -> Inquiry | None:
-    """Return an inquiry into the next step of a pair after the inquiries `before`; None where there is none.
+    """Return an inquiry into the next step of a pair after the inquiries `before`; None if there is none.
 
     Raises UsageError for a requested step that is not available.
     """
@@ -57,7 +57,7 @@ def _next_step(
     if not before:
         return _first(pair, evidence)
     if any(step_findings.explained for step_findings in pair.steps):
-        # The steps that were not looked into are explained once the worst of them is.
+        # The steps that were not examined are explained once the worst of them is.
         beyond = [findings for findings in pair.steps if worst_of([findings]) > (pair.threshold or math.inf)]
         worst = max(beyond, key=lambda findings: worst_of([findings]), default=None)
         return None if worst is None or worst.explained else worst.step
@@ -101,8 +101,7 @@ def _onset(pair: PairFindings) -> int | None:
     """Return the first significant step, or the first of the steps right before it whose score comes near the
     threshold.
 
-    A fault may begin in a step that is noisier. A culprit there has to be wrong by itself, else the significant step is
-    looked into.
+    A fault may begin in a noisier step. Unless a culprit there is wrong by itself, the significant step is examined.
     """
     step = pair.first_significant_step
     for step_findings in reversed(pair.steps):

@@ -80,8 +80,8 @@ def planned(
     suffix = check_name("--suffix", suffix) if suffix else ""
     if request.nproc > 1 and "max_seconds" in request.run:
         raise UsageError(
-            f"--max-seconds would end each of --nproc {request.nproc} processes at a step of its own, and the others "
-            "would wait for it; end them after so many steps, as with --max-steps 20"
+            f"--max-seconds would end the --nproc {request.nproc} processes at different steps, and the others would "
+            "wait for the first; limit the steps instead, as with --max-steps 20"
         )
     reproducer, words = reproducer_of(request.script, request.module, request.arguments)
     interpreters = in_their_interpreters(request.modes, numpy=_mentions_numpy(reproducer.path))
@@ -121,8 +121,8 @@ def check_plan(plan: BatchPlan) -> None:
     check_script(plan.script)
     if plan.folder is not None and not plan.folder.is_dir():
         raise UsageError(
-            f"{plan.folder}, where the script was run, is no longer there, and what it reads by relative paths; "
-            "put it back, or run the modes anew under another --name"
+            f"{plan.folder}, where the script was run, is no longer there, and neither are the files that it reads by "
+            "relative paths; put it back, or run the modes anew under another --name"
         )
     # Modes with another Python are asked for their versions first: all later checks assume usable interpreters.
     for spec in plan.modes:
@@ -131,7 +131,7 @@ def check_plan(plan: BatchPlan) -> None:
     if plan.record not in LEVELS:
         raise UsageError(f"--record {plan.record!r} is no level; the levels are {', '.join(LEVELS)}")
     if plan.record == "tensors" and not plan.steps.ranges:
-        raise UsageError("--record tensors keeps every op's output: say of which steps, as in --steps 0,1")
+        raise UsageError("--record tensors keeps every op's output: name the steps, as in --steps 0,1")
     if plan.timeout is not None and not (plan.timeout > 0 and math.isfinite(plan.timeout)):
         raise UsageError(f"--timeout {plan.timeout:g} is no positive number of seconds")
     if plan.pass_through and (len(plan.modes) > 1 or plan.nproc > 1):
@@ -228,7 +228,7 @@ def reproducer_of(
 
 
 def _mentions_numpy(script: Path) -> bool:
-    """Check whether the name occurs in the script.
+    """Check whether the word `numpy` occurs in the script.
 
     Return False for an unreadable script, which is reported elsewhere.
     """

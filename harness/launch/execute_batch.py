@@ -82,7 +82,7 @@ def execute_together(
     *,
     share_devices: bool = False,
 ) -> BatchResult:
-    """Run several plans at a time.
+    """Run several plans together.
 
     At most `jobs` processes run at once, and one on each accelerator unless they `share_devices`. The names of their
     modes must differ.

@@ -60,7 +60,7 @@ WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
 
 
 CUBLAS_WORKSPACE = ("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-"""Setting without which cuBLAS may sum in another order each time.
+"""A variable and its value, without which cuBLAS may sum in a different order each time.
 
 cuBLAS reads it when CUDA starts, so torch cannot set it later.
 """

@@ -54,7 +54,7 @@ def own_folders(plan: BatchPlan, spec: ModeSpec, since: float) -> OwnFolders:
         )
     )
     if plan.in_place or plan.pass_through:
-        return OwnFolders(why="it was asked for", ignored=ignored, since=since)
+        return OwnFolders(why="it was requested", ignored=ignored, since=since)
     if sys.platform != "linux":
         why = f"{sys.platform} cannot lay one folder over another"
         return OwnFolders(why=why, ignored=ignored, since=since)
@@ -69,7 +69,7 @@ def own_folders(plan: BatchPlan, spec: ModeSpec, since: float) -> OwnFolders:
     for candidate in wanted:
         # The root, and folders that hold files of several users or of numdrift itself, cannot become private.
         if candidate == Path(candidate.anchor) or candidate in shared:
-            why = f"{candidate} is everybody's: start it in a folder of its own"
+            why = f"{candidate} is shared with others: start the script in another folder"
             return OwnFolders(why=why, ignored=ignored, since=since)
     shared = [path for path in shared if any(path.is_relative_to(root) for root in wanted)]
     # An overlay does not show mounts below it: each of them gets its own overlay.

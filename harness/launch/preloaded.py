@@ -160,7 +160,7 @@ class PreloadedProcess:
 
     def __init__(self, guest: Guest) -> None:
         self._forks: list[ForkedProcess] = []
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115, open as long as the process
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115, open as long as the process
         self._connection, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         early = {name: value for name, value in guest.environment.items() if name not in READ_LATE}
         with its, tempfile.TemporaryFile() as stdout:
@@ -168,7 +168,7 @@ class PreloadedProcess:
                 [guest.python, str(PROGRAM), str(its.fileno()), ",".join(guest.imports)],
                 stdin=subprocess.DEVNULL,
                 stdout=stdout,
-                stderr=self._errors,
+                stderr=self._stderr,
                 env=early,
                 pass_fds=[its.fileno()],
                 start_new_session=True,
@@ -185,7 +185,7 @@ class PreloadedProcess:
             number = connection.recv(32)
             if not number:
                 raise ConnectionError("the preloaded process did not answer")
-            # Only now does the fork learn its task: if it had been given up before, it would have done nothing.
+            # The fork learns its task only now, so a fork that was given up before has done nothing.
             variables = {name: value for name, value in guest.environment.items() if name in READ_LATE}
             arguments = [str(PACKAGE), str(guest.config), *([guest.module] if guest.module else [])]
             connection.sendall(json.dumps({"arguments": arguments, "variables": variables}).encode())
@@ -200,8 +200,8 @@ class PreloadedProcess:
         return any(fork.poll() is None for fork in self._forks)
 
     def error_output(self) -> str:
-        """Return the text that it has printed on its standard error."""
-        descriptor = self._errors.fileno()  # read at an explicit offset: the process still writes at its own
+        """Return the text that the process has printed on its standard error."""
+        descriptor = self._stderr.fileno()  # read at an explicit offset: the process still writes at its own
         return os.pread(descriptor, os.fstat(descriptor).st_size, 0).decode(errors="replace").strip()
 
     def close(self) -> None:
@@ -209,7 +209,7 @@ class PreloadedProcess:
         self._connection.close()
         self._process.kill()
         self._process.wait()
-        self._errors.close()
+        self._stderr.close()
 
 
 class ForkedProcess:

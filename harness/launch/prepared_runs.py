@@ -54,7 +54,7 @@ def _prepare_rank(plan: BatchPlan, spec: ModeSpec, folder: RunFolder, rank: int,
     folder.journal.mkdir(parents=True, exist_ok=True)
     config = replace(run_config(plan, spec, folder, rank), files=files)
     folder.config.write_text(json.dumps(config.to_json(), indent=2) + "\n", encoding="utf-8")
-    # Written before the process starts, with the pid of this process, which distinguishes a current run from an
+    # The manifest is written before the process starts. The pid of this process distinguishes a current run from an
     # abandoned one.
     manifest = RunManifest(
         mode=spec.name,

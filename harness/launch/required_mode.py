@@ -20,7 +20,7 @@ from .guest_process import guest_command, interpreter, run_to_end
 
 PRESENCE = "numdrift.harness.backends.mode_presence:require_here"
 ADAPTERS = "numdrift.harness.hooks.backend_adapter:adapter_for"
-"""Both targets import torch, which help texts do without."""
+"""Both targets import torch. They are loaded by name, because a help text must not import it."""
 
 PROCESS = "numdrift.harness.recorder.presence_process"
 

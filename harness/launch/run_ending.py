@@ -44,7 +44,7 @@ def ending(journal: Journal, end: ProcessEnd, stderr: Path) -> Ending:
             name = f"signal {-end.returncode}"
         return Ending("killed", f"by {name}")
     if end.returncode == 0:
-        outcome = "its journal has no end: the script left by os._exit, or the journal could not be written on"
+        outcome = "its journal has no end: the script left by os._exit, or the journal could no longer be written"
         return Ending("complete", outcome)
     # Only the end is read: a script may have logged gigabytes.
     with stderr.open("rb") as file:

@@ -126,7 +126,8 @@ ADDRESS = "127.0.0.1"
 RUN_ID = "numdrift"
 
 UNHEARD_SECONDS = 0.2
-"""Maximum delay in seconds, several polls, with which we see the end of a process that wrote no end to its journal."""
+"""Maximum delay in seconds, after which this process sees the end of a process that wrote no end to its journal. It is
+the time of several polls."""
 
 
 def rank_variables(rank: int, world_size: int, port: int) -> dict[str, str]:

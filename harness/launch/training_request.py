@@ -1,7 +1,7 @@
-"""The request for trainings: what `run`, `investigate`, `profile` and `snapshot take` have in common.
+"""The request for trainings, with the options that `run`, `investigate`, `profile` and `snapshot take` share.
 
-A command with further options has a request of its own, which extends this one. The command line and the Python
-interface build it from the same options, and hand it to the same function.
+A command with further options extends this request. The command line and the Python interface build the request from
+the same options, and pass it to the same function.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Workers: processes that stay alive after their scripts have ended, to answer questions.
+"""Workers: processes that stay alive after their scripts have ended, to answer requests.
 
-They keep everything that the script set up. Questions travel in the format of `tape/serving/wire.py`, without tensors,
+They keep everything that the script set up. Requests travel in the format of `tape/serving/wire.py`, without tensors,
 since this process has no torch.
 """
 

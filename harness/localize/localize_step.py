@@ -45,8 +45,8 @@ def localize_step(
 ) -> LocalizedStep:
     """Align both tapes, find the blocks that differ, and prove which of them make the drift.
 
-    `unproven` receives the causes before their proofs, which take a while. If `own` is specified, the causes of the
-    batch's difference are searched for as well: `own` are the arguments of the batch that the training makes itself.
+    `unproven` receives the causes before their proofs, which take a while. If `own` is not None, also find the causes
+    of a difference in the batch. It names the arguments of the batch that the training makes itself.
 
     Raises NotReplayable if a tape cannot be executed.
     """
@@ -91,7 +91,7 @@ def localize_step(
 def followed_preparation(sides: Mapping[Side, StepSide], own: Collection[str]) -> dict[str, object]:
     """Find the causes of a difference in the first batch or the initial values of two trainings.
 
-    They are found in the tapes of the scripts before their first step, which this process's kernels execute. Return
+    The tapes hold the ops of the scripts before their first step. This process's kernels execute them. Return
     `culprits` and `notes`. Raises NotReplayable if a tape cannot be executed.
     """
     pair = paired(flow_of(sides["a"].tape), flow_of(sides["b"].tape))
@@ -103,7 +103,7 @@ def followed_preparation(sides: Mapping[Side, StepSide], own: Collection[str]) -
 
 
 def _with_real_kernels(pair: TapePair, sides: Mapping[Side, StepSide]) -> tuple[TapePair, dict[Side, Found]]:
-    """Return the pair with the kernels that each side really has, and the nodes that differ from plain ones."""
+    """Return the pair with the real kernels of each side, and each side's nodes that differ from plain kernels."""
     found, kernels = dict[Side, Found](), dict[Side, Kernels]()
     # Side b first: the results of a compiled step are known at once, while those of an eager one take a while.
     for side in reversed(SIDES):
@@ -118,10 +118,10 @@ def _with_real_kernels(pair: TapePair, sides: Mapping[Side, StepSide]) -> tuple[
 def _sites(
     tests: HybridTests, examined: dict[int, Examined], kernels: Mapping[Side, Found], labels: Mapping[Side, str]
 ) -> tuple[dict[int, Examined], list[SwapSite]]:
-    """Return the sites, and the examined blocks as they were judged for them.
+    """Return the examined blocks and the sites that they form.
 
-    A block may be equal on one side's values by chance, and differ on the other side's. So if the sites do not explain
-    the whole drift, every block is doubted.
+    A block that computes equal bits on one side's values may differ on those of the other side. So if the sites do not
+    explain the whole drift, blocks that were found equal may be part of a site.
     """
     pair = tests.pair
     overridden = {
@@ -169,7 +169,7 @@ def _counted(differing: int, blocks: int, causes: Sequence[Cause]) -> str:
 
 
 def _drift_from_itself(tests: HybridTests, side: Side, sides: Mapping[Side, StepSide], noise: Noise) -> Drift:
-    """Return the drift of a side's values, computed by its own kernels, from those that its tape recorded."""
+    """Execute a side with its own kernels, and return the drift of the values from those that its tape recorded."""
     values = execute(tests.pair, Hybrid(side))
     tests.measured(Hybrid(side), values)
     return Scorer(sides[side].tape.expected(), noise).drift(values)

@@ -56,7 +56,7 @@ def main(path: Path) -> int:
     try:
         return localized(config, on_devices=True)
     except torch.OutOfMemoryError:
-        _say("the device has no memory for both sides: their ops are executed by their own processes alone")
+        _say("the device has too little memory for both sides: only their own processes execute their ops")
     give_back_memory()
     return localized(config, on_devices=False)
 
@@ -73,8 +73,8 @@ def localized(config: LocalizerConfig, *, on_devices: bool) -> int:
     try:
         with ExitStack() as stack:
             sides = _sides(config, modes, stack, on_devices=on_devices)
-            # Use the settings of the reference's step. Where the other side's settings differ, its ops compute other
-            # bits, and are executed in its own process.
+            # Use the settings of the reference's step. An op of the other side may need different settings to compute
+            # its bits; its worker executes it.
             stack.enter_context(settings_of_step(sides["a"].tape.settings))
             if config.prepared:
                 facts |= followed_preparation(sides, config.own or ())
@@ -93,7 +93,9 @@ def localized(config: LocalizerConfig, *, on_devices: bool) -> int:
             facts |= _facts(localized_step, sides)
             facts |= {"op_by_op_differs": differs["b"], "reference_differs": differs["a"], "apart": distances}
             if differs["a"]:
-                note = f"{len(differs['a'])} values of {config.a.label} are others than those of its ops one by one"
+                note = (
+                    f"{len(differs['a'])} values of {config.a.label} differ from those of its ops executed one by one"
+                )
                 facts["notes"] = [*facts["notes"], note]
     except torch.OutOfMemoryError as error:
         if on_devices:
@@ -120,7 +122,7 @@ def _scripts(config: LocalizerConfig, modes: Mapping[Side, LocalizedSide], stack
     try:
         interpreter = stack.enter_context(Scripts(Path(config.interpreter)))
     except OSError as error:
-        _say(f"the interpreter that is to execute scripts gives no answer ({error}): none is written")
+        _say(f"the interpreter that executes scripts does not answer ({error}): no script is written")
         return None
     writer = ScriptWriter(modes, config.folder, interpreter)
     stack.callback(writer.close)
@@ -128,9 +130,9 @@ def _scripts(config: LocalizerConfig, modes: Mapping[Side, LocalizedSide], stack
 
 
 def _differs_op_by_op(step_side: StepSide, outcome: str) -> list[str]:
-    """Name the values that differ between the tape and the mode itself.
+    """Return the names of the values that differ between the tape and the mode's own step.
 
-    If there are any, the mode does not execute the calls that the tape recorded.
+    If there are any, the mode itself executes other calls than the tape recorded.
     """
     if not outcome:
         return []
@@ -165,13 +167,13 @@ def _sides(
         for worker in workers.values():
             if worker is not None:
                 worker.apart = True
-    asking = stack.enter_context(ThreadPoolExecutor(len(SIDES)))
+    executor = stack.enter_context(ThreadPoolExecutor(len(SIDES)))
     sides = {side: StepSide(tapes[side], modes[side].label, spec=modes[side].spec) for side in SIDES}
     for side, worker in workers.items():
         if worker is not None:
             calls, notes = WorkerCalls(worker, config.step), worker.notes(config.step)
             # The worker executes the whole step for its digests; meanwhile both tapes are aligned.
-            digests = asking.submit(worker.digests, config.step).result
+            digests = executor.submit(worker.digests, config.step).result
             sides[side] = replace(sides[side], digests=digests, calls=calls, notes=notes)
     return sides
 
@@ -199,7 +201,7 @@ def _tape(config: LocalizerConfig, side: LocalizedSide, *, on_devices: bool) -> 
         try:
             open_devices(devices)
         except Exception as error:  # noqa: BLE001, a plug-in may raise anything
-            _say(f"{side.label}: its ops are executed by its own process alone ({in_words(error)})")
+            _say(f"{side.label}: only its own process executes its ops ({in_words(error)})")
             return False
         return True
 

@@ -1,4 +1,4 @@
-"""Passes the moments of the training on to the capture of the mode's graphs."""
+"""Notifies the capture of a mode's graphs of each moment of the training."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class GraphRecording(Observer):
             reason = f"graphs cannot be captured on {mode.device}"
             self._folder.unavailable("pre", reason)
             around.notice(reason)
-        # A mode that cuts graphs reports each cut, so that the graph of a script's own mark_step is captured before it
-        # is gone.
+        # A mode that cuts graphs calls back before each cut: only then can the graph of the script's own mark_step be
+        # captured.
         if isinstance(mode, CuttingMode):
             mode.observe_cuts(self.about_to_cut)
 
@@ -67,6 +67,6 @@ class GraphRecording(Observer):
         self._folder.close()
 
     def _capture_failed(self, error: Exception) -> None:
-        """Report a failure of the capture that happened when the observed code, not the recorder, called it."""
+        """Report an error that the capture raised when the observed code, not the recorder, called it."""
         with self._guard:  # the guard makes the capture leave, as if the recorder had called it
             raise error

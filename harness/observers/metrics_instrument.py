@@ -1,8 +1,7 @@
 """Records what a run's backend compiles, executes and transfers, step by step.
 
 The run's file `metrics.jsonl` has a line for the start, a line `setup` for everything before the first forward, a line
-for each ended step, and one for the end. Each line is appended in one piece, so a killed run has all steps up to the
-last.
+for each ended step, and one for the end. Each line is appended in one piece, so a killed run keeps every ended step.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ DEVICE_MEMORY = {
     "reserved": "device_reserved",
     "reserved_peak": "device_reserved_peak",
 }
-"""Names, in a line, of the readings of a device's memory.
+"""Maps each reading of a device's memory to its name in a line.
 
 Peaks count from the script's start: a reset would change the peaks that the script itself reads.
 """
@@ -60,7 +59,7 @@ class MetricsInstrument(Observer):
         self._step = 0
 
     def install(self) -> None:
-        # Read again: importing modules since then is not part of the training.
+        # Reset: the modules imported since `__init__` are not part of the training.
         self._began = self._since = self._line_began = time.perf_counter()
         lacks = ""
         try:
@@ -123,7 +122,7 @@ class MetricsInstrument(Observer):
         self._since, self._worked = now, 0.0
 
     def _write(self, event: str, now: float, **fields: Any) -> None:
-        # The growth of counters since the last line, and the known memory readings, in bytes.
+        # A line has the growth of the counters since the last line, and the known memory readings in bytes.
         before, counters = self._counters, dict(self._adapter.counters())
         grown = {name: value - before.get(name, 0) for name, value in counters.items() if value != before.get(name, 0)}
         memory = {"peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * MAXRSS}

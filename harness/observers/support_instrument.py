@@ -43,12 +43,12 @@ class SupportInstrument(Observer):
         self._has_model = True
 
     def called(self, module: torch.nn.Module) -> None:
-        """Have the mode take over a model without parameters, which the recorder does not adopt.
+        """Let the mode adopt a model without parameters, which the recorder does not adopt.
 
-        The recorder leaves it alone because nobody trains it. The model is the first of the script's own modules to be
-        called; a loss is called after it.
+        The recorder skips it because there is nothing to train. The first of the script's own modules to be called
+        counts as the model.
         """
-        # Decided only once: a loss without parameters that comes after the model is never adopted.
+        # Adopt at most one module: a loss is called after the model, and is never adopted.
         own = type(module).__module__.partition(".")[0] != "torch"
         if not self._has_model and own and next(module.parameters(), None) is None:
             self._has_model = True

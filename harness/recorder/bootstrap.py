@@ -1,6 +1,6 @@
 """The first file that runs in a script's process: `python bootstrap.py PACKAGE CONFIG.json [MODULE]`.
 
-With a MODULE of numdrift, its `main` is called with the path of the configuration, instead of the recorder.
+With a MODULE of numdrift, it calls that module's `main` with the path of the configuration, instead of the recorder.
 
 It is started by its path, with any interpreter, so numdrift need not be installed there. The package is loaded from its
 folder PACKAGE, and nothing else is added to the import path.

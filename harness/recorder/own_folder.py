@@ -1,4 +1,4 @@
-"""A private working folder for a run: an overlay that only its processes see. Linux, without root.
+"""A private working folder for a run: an overlay that only its processes see. It works on Linux, without root.
 
     the folder as it was  +  what the run writes   =  what the script sees at the folder's own path
     (lower, read only)       (upper, in its run)      (mounted in a namespace of this process and its children)
@@ -58,7 +58,7 @@ def enter(config: RunConfig) -> str:
 
 
 def _mount(files: OwnFolders) -> None:
-    """Mount an overlay on each folder. Raises OSError; every folder is then as it was before."""
+    """Mount an overlay on each folder. If it raises OSError, every folder is as it was before."""
     libc = ctypes.CDLL(None, use_errno=True)
     own_user = _unshare(libc, files.folders)
     with ExitStack() as stack:
@@ -95,12 +95,14 @@ def _unshare(libc: ctypes.CDLL, folders: Sequence[str]) -> bool:
         return False
     user, group = os.geteuid(), os.getegid()
     for folder in folders:
-        # A user namespace has one user and one group: files of others could no longer be written.
+        # A user namespace has one user and one group: the process could no longer write files of others.
         foreign = _writable_by_others(folder, user, group)
         if foreign:
             raise ValueError(f"{foreign} belongs to another user or group")
     if libc.unshare(NEW_MOUNTS | NEW_USER):
-        raise OSError(ctypes.get_errno(), "this system gives processes no mounts of their own (user namespaces)")
+        raise OSError(
+            ctypes.get_errno(), "this system does not let a process mount folders for itself (user namespaces)"
+        )
     for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
         Path("/proc/self", name).write_text(text, encoding="ascii")
     return True
@@ -130,7 +132,7 @@ def _join(written: Path) -> None:
     until = time.monotonic() + PATIENCE
     while not (written / READY).exists():
         if time.monotonic() > until:
-            raise ValueError(f"rank 0 has made no working folder in {PATIENCE:.0f} s")
+            raise ValueError(f"rank 0 made no working folder within {PATIENCE:.0f} s")
         time.sleep(0.01)
     answer = json.loads((written / READY).read_text(encoding="utf-8"))
     if answer["why"]:
@@ -147,7 +149,7 @@ def _mounted(libc: ctypes.CDLL, source: str, target: str, kind: str = "", option
     arguments = [os.fsencode(argument) for argument in (source, target, kind)]
     if libc.mount(*arguments, ctypes.c_ulong(flags), os.fsencode(options) if options else None):
         number = ctypes.get_errno()
-        raise OSError(number, f"{target} cannot be laid over ({os.strerror(number)})")
+        raise OSError(number, f"nothing can be mounted on {target} ({os.strerror(number)})")
 
 
 def _escaped(path: str) -> str:

@@ -11,13 +11,13 @@ from ..torch_private.dispatching import without_dispatch_modes, without_function
 from ..torch_private.profiling.device_work import is_accelerator, kind_of_device, memory_of
 
 LEAST = 1 << 20
-"""Size in bytes from which on the two copies are worthwhile."""
+"""The least size in bytes that is worth a copy to the host and one back."""
 
 
 class ParkedMemory:
     """Storages of an ended training that are on the CPU between `park` and `restore`.
 
-    So code of the script that runs at exit finds everything unchanged.
+    Code of the script that runs at exit finds its tensors unchanged.
     """
 
     def __init__(self) -> None:

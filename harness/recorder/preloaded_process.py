@@ -8,7 +8,8 @@ is idle. `launch/preloaded.py` is the other side. The exchange for each requeste
     waits                                   <--  sends the exit code of the fork
 
 A fork has the streams, session, variables, arguments and generators of a started process. This process runs no op and
-starts no thread, so a fork can take over its whole state. If that does not hold, it does not answer.
+starts no thread, so a fork can take over its whole state. If an import fails, starts a thread or opens a device, this
+process no longer forks: it closes the connection of each request without an answer.
 """
 
 from __future__ import annotations
@@ -41,7 +42,11 @@ HARMLESS = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"
 
 
 class Preloaded:
-    """The imports of this process, and its running forks, each by the descriptor that reports its end."""
+    """The server in the preloaded process. It imports modules and forks processes on request.
+
+    under_way: the process id and connection of each running fork, by the descriptor that reports the fork's end.
+    is_fit: whether a fork is still like a started process.
+    """
 
     def __init__(self, asking: socket.socket) -> None:
         self.asking = asking
@@ -156,7 +161,7 @@ def is_alone() -> bool:
 
 
 def has_device() -> bool:
-    """Check whether an accelerator's driver is in use: it has a device open, which no fork can take over."""
+    """Check whether a device file is open. An accelerator's driver opens one, and no fork can take it over."""
     for descriptor in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(OSError):
             path = str(descriptor.readlink())
@@ -174,7 +179,7 @@ def begin(connection: socket.socket, streams: list[int]) -> dict[str, Any]:
     if not message:  # nobody waits for this process any longer
         os._exit(1)
     for number, stream in zip((1, 2), streams, strict=True):
-        # Output that a module printed at import belongs to each process that would have imported it.
+        # Repeat what modules printed at import, because a started process would have printed it, too.
         printed = os.pread(number, os.fstat(number).st_size, 0)
         os.dup2(stream, number)
         os.close(stream)
@@ -215,10 +220,11 @@ def fill_pools() -> list[object]:
 
 
 def elsewhere() -> list[object]:
-    """Take some pools, and fill those before them, so that later objects have other addresses than in another fork.
+    """Occupy a random number of pools and fill those before them. Later objects then have other addresses in each fork.
 
     The kernel assigns each started process other addresses, which differ by whole pages. A training whose bits depend
     on addresses, for example through the order of a large set of parameters, is not deterministic, and this must show.
+    Return the objects that occupy the pools.
     """
     pools = objects(512, random.SystemRandom().randrange(128) * ((POOL - HEAD) // 512))
     return [pools, fill_pools()]

@@ -4,9 +4,9 @@ It runs as `python bootstrap.py PACKAGE CONFIG numdrift.harness.recorder.presenc
 
     {"mode": ..., "script": path, "dry": false, "answer": path}
 
-With a script, the mode's backend must also support following a script's operators; with `dry`, without executing them.
-Whatever is missing is written as JSON to `answer`, or null if nothing is. In this way only a process of the mode loads
-a vendor's package.
+With a script, the mode's backend must also be able to follow the script's operators; with `dry`, without executing
+them. The process writes the failure as JSON to `answer`, or null if the mode is available. So only a process of the
+mode loads a vendor's package.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ from .run_end import RunEnd
 from .script_words import ScriptWords
 
 SETTLED_STEP = 3
-"""Step from which on a model that was never called before is not part of the training."""
+"""From this step on, a model that was never called before is not part of the training."""
 
 
 class Recorder:
@@ -74,7 +74,12 @@ class Recorder:
         self._adopting = True
         self._ended_by = ""
         self._words = ScriptWords(
-            self, mode, facts, config.script, self._guard("hearing the script"), lambda: self.losses.seen
+            self,
+            mode,
+            facts,
+            config.script,
+            self._guard("handling the script's calls of numdrift"),
+            lambda: self.losses.seen,
         )
         self._audience = Audience(self._observer_failed)
         self._tell = self._audience.tell
@@ -125,7 +130,7 @@ class Recorder:
             self._mode.close("end")
             self._tell(Observer.reached, "end", self.step)
         self._audience.close()
-        with self._guard("doing what waited for the end of a step"):
+        with self._guard("running what the script deferred to the end of a step"):
             self._words.after_step.settle(self._words.after_step.take())
         self._end.write(status, self.step, facts, broken=self._broken, loss_found=self.losses.found)
 
@@ -211,7 +216,7 @@ class Recorder:
     def step_skipped(self, optimizer: Optimizer) -> None:
         with self._guard("noting a skipped step"):
             source = script_line(self._config.script) or ""
-            self._facts.note("step", "steps that the gradient scaler leaves out are steps", source)
+            self._facts.note("step", "steps that the gradient scaler skips count as steps", source)
         self.step_ended(optimizer)
 
     def backward_ended(self) -> None:

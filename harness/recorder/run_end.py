@@ -50,9 +50,10 @@ class RunEnd:
             raise SystemExit(0)
 
     def write(self, status: str, steps: int, facts: dict[str, Any], *, broken: bool, loss_found: bool) -> None:
-        """Write the journal's last line. A script that completed may still have a run that is refused or nonfinite.
+        """Write the journal's last line. The run of a script that completed may still be refused or nonfinite.
 
-        `broken` says that the recording stopped before the script did, `loss_found` that there was a loss.
+        broken: the recording stopped before the script did
+        loss_found: the script had a loss
         """
         if status == "complete" and broken:
             facts["message"] = "the recording stopped before the script did"

@@ -1,4 +1,4 @@
-"""The script's process: it sets the mode up, runs the script as Python would, and records how the script ended."""
+"""The script's process: it sets up the mode, runs the script as Python would, and records how the script ended."""
 
 from __future__ import annotations
 
@@ -85,9 +85,9 @@ def run(config: RunConfig, shared: str = "") -> int:
 def _prepare(
     config: RunConfig, mode: Mode, swaps: Swaps, log: EventLog, names: frozenset[str], variables: dict[str, str]
 ) -> Recorder:
-    """Set the mode, the processes and the generators up, and return the script's recorder.
+    """Set up the mode, the processes and the generators, and return the script's recorder.
 
-    `names` are those that the script mentions. Raises the error of a mode or a swap that this machine refuses.
+    `names` are the names that the script mentions. Raises the error of a mode or a swap that this machine refuses.
     """
     facts = AdoptionFacts(log.write, strict=config.strict)
     script = ScriptFacts(names)
@@ -107,7 +107,7 @@ def _prepare(
 def _seed_generators(seed: int, shift: int) -> list[str]:
     """Seed the generators that would start from the operating system's entropy, and return their packages.
 
-    They get the same seed in every mode. Generators that the script seeds keep the script's seeds, shifted too.
+    They get the same seed in every mode. If the script seeds a generator, it keeps the script's seed, shifted too.
     """
     seeded = ["torch", "random"]
     torch.manual_seed(seed + shift)

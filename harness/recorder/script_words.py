@@ -61,7 +61,7 @@ class ScriptWords:
     after_step: the values that the script wants to see once the step has been executed
     named_phases: the phases that the script is in, innermost last
     anything_seen: returns whether anything of the current step has been seen
-    hears_phases: called as `hears_phases(name, begins=...)` where the script enters and leaves a phase
+    hears_phases: called as `hears_phases(name, begins=...)` when the script enters or leaves a phase
     """
 
     def __init__(

@@ -43,7 +43,7 @@ class Session:
     def open(self, names: frozenset[str]) -> None:
         """Install the mode and the recorder. `names` are the names that the training's code mentions.
 
-        Raises UsageError and NotAvailable; nothing is left behind then.
+        If it raises UsageError or NotAvailable, nothing is left behind.
         """
         config, spec = self._config, self._config.mode
         log = EventLog(Path(config.journal) / frames.EVENTS)

@@ -1,4 +1,4 @@
-"""Records as the plain values of JSON and back, by the type hints of their fields.
+"""Converts records to plain JSON values and back, by the type hints of their fields.
 
     @dataclass(frozen=True, slots=True)
     class Trial:
@@ -10,8 +10,8 @@
     read(Trial, {"name": "a"})              Trial(name='a', scores={}, parts=())
     read(Trial, {"name": 3})                Unreadable: name is 3, not text
 
-A class that has its own `to_json` and `from_json` is written and read by these. Numbers that JSON lacks are text.
-Nothing here imports torch, since the process of a script uses it too.
+A class with `to_json` and `from_json` is written and read with these. Numbers that JSON lacks become text. Nothing here
+imports torch, because the process of a script uses this module too.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ JSON = "json"
 """The metadata key for the form of a field in a file."""
 
 NOT_WRITTEN = {JSON: "never"}
-"""Metadata of a field that is in no file."""
+"""Metadata of a field that is never written to a file."""
 
 UNLESS_EMPTY = {JSON: "unless empty"}
 """Metadata of a field that is left out of the file if it is empty, and that is empty by default. `EMPTY_IS_LEFT_OUT`
@@ -87,7 +87,7 @@ def plain(value: Any) -> Any:
 
 
 def of_fields(record: Any) -> dict[str, object]:
-    """Return the fields of a record by their names, for a class whose `to_json` changes little of them."""
+    """Return a record's fields by name. A class whose `to_json` differs little from this calls it."""
     content = {}
     kind: Any = type(record)
     for name, default in _written(kind):
@@ -99,7 +99,7 @@ def of_fields(record: Any) -> dict[str, object]:
 
 @cache
 def _written(kind: type) -> tuple[tuple[str, Any], ...]:
-    """Return the fields that a file has, each with the empty values for which it is left out."""
+    """Return the written fields by name, each with the empty value for which it is left out, or MISSING."""
     sparing = getattr(kind, "EMPTY_IS_LEFT_OUT", False)
 
     def empty(item: Field[Any]) -> Any:
@@ -157,7 +157,7 @@ def _reader(hint: Any) -> Reader:
 
 
 def read_fields(kind: type[Record], data: Any) -> Record:
-    """Read a record field by field, for a class whose `from_json` changes little of that. Raises Unreadable."""
+    """Read a record field by field. A class whose `from_json` differs little from this calls it. Raises Unreadable."""
     if not isinstance(data, Mapping):
         raise Unreadable(f"is {_shown(data)}, not an object")
     shape: Any = kind
@@ -217,7 +217,7 @@ def _one_of(kinds: Sequence[Any]) -> Reader:
     def read_one(data: Any) -> Any:
         if data is None and optional:
             return None
-        # the last reader's error counts: for `str | int`, that the value is no whole number
+        # the last reader's error is raised: for `str | int`, that the value is not a whole number
         for reader in readers[:-1]:
             try:
                 return reader(data)

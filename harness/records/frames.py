@@ -1,17 +1,17 @@
 """The journal's files and the binary frames in them, shared by the recorder and the readers.
 
-    events.jsonl    one JSON object a line: start, initial, adopted, compiling, compiled, hyper, tensors, step, logged,
-                    notice, end
-    digests.bin     a frame a step: the digest records of its tensors
-    values-N.bin    a frame a kept step: the tensors' bytes, N the power of two that divides its index
+    events.jsonl    one JSON object per line: start, initial, adopted, compiling, compiled, hyper, tensors, step,
+                    logged, notice, end
+    digests.bin     one frame per step: the digest records of its tensors
+    values-N.bin    one frame per kept step: the tensors' bytes; 2**N is the largest power of two that divides its index
     values-last.bin the last step's values, written when the script ends
-    sketches.bin    a frame a step: the sketches of its tensors, for sharded runs (or --sketches)
-    ops.jsonl       one JSON object an op (record level `ops`)
-    calls.jsonl     one JSON list a call, in experiments on what does not repeat; see records/values/call_record.py
-    tensors.bin     a frame an op output (record level `tensors`)
-    kernels.bin     how often each swapped kernel ran; see numdrift.kernels.swaps.counts
+    sketches.bin    one frame per step: the sketches of its tensors, for sharded runs (or --sketches)
+    ops.jsonl       one JSON object per op (record level `ops`)
+    calls.jsonl     one JSON list per call, in experiments on nondeterminism; see records/values/call_record.py
+    tensors.bin     one frame per op output (record level `tensors`)
+    kernels.bin     the number of calls of each swapped kernel; see numdrift.kernels.swaps.counts
 
-A frame is a header, the payload and a trailer; a frame cut off by a kill lacks its trailer and is dropped.
+A frame is a header, the payload and a trailer. A frame that a kill cut off lacks its trailer and is dropped.
 A step counts as recorded once its line is in events.jsonl, which is written after its frames.
 """
 
@@ -67,7 +67,7 @@ def trailer(table: int, step: int) -> bytes:
 
 
 def scan_frames(path: Path) -> Iterator[FrameAt]:
-    """Yield the complete frames of a file without reading their payloads; a torn frame ends the file."""
+    """Yield the complete frames of a file, up to the first torn one, without reading their payloads."""
     if not path.exists():
         return
     with path.open("rb") as file:
@@ -79,7 +79,7 @@ def scan_frames(path: Path) -> Iterator[FrameAt]:
             position = offset + length + TRAILER.size
             if magic != MAGIC or position > size:  # its length alone leads to the next frame
                 return
-            # skip the payload, which may have gigabytes
+            # skip the payload, which may be gigabytes long
             file.seek(offset + length)
             if TRAILER.unpack(file.read(TRAILER.size)) != (END_MAGIC, table, step):
                 return
@@ -90,16 +90,16 @@ def scan_frames(path: Path) -> Iterator[FrameAt]:
 
 
 def append_event(path: Path, event: str, **fields: Any) -> None:
-    """Append one line; it survives a kill of the process. Raises OSError (disk full)."""
+    """Append one line, which survives a kill of the process. Raises OSError (disk full)."""
     line = json.dumps({"event": event, **fields}, separators=(",", ":"))
     with path.open("a", encoding="utf-8") as file:
         file.write(line + "\n")
 
 
 def complete_events(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the events of the complete lines; the last line of a killed process may be torn.
+    """Yield the events of the complete lines. The last line of a killed process may be torn.
 
-    Raises OSError, and ValueError for a line that is no JSON.
+    Raises OSError, and ValueError for a line that is not JSON.
     """
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True):
         if line.endswith("\n"):

@@ -50,7 +50,7 @@ ALL = 0.995
 """The share of the drift from which on it is printed as 100 %."""
 
 AGAINST = re.compile(r"^([A-Za-z_]\w*: )?(\S+) against (\S+)$")
-"""The pattern of an argument in the reference, against that of the other mode."""
+"""The pattern of a reason that compares an argument of the reference with that of the other mode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class PairAnswer:
 
 
 def answer_of(pair: PairFindings) -> PairAnswer:
-    """Return the answer for one pair, with both versions of torch where its runs have two."""
+    """Return the answer for one pair, with both versions of torch if its runs have two."""
     answer, two = _of_same_versions(pair), pair.interpreters
     if two is None:
         return answer
@@ -282,12 +282,12 @@ def _where(culprit: Culprit) -> str:
 
 
 def _at(causes: Sequence[Culprit]) -> str:
-    """Return the line of the first cause, with only the file's name: a sentence is read, not followed."""
+    """Return the line of the first cause, with only the file's name, which keeps the sentence short."""
     return f" ({PurePath(causes[0].source).name})" if causes and causes[0].source else ""
 
 
 def _explained(pair: PairFindings) -> str:
-    """Return the share of the drift that all causes explain together; "" where it is unknown."""
+    """Return the share of the drift that all causes explain together; "" if it is unknown."""
     if pair.explained is None:
         return ""
     return f"{'all' if pair.explained >= ALL else f'{100 * pair.explained:.0f} %'} of the drift"
@@ -299,7 +299,7 @@ def _size(pair: PairFindings) -> str:
         return "no step was scored"
     limit = f"a fault begins at {_times(pair.threshold)} times"
     if pair.score == float("inf"):
-        return f"a step's results differ as no rounding could make them ({limit})"
+        return f"a step's results differ in a way that no rounding can cause ({limit})"
     return f"a step's results are up to {_times(pair.score)} times as far apart as rounding alone moves them ({limit})"
 
 

@@ -1,8 +1,7 @@
 """The rows of a culprit's card that come from the file beside its script: the ops of both sides, and their errors over
 the inputs.
 
-The file may come from a stranger. If something in it is not as expected, a line names that, and nothing of the file is
-shown.
+The file may come from a stranger. If its content is not as expected, a line says so in its place.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ MOST_INPUTS = 8
 HOW: Mapping[str, str] = {
     CALLS: "",
     COMPILED: "as Inductor compiles it",
-    RECORDED: "by a kernel of its own",
+    RECORDED: "by its own kernel",
     NOTHING: "executes nothing there",
 }
 KERNELS: Mapping[str, str] = {
@@ -47,7 +46,7 @@ KERNELS: Mapping[str, str] = {
     "decomposed": "decomposed by the compiler",
     "inductor": "a kernel that Inductor generates",
 }
-"""The words for a side by the name of its kernel; where that is unknown, by how the side executes the op."""
+"""The words for a side by the name of its kernel; if that is unknown, by how the side executes the op."""
 
 Numbers = Sequence[float | None]
 
@@ -61,7 +60,7 @@ class SideRow:
     formula: the formula of its kernel
     code: its calls
     label: the label of the picture of its errors; "" without one
-    generated, source: the name and the source of the kernel, where a compiler generated it and the run kept it
+    generated, source: the name and the source of the kernel, if a compiler generated it and the run kept it
     """
 
     name: str
@@ -75,7 +74,7 @@ class SideRow:
 
 @dataclass(frozen=True, slots=True)
 class ErrorPlot:
-    """The errors of each mode over each of the `axes`, in the ULP of `unit`; None where a number is not finite.
+    """The errors of each mode over each of the `axes`, in the ULP of `unit`; None if a number is not finite.
 
     `caption` states how many of the elements are shown.
     """
@@ -88,8 +87,7 @@ class ErrorPlot:
 
 @dataclass(frozen=True, slots=True)
 class CulpritRows:
-    """The rows of one culprit, empty where there is no file. `damage` is the reason why an existing file is not
-    shown."""
+    """The rows of one culprit, empty if there is no file. `damage` is the reason why an existing file is not shown."""
 
     sides: Sequence[SideRow] = ()
     plot: ErrorPlot | None = None
@@ -148,7 +146,7 @@ def _side(
 
 
 def _computed(culprit: Culprit) -> str:
-    """Describe the elementwise formula of an op, where the catalogue of kernels has it."""
+    """Describe the elementwise formula of an op; "" if the catalogue of kernels lacks it."""
     try:
         operation = built_in().operation(_name(culprit))
     except KernelNotFound:
@@ -161,7 +159,7 @@ def _name(culprit: Culprit) -> str:
 
 
 def _plot(errors: ErrorsOverInputs, labels: Mapping[str, str]) -> ErrorPlot | None:
-    """Build the plot; return None where one of its columns has no finite number. Raises ValueError for columns that do
+    """Build the plot; return None if one of its columns has no finite number. Raises ValueError for columns that do
     not match."""
     if set(errors.errors) != set(labels) or not all(
         set(labels) <= set(by_side) for by_side in (errors.dtypes, errors.largest, errors.not_finite)

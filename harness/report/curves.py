@@ -17,7 +17,7 @@ third... step is shown, and the page says so."""
 
 @dataclass(frozen=True, slots=True)
 class CurveRow:
-    """One loss of one run at the steps of the curves; None where it is missing or not finite.
+    """One loss of one run at the steps of the curves; None if it is missing or not finite.
 
     `reference` is the index of the curve that it is compared with, None for the reference itself.
     """
@@ -29,7 +29,7 @@ class CurveRow:
 
 @dataclass(frozen=True, slots=True)
 class EnvelopeRow:
-    """The range in which rounding alone moves the reference's loss: `low` and `high` at each step, None where it is
+    """The range in which rounding alone moves the reference's loss: `low` and `high` at each step, None if it is
     unknown."""
 
     label: str
@@ -60,9 +60,9 @@ def curves_of(runs: Sequence[RecordedRun], findings: Findings) -> DrawnCurves:
     rows: list[CurveRow] = []
     for mode, name, points in losses:
         label = f"{mode}, {name}" if name else mode
-        held = next((at for at, curve in enumerate(losses) if curve[:2] == (findings.reference, name)), None)
-        place = len(rows)
-        rows.append(CurveRow(label, [points.get(step) for step in steps], None if held in (None, place) else held))
+        reference = next((at for at, curve in enumerate(losses) if curve[:2] == (findings.reference, name)), None)
+        is_compared = reference not in (None, len(rows))
+        rows.append(CurveRow(label, [points.get(step) for step in steps], reference if is_compared else None))
     envelopes = [_envelope(pair.a, pair.curve, steps) for pair in findings.pairs if pair.curve]
     return DrawnCurves(steps, rows, [envelope for envelope in envelopes[:1] if envelope is not None], every)
 

@@ -46,7 +46,7 @@ class RunRow:
 
 @dataclass(frozen=True, slots=True)
 class InvestigationRow:
-    """An investigation: its runs, and the sentence of each pair with its tone, without any where nothing was
+    """An investigation: its runs, and the sentence of each pair with its tone; no sentences if nothing was
     investigated."""
 
     name: str

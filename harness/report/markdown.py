@@ -10,7 +10,7 @@ from .report_page import number
 from .rows import CulpritCard, PairRows, Report
 
 CARDS = 4
-"""The largest number of causes listed for a pair; the page has all."""
+"""The largest number of causes listed for a pair; the page lists all."""
 
 OPEN = "<details><summary>{}</summary>"
 CLOSE = "</details>"
@@ -80,6 +80,6 @@ def text(words: str) -> str:
 
 
 def _fence(code: str) -> str:
-    """Return a fence of more backticks than any line of the code has in a row."""
+    """Return a fence with more backticks than the longest sequence of backticks in the code."""
     longest = max((len(run) for run in re.findall(r"`+", code)), default=0)
     return "`" * max(3, longest + 1)

@@ -9,16 +9,18 @@ from ..runs.recorded_run import RecordedRun
 
 
 def not_checked(pair: PairFindings, runs: Sequence[RecordedRun]) -> list[str]:
-    """Return a sentence for each thing that was not checked and that a reader might take for checked."""
+    """Return a sentence for each unchecked thing that a reader might take for checked."""
     sentences = []
     trained = max((run.manifest.steps for run in runs if run.manifest.mode in (pair.a, pair.b)), default=0)
     if pair.steps and len(pair.steps) < trained:
         sentences.append(
-            f"{trained - len(pair.steps):,} of {trained:,} steps were not started from one state: of them the free "
-            "trainings alone are known (--steps chooses others)"
+            f"{trained - len(pair.steps):,} of {trained:,} steps were not started from the reference's state: only "
+            "their free trainings are known (--steps chooses others)"
         )
     elif not pair.steps and pair.verdict not in ("identical", "failed"):
-        sentences.append("no step of both modes was started from one state, so nothing is known of single steps")
+        sentences.append(
+            "no step of both modes was started from the same state, so nothing is known about single steps"
+        )
     proven = [culprit for culprit in pair.culprits if culprit.is_proven]
     if proven and pair.without is None:
         sentences.append(
@@ -28,11 +30,11 @@ def not_checked(pair: PairFindings, runs: Sequence[RecordedRun]) -> list[str]:
         sentences.append("how far rounding alone spreads the whole loss curve was not measured (--envelope 8)")
     if pair.lag is None and pair.verdict not in ("identical", "failed"):
         sentences.append(
-            "one seed was trained: whether one mode learns more slowly on the average is not known (--seeds 12)"
+            "only one seed was trained, so it is not known whether a mode learns more slowly on average (--seeds 12)"
         )
     if pair.referee is None and pair.verdict in ("rounding", "beyond-rounding"):
         sentences.append(
-            "the step was not computed in double, so which side is closer to the exact result is not known"
+            "the step was not computed in double, so it is not known which side is closer to the exact result"
         )
     suspects = len([culprit for culprit in pair.culprits if culprit.proof is not None and not culprit.is_proven])
     if suspects:

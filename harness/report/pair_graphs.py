@@ -19,8 +19,8 @@ from ..runs.recorded_run import RecordedRun
 from .where import module_drift
 
 LARGEST = 3_000_000
-"""The largest number of characters of a pair's graphs within a report, which is sent to others; a page of their own may
-be larger."""
+"""The largest number of characters of a pair's graphs within a report, which is sent to others. A separate page may be
+larger."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ def pair_graphs(pair: PairFindings, runs: Sequence[RecordedRun]) -> PairGraphs:
     """Return the page with the graphs that both runs of a pair recorded."""
     of_mode = {run.manifest.mode: run for run in runs}
     if pair.a not in of_mode or pair.b not in of_mode:
-        return PairGraphs(why="of one of the modes there is no run any more")
+        return PairGraphs(why="the run of one of the modes no longer exists")
     try:
         a, b = graphs_of(of_mode[pair.a]), graphs_of(of_mode[pair.b])
     except (GraphsNotFound, JournalError):
@@ -61,12 +61,12 @@ def graphs_page(diff: Diff, a: RunGraphs, b: RunGraphs, pair: PairFindings | Non
 
 
 def page_of_difference(diff: Diff, a: RunGraphs, b: RunGraphs) -> str:
-    """Return the page of a difference, with what an investigation found guilty. Raises JournalError."""
+    """Return the page of a difference, with the culprits that an investigation found. Raises JournalError."""
     return graphs_page(diff, a, b, investigated_pair(a.run, b.run))
 
 
 def investigated_pair(a: RecordedRun, b: RecordedRun) -> PairFindings | None:
-    """Return the findings about two runs, in either order, of an investigation beside them; None where there are
+    """Return the findings about two runs, in either order, of the investigation beside them; None if there are
     none."""
     path = a.path.parent / INVESTIGATION
     if b.path.parent != a.path.parent:

@@ -72,7 +72,7 @@ def pieces_of_pages() -> jinja2.Environment:
 
 
 def number(value: float | None) -> str:
-    """Format a multiple with three significant digits; "-" where there is none."""
+    """Format a multiple with three significant digits; "-" if there is none."""
     if value is None:
         return "-"
     return "0" if value == 0 else f"{value:.3g}"

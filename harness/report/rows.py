@@ -121,7 +121,7 @@ class Report:
 def report_of(investigation: Path) -> Report:
     """Read the report of an investigation.
 
-    Raises UsageError where nothing was investigated, JournalError for a damaged record.
+    Raises UsageError if nothing was investigated, JournalError for a damaged record.
     """
     path = investigation / INVESTIGATION
     try:
@@ -190,23 +190,21 @@ def _card(investigation: Path, culprit: Culprit, pair: PairFindings, kernels: Ma
     title, *lines = lines_of(culprit, pair.a, pair.b)
     proof = []
     if culprit.proof is not None:
-        came, went = culprit.proof.swap_in, culprit.proof.swap_out
+        into, out = culprit.proof.swap_in, culprit.proof.swap_out
         proof = [
-            ProofRow(f"forced into {pair.a}: the drift appears", came.score_before, came.score_after, came.holds),
-            ProofRow(f"removed from {pair.b}: the drift goes", went.score_before, went.score_after, went.holds),
+            ProofRow(f"forced into {pair.a}: the drift appears", into.score_before, into.score_after, into.holds),
+            ProofRow(f"removed from {pair.b}: the drift goes", out.score_before, out.score_after, out.holds),
         ]
-        if went.score_without_all is not None:
-            gone = went.score_without_all < (went.score_before or 0.0)
+        if out.score_without_all is not None:
+            gone = out.score_without_all < (out.score_before or 0.0)
             proof.append(
-                ProofRow(
-                    "all causes taken out together: the rest goes", went.score_before, went.score_without_all, gone
-                )
+                ProofRow("all causes taken out together: the rest goes", out.score_before, out.score_without_all, gone)
             )
     script, path, beside = "", None, None
     if culprit.script is not None and culprit.script.path:
         path = _of_evidence(investigation, culprit.script.path)
         beside = _of_evidence(investigation, str(Path(culprit.script.path).with_suffix(SUFFIX)))
-        with suppress(OSError):  # the evidence was removed since
+        with suppress(OSError):  # the evidence may have been removed
             script = "" if path is None else path.read_text(encoding="utf-8", errors="replace")[:LONGEST_SCRIPT]
     return CulpritCard(
         title=title,
@@ -235,7 +233,7 @@ def _card(investigation: Path, culprit: Culprit, pair: PairFindings, kernels: Ma
 
 
 def _of_evidence(investigation: Path, path: str) -> Path | None:
-    """Return the path of a file of the evidence, wherever the investigation is now. Return None for a file outside of
+    """Return the path of a file of the evidence, even if the investigation was moved. Return None for a file outside of
     it, which a stranger's findings may name."""
     parts = Path(path).parts
     if EVIDENCE not in parts:

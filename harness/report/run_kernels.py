@@ -1,5 +1,5 @@
-"""The kernels of a run: the formulas of those that its mode swapped in, and the sources that a compiler generated,
-where the run kept its graphs."""
+"""The kernels of a run: the formulas of those that its mode swapped in, and the sources that a compiler generated, if
+the run kept its graphs."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class RunKernels:
     run: RecordedRun
 
     def formula(self, kernel: str | None, op: str) -> str:
-        """Return the formula of the kernel of this name that the mode swapped in for the op; "" where there is none."""
+        """Return the formula of the kernel of this name that the mode swapped in for the op; "" if there is none."""
         for swap in self.run.manifest.swaps:
             if swap.get("kernel") == kernel and str(swap.get("op")).partition(".")[0] == op:
                 return str(swap.get("formula") or "")
         return ""
 
     def generated(self, culprit: Culprit, names: Mapping[str, str]) -> tuple[str, str]:
-        """Return the name and the source of the first generated kernel that executes the culprit; "" where none is
+        """Return the name and the source of the first generated kernel that executes the culprit; "" if none is
         known."""
         seen = SeenCulprit(culprit, names, self.run.manifest.label)
         for graph, before in self._compiled:

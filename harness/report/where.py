@@ -62,7 +62,7 @@ def level_of(score: float, threshold: float | None) -> int:
 
 
 def heat_map(pair: PairFindings) -> HeatMap:
-    """Return the scores of the tensors that drift most, in the steps that started from one state."""
+    """Return the scores of the tensors that drift most, in the resynced steps."""
     steps = _spread(sorted(pair.steps, key=lambda item: item.step))
     worst: dict[str, float] = {}
     for step in pair.steps:

@@ -23,7 +23,7 @@ Array = NDArray[Any]
 Kind = TypeVar("Kind")
 
 MALFORMED = (ValueError, TypeError, KeyError, OverflowError, RecursionError)
-"""The exceptions raised while reading a line that the recorder did not write in this form."""
+"""The exceptions that a line raises if it does not have the recorder's form."""
 
 COMPLEX = {"complex64", "complex128"}
 WHOLE = {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
@@ -51,7 +51,7 @@ class StepRecord:
     seconds: the seconds since training began
     generators: the digests of the random generators' states at the beginning of the step, which a journal may lack
     logged: the values that the script logged by name; a loss that it logged is in `losses`
-    optimizer: the number of the optimizer that ended the step, where the training has several
+    optimizer: the number of the optimizer that ended the step, if the training has several
     """
 
     step: int
@@ -134,23 +134,25 @@ class Journal:
         """Read one event into the journal. Raises one of MALFORMED, and then keeps nothing of the event."""
         kind = event["event"]
         if kind == "step":
-            generators = _a(dict, event.get("generators", {}))
+            generators = _checked(dict, event.get("generators", {}))
             self.steps.append(
                 StepRecord(
-                    _a(int, event["step"]),
+                    _checked(int, event["step"]),
                     tuple(float(loss) for loss in event["losses"]),
                     float(event["seconds"]),
-                    {_a(str, name): _a(str, digest) for name, digest in generators.items()},
-                    tuple(tuple(map(_argument, _a(list, call))) for call in _a(list, event.get("batches", []))),
+                    {_checked(str, name): _checked(str, digest) for name, digest in generators.items()},
+                    tuple(
+                        tuple(map(_argument, _checked(list, call))) for call in _checked(list, event.get("batches", []))
+                    ),
                     _numbers(event.get("logged", {})),
-                    None if event.get("optimizer") is None else _a(int, event["optimizer"]),
+                    None if event.get("optimizer") is None else _checked(int, event["optimizer"]),
                 )
             )
         elif kind == "logged":
             # The script may log values of a step after it has ended. The search begins at the end, where that step
             # usually is.
-            number, logged = _a(int, event["step"]), _numbers(event.get("logged", {}))
-            losses = tuple(float(loss) for loss in _a(list, event.get("losses", [])))
+            number, logged = _checked(int, event["step"]), _numbers(event.get("logged", {}))
+            losses = tuple(float(loss) for loss in _checked(list, event.get("losses", [])))
             for index, record in reversed(list(enumerate(self.steps))):
                 if record.step == number:
                     self.steps[index] = replace(
@@ -158,20 +160,20 @@ class Journal:
                     )
                     return
         elif kind == "tensors":
-            self.tables[_a(int, event["table"])] = tuple(map(_tensor_entry, event["tensors"]))
+            self.tables[_checked(int, event["table"])] = tuple(map(_tensor_entry, event["tensors"]))
         elif kind == "initial":
             # Read all tensors before any is kept: a line is used as a whole or not at all.
             self._initial |= {tensor.name: tensor for tensor in map(_initial_tensor, event["tensors"])}
         elif kind == "hyper":
-            for optimizer in _a(list, event["optimizers"]):
-                _a(str, optimizer["class"])
-                for group in _a(list, optimizer["groups"]):
-                    _a(dict, group)
-            self._hyper.append((_a(int, event["step"]), list(event["optimizers"])))
+            for optimizer in _checked(list, event["optimizers"]):
+                _checked(str, optimizer["class"])
+                for group in _checked(list, optimizer["groups"]):
+                    _checked(dict, group)
+            self._hyper.append((_checked(int, event["step"]), list(event["optimizers"])))
         elif kind == "notice":
-            _a(str, event["text"])
+            _checked(str, event["text"])
         elif kind == "end":
-            _a(str, event["status"])
+            _checked(str, event["status"])
             _numbers({limit: event[limit] for limit in LIMITS if limit in event})
 
     def events(self, kind: str) -> list[dict[str, Any]]:
@@ -193,8 +195,8 @@ class Journal:
     def series(self) -> dict[str, list[StepRecord]]:
         """Return the steps of each loss, by its name.
 
-        The names are `optimizer 1`, `optimizer 2` where several optimizers take turns and steps of each have a loss, as
-        the two sides of a GAN. Otherwise all steps have the name "".
+        The names are `optimizer 1`, `optimizer 2` if several optimizers take turns and steps of each have a loss, as in
+        a GAN. Otherwise all steps have the name "".
         """
         steps_by_turn: dict[int, list[StepRecord]] = {}
         # The steps of the first optimizer have no number until there is a second.
@@ -205,13 +207,13 @@ class Journal:
 
     @property
     def limits(self) -> Mapping[str, float]:
-        """The limit that ended the training, by its name; empty where the script ended otherwise."""
+        """The limit that ended the training, by its name; empty if the script ended otherwise."""
         end = self.end or {}
         return {limit: float(end[limit]) for limit in LIMITS if limit in end}
 
     @property
     def end(self) -> dict[str, Any] | None:
-        """The end that the script's process recorded; None where it could not."""
+        """The end that the script's process recorded; None if it could not."""
         ends = self.events("end")
         return ends[-1] if ends else None
 
@@ -294,7 +296,7 @@ class Journal:
                 yield frame
 
 
-def _a(kind: type[Kind], value: object) -> Kind:
+def _checked(kind: type[Kind], value: object) -> Kind:
     """Return the value unchanged. Raises TypeError when it is of another kind."""
     if not isinstance(value, kind):
         raise TypeError(f"{value!r} is no {kind.__name__}")
@@ -302,16 +304,16 @@ def _a(kind: type[Kind], value: object) -> Kind:
 
 
 def _numbers(values: object) -> dict[str, float]:
-    return {_a(str, name): float(value) for name, value in _a(dict, values).items()}
+    return {_checked(str, name): float(value) for name, value in _checked(dict, values).items()}
 
 
 def _argument(argument: object) -> tuple[str, tuple[int, ...], str]:
-    dtype, shape, digest = _a(list, argument)
-    return _a(str, dtype), _shape(shape), _a(str, digest)
+    dtype, shape, digest = _checked(list, argument)
+    return _checked(str, dtype), _shape(shape), _checked(str, digest)
 
 
 def _shape(shape: object) -> tuple[int, ...]:
-    sizes = tuple(_a(int, size) for size in _a(list, shape))
+    sizes = tuple(_checked(int, size) for size in _checked(list, shape))
     if any(size < 0 for size in sizes):
         raise ValueError(f"{sizes} is no shape")
     return sizes
@@ -323,9 +325,11 @@ def _tensor_entry(entry: Mapping[str, Any]) -> TensorEntry:
     if "shard" in entry:
         part = entry["shard"]
         offset = None if part["offset"] is None else _shape(part["offset"])
-        placements = tuple(_a(str, word) for word in _a(list, part["placements"]))
+        placements = tuple(_checked(str, word) for word in _checked(list, part["placements"]))
         shard = Shard(_shape(part["whole"]), offset, placements, _shape(part["mesh"]), _shape(part["at"]))
-    return TensorEntry(_a(str, entry["name"]), _a(str, entry["kind"]), shape, _a(str, entry["dtype"]), shard)
+    return TensorEntry(
+        _checked(str, entry["name"]), _checked(str, entry["kind"]), shape, _checked(str, entry["dtype"]), shard
+    )
 
 
 def _initial_tensor(entry: Mapping[str, Any]) -> InitialTensor:

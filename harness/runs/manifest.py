@@ -33,7 +33,7 @@ class RunManifest:
     agreement: whether the ranks have the same parameters
     swaps: the swapped kernels, with the number of calls of each by phase
     problems: how the run differs from the one that was requested
-    place: the words put before its name where runs of several folders are compared
+    place: the words put before its name when runs of several folders are compared
     files: the fate of the files that it wrote
     in_process: whether it is a run of `numdrift.record`, for which no process can be started again
     experiment: its part in an investigation, if it is an experiment
@@ -73,7 +73,7 @@ class RunManifest:
 
     @property
     def got_through(self) -> bool:
-        """Check whether the script came to its end, whatever its losses are."""
+        """Check whether the script reached its end, with finite losses or not."""
         return self.status in ("complete", "nonfinite")
 
     @property
@@ -82,7 +82,7 @@ class RunManifest:
 
     @property
     def interrupted(self) -> bool:
-        """Check whether the run was ended together with numdrift itself, and not by anything of its own."""
+        """Check whether the run was ended only because numdrift itself was ended."""
         return self.status == "killed" and self.message in (INTERRUPTED, ABANDONED)
 
     @property

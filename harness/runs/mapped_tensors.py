@@ -63,7 +63,7 @@ def read_tensor_file(path: Path) -> TensorFile:
 
 @dataclass(frozen=True, slots=True)
 class StepSketches:
-    """The sketches of one step by tensor, each of this rank's part of it; None where there is none."""
+    """The sketches of one step by tensor, each of this rank's part of the tensor, or None if there is none."""
 
     values: Mapping[str, Sketch | None]
     gradients: Mapping[str, Sketch | None]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import importlib.metadata
 
-FROM_SOURCE = "of a source folder"
+FROM_SOURCE = "(source folder)"
 
 
 def own_version() -> str:
-    """Return numdrift's version; `FROM_SOURCE` where it runs from a folder and is not installed."""
+    """Return numdrift's version; `FROM_SOURCE` if it runs from a folder and is not installed."""
     try:
         return importlib.metadata.version("numdrift")
     except importlib.metadata.PackageNotFoundError:

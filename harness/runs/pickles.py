@@ -38,7 +38,7 @@ def write_pickle(path: Path, mode: str, journal: Journal) -> None:
         "state_dict_steps": kept_steps,
         "state_dicts": [journal.values(step) for step in kept_steps],
     }
-    # Write under a name of this process first: two processes may end the same run.
+    # Write to a file named after this process first: two processes may end the same run.
     written = path.with_name(f".{path.name}.{os.getpid()}")
     with written.open("wb") as file:
         pickle.dump(content, file, protocol=PROTOCOL)
@@ -121,7 +121,7 @@ class _Array:
     def __setstate__(self, state: tuple[int, tuple[int, ...], _Dtype, bool, bytes]) -> None:
         _, shape, dtype, by_columns, data = state
         if not (isinstance(dtype, _Dtype) and isinstance(data, bytes)):
-            raise TypeError("an array that is none of numbers is not loaded")
+            raise TypeError("an array of anything but numbers is not loaded")
         self.array = np.ndarray(shape, dtype.dtype(), data, order="F" if by_columns else "C")
         if self.array.shape != shape or self.array.nbytes != len(data):
             raise ValueError(f"an array of shape {shape} does not have {len(data)} bytes")

@@ -88,7 +88,7 @@ def pandas() -> Any:
 
 
 def is_there(path: Path) -> bool:
-    """Check whether a file or folder of that path exists. Return False for a path that the system refuses."""
+    """Check whether a file or folder has this path. Return False for a path that the system refuses."""
     try:
         return path.exists()
     except OSError:
@@ -106,7 +106,7 @@ def load_run(path: Path | str) -> RecordedRun:
 def with_distinct_labels(a: RecordedRun, b: RecordedRun) -> tuple[RecordedRun, RecordedRun]:
     """Return both runs with distinct names.
 
-    Where they have the same name, each gets its investigation's name before it, or the path of its folder.
+    If they have the same name, each is prefixed with the name of its investigation, or with the path of its folder.
     """
     if a.manifest.label != b.manifest.label or a.path.resolve() == b.path.resolve():
         return a, b
@@ -153,7 +153,7 @@ def investigations(out: Path) -> list[Path]:
     for manifest in out.glob(f"*/*/{MANIFEST}"):
         folder = manifest.parent.parent
         newest[folder] = max(newest.get(folder, 0.0), manifest.stat().st_mtime)
-    # Sort by the times of the files, and by name where a copied folder has one time for all.
+    # Sort by the times of the files, and by name if a copied folder has one time for all.
     return sorted(newest, key=lambda folder: (newest[folder], folder.name), reverse=True)
 
 

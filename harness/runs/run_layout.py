@@ -22,7 +22,7 @@ EVIDENCE = "evidence"
 
 
 def check_name(option: str, text: str) -> str:
-    """Return a name that is a plain file name. Raises UsageError for any other."""
+    """Check that a name is a plain file name, and return it. Raises UsageError otherwise."""
     if not NAME.fullmatch(text):
         raise UsageError(
             f"{option} {text!r} cannot be part of a file name: "
@@ -64,7 +64,7 @@ class RunFolder:
         return self.path / "stderr.log"
 
     def rank(self, number: int) -> RunFolder:
-        """Return the folder of one rank of the run; rank 0 has the run's own."""
+        """Return the folder of one rank of the run; that of rank 0 is the run's folder."""
         if not number:
             return self
         path = rank_folder(self.path, number)

@@ -18,7 +18,7 @@ from ..torch_private.untraced import unwrapped
 from .script_api import connection
 
 HOLE = "\0"
-"""The character that stands in a text for a tensor's value."""
+"""The placeholder of a tensor's value in a text."""
 
 OWN_REFERENCES = 3
 """Number of references to a tensor that nobody else holds.
@@ -27,9 +27,9 @@ They are those of the sequence, of the loop, and of the call that counts them.
 """
 
 KEPT = (
-    "numdrift.print (or after_step) shows values that the script has dropped by the end of the step: "
-    "the graph that computes "
-    "them has them as further outputs, so it is not the graph of a run without; there are no more graphs"
+    "numdrift.print (or after_step) shows values that the script has dropped by the end of the step: they become "
+    "further outputs of the graph that computes them, so this graph differs from that of a run without the call; the "
+    "number of graphs stays the same"
 )
 
 
@@ -83,7 +83,7 @@ class AfterStep:
         return waiting
 
     def settle(self, waiting: Sequence[Waiting]) -> None:
-        """Read the tensors in one piece and execute the reads that wait for them. Raises any error of theirs."""
+        """Read the tensors in one piece and execute the reads that wait for them. Their errors are not caught."""
         if not waiting:
             return
         # One read for all: in lazy mode this is one sync, and at most one graph.
@@ -95,7 +95,7 @@ class AfterStep:
 def text_of(values: Sequence[Any], tensors: list[torch.Tensor], sep: str, end: str) -> str:
     """Return the text that `print` would print, with a hole for each tensor, and append the tensors to `tensors`.
 
-    Compilers can trace it.
+    Compilers can trace this function.
     """
     return sep.join([_text(value, tensors, str) for value in values]) + end
 

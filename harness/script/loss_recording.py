@@ -21,7 +21,7 @@ WHERE: Mapping[Found, str] = {
     "logged": "what the script logs",
     "backward": "what backward() starts from",
     "gradient": "what torch.autograd.grad() differentiates",
-    "function": "what the function differentiated by torch.func gives",
+    "function": "what the function differentiated by torch.func returns",
 }
 
 

@@ -16,8 +16,8 @@ class ModuleCalls:
     """Reports outermost module calls while it is open.
 
     `torch.nn.Module.__call__` is replaced only between outermost calls and restored during each, so inner modules never
-    see the replacement. A compiler may still meet the replacement, in a compiled function of the script that calls a
-    module; it then traces torch's own.
+    see the replacement. If a compiled function of the script calls a module, the compiler may meet the replacement; it
+    then traces torch's own call.
     """
 
     def __init__(self, called: Called) -> None:

@@ -46,7 +46,7 @@ class NamedTensor:
 
 
 class RootModule:
-    """A root module, which is not kept alive, and the names of its tensors even after it has died.
+    """A root module, held weakly, and the names of its tensors, which outlive it.
 
     A library may wrap the script's model in a new module for each call, which is gone before the step ends (or later:
     its compiler may keep it). The modules inside live on, and their tensors keep the names that they had in the
@@ -62,7 +62,7 @@ class RootModule:
         list(self.named())
 
     def named(self) -> Iterator[NamedTensor]:
-        """Yield the module's parameters, then its buffers, each as often as it is held."""
+        """Yield the module's parameters, then its buffers, each once for every place that holds it."""
         module = self.reference()
         if module is not None:
             self._parts = [(f"{path}." if path else "", weakref.ref(part)) for path, part in module.named_modules()]
@@ -117,7 +117,7 @@ class RootModules:
         return True
 
     def expect(self, module: torch.nn.Module) -> bool:
-        """Take the names of a module that was not called yet (still new to `add`). Return whether they are new."""
+        """Reserve the names of a module that was not called yet and stays new to `add`. Return whether they are new."""
         return module not in self._seen and self._name(module)
 
     def _name(self, module: torch.nn.Module) -> bool:
@@ -214,7 +214,7 @@ class TrainingTensors:
         return self._roots.made_anew(module)
 
     def expect_root(self, module: torch.nn.Module) -> bool:
-        """Take the names of a module that was not called yet. Return whether they are new."""
+        """Reserve the names of a module that was not called yet. Return whether they are new."""
         return self._roots.expect(module)
 
     def root_classes(self) -> list[str]:

@@ -41,7 +41,7 @@ class OutsideFiles:
         self._process = os.getpid()
 
     def start(self, patches: Patches) -> None:
-        """Observe from now on. An audit hook stays as long as its process; after `end` it does nothing."""
+        """Observe from now on. An audit hook cannot be removed; after `end` it does nothing."""
         patches.wrap(torch, "save", self._saving)
         sys.addaudithook(self._hook)
 

@@ -1,6 +1,6 @@
-"""Scripts of several processes: the collectives of their mode, and the modules inside their wrappers.
+"""Scripts that run in several processes: collectives for the mode's device, and modules inside torch's wrappers.
 
-Collectives written for any accelerator become those of the mode's device: gloo's on the CPU.
+Collectives that a script requests for an accelerator run on the mode's device: with gloo on the CPU.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ HIDDEN = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
 """Names under which torch's wrappers hold the wrapped module; no script uses them."""
 
 SETTLED = 0.05
-"""Seconds within which threads that wait for the interpreter's lock get it."""
+"""Seconds in which threads that wait for the interpreter's lock acquire it."""
 
 _kept: list[Any] = []
 """Process groups, kept until the script has ended.
 
-The last owner that releases gloo's group holds the interpreter's lock while it waits for the group's thread. That
-thread needs the lock if it still holds the context in which a work began: that of `backward()`, which torch keeps with
-each work (torch 2.13). A script that has destroyed its group would then hang on returning from the function that holds
-its DistributedDataParallel.
+The owner that releases gloo's group last holds the interpreter's lock while it waits for the group's thread. That
+thread needs the lock if it still holds the context in which a work item began. torch 2.13 keeps this context, that of
+`backward()`, with each work item. A script that has destroyed its group would then hang on returning from the function
+that holds its DistributedDataParallel.
 """
 
 
 def install(device: str, facts: AdoptionFacts) -> Undo:
-    """Put collectives and meshes that the script wants on an accelerator on the mode's device. Return the undo.
+    """Move collectives and meshes from the accelerator that the script requests to the mode's device. Return the undo.
 
-    In a mode that runs on CUDA, or whose tensors are lazy, nothing is changed.
+    This changes nothing in a mode that runs on CUDA or has lazy tensors.
     """
     kind = device.partition(":")[0]
     patches = Patches(f"collectives of {kind}")
@@ -167,10 +167,10 @@ def plain_name(name: str, wrappers: frozenset[str]) -> str:
 
 
 def leave() -> None:
-    """Leave the process group if the script has ended well and has not left it itself.
+    """Leave the process group if the script succeeded and did not leave it itself.
 
-    This happens when the script is ended after some steps. A group that remains at the end of the process sometimes
-    aborts it, because its threads still run.
+    A script that numdrift ends after some steps does not leave it. If a group still exists at the end of the process,
+    its threads sometimes abort the process.
     """
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         with suppress(Exception):

@@ -1,8 +1,8 @@
 """The functions that a training script calls to describe itself.
 
 These are `numdrift.log`, `step`, `steps`, `phase`, `mark_step` and `device`, and those that show its tensors: `print`
-and `after_step`. Every function works in every mode. Without a recording (`python train.py`) they do nothing, or the
-same as Python, so they can stay in the script. Importing them loads no torch.
+and `after_step`. Every function works in every mode. Without a recording (`python train.py`) they do nothing, or only
+what plain Python would do, so they can stay in the script. Importing them does not import torch.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ def log(**values: Any) -> None:
 
         numdrift.log(loss=loss, accuracy=correct / total)
 
-    `loss` replaces the loss that was found (the tensor whose `backward()` was called). A value belongs to the current
-    step. A value that is logged after `optimizer.step()` and before the next forward belongs to the step that has just
-    ended. If a name has two values in a step, the later one counts; of two losses both are kept, and the first one is
-    the step's. Nothing is computed or awaited here: tensors are read when the step has ended.
+    `loss` replaces the loss that numdrift found (the tensor whose `backward()` was called). A value belongs to the
+    current step. A value that is logged after `optimizer.step()` and before the next forward belongs to the step that
+    has just ended. If a step logs a name twice, the later value counts. Two losses are both kept, and the first is the
+    step's loss. Nothing is computed or awaited here: tensors are read when the step has ended.
     """
     listener = connection.listener
     if listener is not None:
@@ -45,8 +45,9 @@ def step() -> None:
             numdrift.step()
 
     Use it in a training without a torch optimizer, or if a step is more than one `optimizer.step()`. From the first
-    call on the script itself marks the ends of its steps; optimizers no longer end them. A call before the training
-    only announces this. So does a first call right after an optimizer's step, which has already ended the step.
+    call on, the script itself marks the ends of its steps; optimizers no longer end them. A call before the training
+    only announces this and ends no step. The same holds for a first call right after an optimizer's step, which has
+    already ended the step.
     """
     listener = connection.listener
     if listener is not None:
@@ -173,7 +174,7 @@ class Listener(Protocol):
         """Print these values, which may include tensors, once the step has been executed."""
 
     def show_copies(self, values: Sequence[torch.Tensor], text: str) -> None:
-        """Print a text with these values in its holes once the step has been executed."""
+        """Print a text with these values in its placeholders once the step has been executed."""
 
     def run_after_step(self, closure: Callable[..., Any], values: Sequence[Any]) -> None:
         """Call the closure with these values once the step has been executed."""

@@ -1,4 +1,4 @@
-"""The script's own calls of torch.compile: left eager in eager modes, and compiled by the mode's backend in others."""
+"""The script's own calls of torch.compile: left eager in eager modes, compiled by the mode's backend in other modes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Compiler(Protocol):
     backend: str
 
     def settings(self, mode: str | None, options: Mapping[str, Any] | None, dynamic: bool | None) -> Mapping[str, Any]:
-        """Return the parts of a call's `mode` and `options` that are kept, as arguments of torch.compile."""
+        """Return the settings that the mode keeps of a call's `mode` and `options`, as arguments of torch.compile."""
 
     def leave_alone(self, module: torch.nn.Module) -> None:
         """Exclude a module from compilation, because a compiled function of the script calls it."""
@@ -41,7 +41,7 @@ class ScriptCompiles:
         self._notes = notes
 
     def install(self, calls: ModuleCalls, called: Callable[[torch.nn.Module], None]) -> Undo:
-        """Replace both. Return the undo.
+        """Replace both functions. Return the undo.
 
         `called` receives the modules that a compiled function is about to call.
         """

@@ -35,7 +35,7 @@ class ScriptLines:
         self._forward: dict[int, str] = {}
 
     def here(self) -> str:
-        """Return the line that calls the current operator; in the backward, the line of its forward."""
+        """Return the line that calls the current operator; in the backward, the line that called its forward op."""
         node = current_autograd_node()
         if node is not None:
             number = sequence_number(node)
@@ -51,7 +51,7 @@ class ScriptLines:
         return self._named_line(reversed(frames))
 
     def _named_line(self, frames: Iterator[Frame]) -> str:
-        """Return the innermost of these frames (innermost first) that is the script's, else the innermost library's."""
+        """Return the script's innermost line in these frames, else a library's. The frames are innermost first."""
         library = ""
         for file, line in frames:
             # A file in the script's folder is named relative to it, another file in full, a hidden file "".

@@ -19,7 +19,7 @@ Found = Literal["logged", "backward", "gradient", "function"]
 ORDER: Sequence[Found] = ("logged", "backward", "gradient", "function")
 """Priority of the origins.
 
-The first one that occurs in a step supplies its losses: a gradient beside a backward is not a loss.
+The first origin that occurs in a step supplies its losses: in a step with a backward, `torch.autograd.grad` adds none.
 """
 
 
@@ -69,8 +69,8 @@ class ScaledLosses:
 def differentiates_parameters(outputs: Any, inputs: Any, arguments: Mapping[str, Any], *, plain: bool) -> bool:
     """Check whether a call of `torch.autograd.grad` replaces a backward.
 
-    It does if single numbers are differentiated once with respect to parameters, or with `plain` to any leaves. A
-    gradient penalty does not: it keeps its graph.
+    It does if it differentiates single numbers once, with respect to parameters (with `plain`: to any leaves). The call
+    of a gradient penalty does not, because it keeps its graph.
     """
     if arguments.get("create_graph") or arguments.get("is_grads_batched"):
         return False
@@ -110,7 +110,7 @@ class FunctionObserver(Protocol):
     """An observer of functions that `torch.func.grad` and `grad_and_value` create."""
 
     def function_called(self, arguments: Sequence[Any]) -> None:
-        """Observe that a function is about to be called with these arguments, by which it is differentiated."""
+        """Observe that a function is about to be called, and differentiated with respect to these arguments."""
 
     def adopted(self, function: Function) -> Function | None:
         """Return the function that the mode executes instead of the script's, or None to leave it unchanged."""
@@ -141,7 +141,7 @@ def report_gradient_functions(observer: FunctionObserver) -> Undo:
                     return made(*args, **kwargs)
                 arguments = [args[number] for number in wanted if -len(args) <= number < len(args)]
                 observer.function_called(arguments)
-                # A mode that compiles takes the function and its gradient as one. It is asked once, at the first call.
+                # A mode that compiles adopts the function together with its gradient. Only the first call asks it.
                 if not whole:
                     whole.append(observer.adopted(differentiate(func, argnums, has_aux)))
                 if whole[0] is None:

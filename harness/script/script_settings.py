@@ -19,7 +19,7 @@ KEYS_OF_SETTER = {"_set_cublas_allow_tf32": ("tf32",), "_set_float32_matmul_prec
 
 
 class FollowedSettings:
-    """Follows the functions by which a script sets torch's kernels, from `install` to `close`."""
+    """Observes the functions with which a script changes settings of torch's kernels, from `install` to `close`."""
 
     def __init__(self, spec: ModeSpec, script: str, facts: AdoptionFacts) -> None:
         self._spec = spec
@@ -32,7 +32,7 @@ class FollowedSettings:
         self._acting = self._silent = False
 
     def install(self) -> None:
-        """Begin to follow. Call this after the mode has made its settings."""
+        """Start observing. Call this after the mode has applied its settings."""
         self._first = read_settings()
         setting_lines.lines.clear()
         with self._patches as patches:
@@ -70,11 +70,11 @@ class FollowedSettings:
     def _changed(self, changed: Mapping[str, Any], keys: Sequence[str]) -> None:
         overruled = [name for name in changed if name in self._stated]
         line = script_line(self._script) or ""
-        look = (line, *changed.items())
+        report = (line, *changed.items())
         is_back = not overruled and all(same_value(self._first.get(name), value) for name, value in changed.items())
         is_left = is_back and all(setting_lines.lines.get(name) == line for name in changed)  # the end of a context
-        if not is_left and look not in self._reported:  # a context in a model's forward changes the same in every step
-            self._reported.add(look)
+        if not is_left and report not in self._reported:  # a context in a model's forward repeats it in every step
+            self._reported.add(report)
             text = ", ".join(in_key_words(changed, read_settings(), keys))
             stated = [f"{key}={getattr(self._spec, key)}" for key in keys_of(overruled) if getattr(self._spec, key)]
             self._facts.note(

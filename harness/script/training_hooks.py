@@ -1,4 +1,4 @@
-"""The recorder's hooks in a training process, which need nothing from the script.
+"""The recorder's hooks in a training process. The script does not have to call anything.
 
 The hooks are on the outermost module calls, on `backward` and its replacements (`torch.autograd.grad`,
 `torch.func.grad`), on the optimizers' steps, and on the gradient scaler, which acts between a loss and its backward.
@@ -50,7 +50,7 @@ class TrainingListener(Protocol):
         """Observe that the outermost `step()` of an optimizer has returned."""
 
     def optimizer_made(self, optimizer: Optimizer) -> None:
-        """Observe that an optimizer has its groups. A wrapper around it may not have them yet."""
+        """Observe that an optimizer has its parameter groups. A wrapper around it may not have them yet."""
 
 
 class GradientObserver(FunctionObserver, Protocol):
@@ -92,7 +92,7 @@ class StepNesting:
         return not self._running
 
     def forget(self) -> None:
-        """Clear the stack when an optimizer is created: whatever is still on it was left by an exception."""
+        """Clear the stack when an optimizer is created: an exception left the entries that are still on it."""
         self._running.clear()
 
 
@@ -112,7 +112,7 @@ class Hooks:
 
     def install(self) -> None:
         with self._patches as patches:
-            # ModuleCalls replaces and restores it around every outermost call, so here it is only claimed.
+            # ModuleCalls replaces and restores `__call__` around every outermost call. This only claims it.
             patches.claim(torch.nn.Module, "__call__")
             self.calls.open()
             patches.also(self.calls.close)
@@ -145,7 +145,7 @@ class Hooks:
 
         def end() -> None:
             self._observer.backward_ended()
-            # Optimizers that stepped within the backward end one step together, with the backward.
+            # If optimizers stepped within the backward, its end is the end of one step for all of them.
             optimizer, self._stepped_in_backward = self._stepped_in_backward, None
             if optimizer is not None:
                 self._ended_steps += 1

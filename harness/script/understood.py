@@ -19,14 +19,14 @@ def say_parameters(facts: AdoptionFacts, named: Sequence[NamedTensor], modules: 
     """
     parameters = [entry for entry in named if entry.kind == "parameter"]
     if not parameters:
-        facts.doubt("no parameters were found: losses are recorded, and nothing of what they train")
+        facts.doubt("no parameters were found: only losses are recorded")
         return
     buffers = len(named) - len(parameters)
     values = sum(entry.tensor.numel() for entry in parameters)
     unnamed = sum(entry.name.startswith(OPTIMIZED) for entry in parameters)
     whose = " and ".join(modules) or "no module"
     also = f" and {buffers} buffers" if buffers else ""
-    places = f"; {unnamed} of them go by their places in the optimizer" if unnamed else ""
+    places = f"; {unnamed} of them are named by their index in the optimizer" if unnamed else ""
     facts.note("parameters", f"{whose}: {len(parameters)} parameters of {values:,} values{also}{places}")
 
 
@@ -36,9 +36,9 @@ def say_step(facts: AdoptionFacts, ended_by: str, source: str) -> None:
 
 
 def say_ending(facts: AdoptionFacts, steps: int, loss_found: bool) -> None:
-    """Report what was never found, after the script has ended by itself."""
+    """Report a missing step or loss as a doubt. Call this after the script has ended by itself."""
     if not steps and loss_found:
-        facts.doubt(f"no step was seen to end: no optimizer's step() was called; {HOW_TO_SAY_THE_STEP}")
+        facts.doubt(f"no end of a step was found: no optimizer's step() was called; {HOW_TO_SAY_THE_STEP}")
     elif not steps:
         facts.doubt(
             "no training was seen: neither a backward() nor an optimizer's step() in the script's own "

@@ -1,6 +1,6 @@
 """Trainings whose parameters are not all held by modules or optimizers: updates by hand, and functions of torch.func.
 
-Their parameters are the tensors by which the gradients are computed. A step ends where the next one is seen to begin.
+Their parameters are the tensors with respect to which gradients are computed. A step ends when the next one begins.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .script_losses import leaves_of
 
 
 class TrainingByHand:
-    """Finds the parameters, and their gradients, of a training that shows them only when it computes gradients."""
+    """Finds the parameters and gradients of a training that reveals them only when it computes gradients."""
 
     def __init__(self, training: TrainingTensors) -> None:
         self._training = training
@@ -46,7 +46,9 @@ class TrainingByHand:
         return self.find_parameters(leaves_of(losses))
 
     def function_called(self, arguments: Sequence[Any]) -> bool:
-        """Record that a function is about to be differentiated by these arguments. Return whether the tensors are new.
+        """Record that a function is about to be differentiated with respect to these arguments.
+
+        Return whether the tensors are new.
 
         The arguments are trees of tensors: the parameters as the previous step left them.
         """
@@ -70,10 +72,10 @@ class TrainingByHand:
         return gradients
 
     def script_ended(self) -> bool:
-        """Look once more for the new values of a function's parameters. Return whether they are new.
+        """Look once more for new values of a function's parameters. Return whether there are any.
 
-        The first of the script's own variables with their names is used: a script defines its parameters before their
-        gradients.
+        The first of the script's variables whose tensors have the parameters' names is used: a script defines its
+        parameters before their gradients.
         """
         for value in list(vars(sys.modules["__main__"]).values()) if self._of_function else ():
             named = dict(tree_names(value))
@@ -90,7 +92,7 @@ def plain_losses(outputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     return [loss for loss in inner if loss is not None and loss.numel() == 1]
 
 
-# The script's names for tensors of no known module, found in its variables.
+# Names for tensors that belong to no known module, found in the script's variables.
 
 MOST = 10_000
 """Maximum number of values that are inspected before a tensor stays without a name."""
@@ -113,7 +115,10 @@ def script_scopes() -> Iterator[Mapping[str, Any]]:
 
 
 def find_modules(tensors: Sequence[torch.Tensor]) -> list[torch.nn.Module]:
-    """Return the modules in the script's variables that hold most of these parameters, each holding another part."""
+    """Return the modules in the script's variables that hold most of these parameters, the largest number first.
+
+    Each module holds parameters that the modules before it do not hold.
+    """
     wanted = {id(tensor) for tensor in tensors}
     holders: list[tuple[int, torch.nn.Module]] = []
     for _, value in _values():

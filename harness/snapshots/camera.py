@@ -23,21 +23,21 @@ from .snapshot_file import write_snapshot
 from .snapshot_record import Snapshot
 
 PER_CALL, BESIDES = 600, 4096
-"""Estimates in bytes: the size of one call in a file (260 to 550 were measured), and the size of everything besides
+"""Estimates in bytes: the size of one call in a file (260 to 550 were measured), and the size of everything except
 calls and values."""
 
 RESERVE = 16 * MIB
 """Bytes of free disk space that stay reserved for the training and its recording."""
 
 STRICT = ("parameter", "buffer", "gradient", "state", "loss")
-"""The first words of the names of values in which minus infinity cannot be the mask of an attention."""
+"""The first words of value names. In these values minus infinity cannot be an attention mask."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
     """The parts (`held`) to keep of an execution that is about to begin.
 
-    It is not `certain` where the snapshot is taken only if an event happens.
+    It is not `certain` if the snapshot is taken only when an event happens.
     """
 
     execution: Execution
@@ -60,13 +60,13 @@ class SnapshotFolder:
         self._limit_count = limit_count
 
     def refusal(self, size: int) -> str:
-        """Return the reason why a snapshot of `size` bytes has no room, "" if it has."""
+        """Return the reason why there is no room for a snapshot of `size` bytes, "" if there is."""
         if self._limit_count is not None and self.count >= self._limit_count:
-            return f"{self._limit_count} are taken, which is the limit (--limit-count)"
+            return f"the limit of {self._limit_count} snapshots is reached (--limit-count)"
         if self._limit_size is not None and self.written + size > self._limit_size:
             return (
-                f"it takes about {in_mib(size)}, and of the {in_mib(self._limit_size)} that --limit-size allows "
-                f"{in_mib(self.written)} are taken"
+                f"it takes about {in_mib(size)}, and {in_mib(self.written)} of the {in_mib(self._limit_size)} "
+                "of --limit-size are used"
             )
         existing_folder = self.path if self.path.exists() else self.path.parent
         free = shutil.disk_usage(existing_folder).free
@@ -80,7 +80,7 @@ class SnapshotFolder:
         execution = snapshot.execution
         path, index = self.path / execution.file, self.path / INDEX
         self.path.mkdir(parents=True, exist_ok=True)
-        # The index lists a snapshot before it is written, so that one cut off by a kill is known to be missing.
+        # The index lists a snapshot before it is written. It then shows that a kill has cut a snapshot off.
         append_event(
             index,
             "begin",
@@ -117,7 +117,7 @@ Done = TypeVar("Done")
 
 
 class Camera:
-    """Takes the snapshots of one process. `step` is set by the follower of the training.
+    """Takes the snapshots of one process. The observer of the training sets `step`.
 
     `stopping` is the reason to end the training here, "" to continue. Each kind of failure is reported to `notice`
     once.
@@ -188,14 +188,14 @@ class Camera:
         return Wish(execution, kinds, certain=not self.choice.on) if kinds else None
 
     def has_room(self, wish: Wish, size: int) -> bool:
-        """Check that `size` bytes have room; if they do not and the snapshot is certain, report the reason."""
+        """Check that there is room for `size` bytes. If there is none and the snapshot is certain, report why."""
         refusal = self._folder.refusal(size)
         if refusal and wish.certain:
             self._refuse(wish, refusal)
         return not refusal
 
     def take(self, wish: Wish, snapshot: Snapshot) -> None:
-        """Write a snapshot if it has room. A full disk ends all snapshots; the training continues."""
+        """Write a snapshot if there is room. A full disk ends all snapshots; the training continues."""
         if self._done:
             return
         # Checked again, because the size of the outputs is known only after the execution.
@@ -220,13 +220,13 @@ class Camera:
             self.stopping = f"{self.taken} snapshots are taken"
         if self.choice.on:
             self._done = True
-            words = {"nonfinite": "gave what is not finite", "error": "gave an error"}
+            words = {"nonfinite": "gave what is not finite", "error": "raised an error"}
             self._notice(f"{wish.execution} {words[snapshot.reason]}: {path.name} has it")
             if self.choice.stops:
                 self.stopping = f"the first execution that {words[snapshot.reason]} is kept"
 
     def attempt(self, doing: str, do: Callable[[], Done]) -> Done | None:
-        """Return the result of `do`, which no mode sees; report a failure in it and return None."""
+        """Return the result of `do`, hidden from all modes. If it fails, report the failure and return None."""
         try:
             with unseen():
                 return do()

@@ -1,4 +1,4 @@
-"""The names of the graphs that cuts execute, made of the phases of the step since the last cut."""
+"""Names for the graphs that cuts execute, made of the step's phases since the last cut."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class CutPhases:
     def reached(self, progress: Progress) -> None:
         if progress in BEGINS:
             self.latest = progress
-        # Not for the optimizer: a cut right after a backward may come before any of the optimizer's ops.
+        # `closing` adds the optimizer instead: a cut right after a backward may come before any of the optimizer's ops.
         if progress in ("forward", "backward"):
             self._phases.setdefault(self.latest)
         if progress == "step":
             self._in_step.clear()
 
     def named(self, camera: Camera) -> tuple[str, str]:
-        """Return the name and the phases of the graph that is about to be executed, and begin the next graph's."""
+        """Return the name and the phases of the graph that is about to be executed. Begin those of the next graph."""
         phase = "+".join(self._phases) or self.latest
         self._phases.clear()
         self._in_step[phase] += 1

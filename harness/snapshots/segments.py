@@ -1,7 +1,7 @@
 """Eager executions: the forward, the backward and the optimizer of a step, each recorded as a segment.
 
-The outputs of a segment are the tensors that it created and that are still alive when it ends, and the inputs that it
-wrote.
+The outputs of a segment are the inputs that it wrote, and the tensors that it created and that are still alive when it
+ends.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Segment:
 
 
 class EagerSegments(SnapshotObserver):
-    """The recordings of eager executions, at most one at a time, which end at each point of the training's progress."""
+    """Records eager executions, at most one at a time. Each point of the training's progress ends a recording."""
 
     def __init__(self, camera: Camera, around: Circumstances, bound: Bound) -> None:
         self._camera = camera
@@ -177,9 +177,9 @@ def made_or_written(tape: Tape) -> dict[int, tuple[str, View]]:
 
 
 def _inputs(tape: Tape, names: Mapping[int, tuple[str, View]], unknown: str) -> list[Port]:
-    """Return the storages from before the tape as inputs, by the script's names for them.
+    """Return the storages that exist before the tape as inputs, under the script's names for them.
 
-    A storage without a name is numbered as `unknown`, and has the view of the first call that takes it.
+    A storage without a name is named `unknown` and a number; its view is that of the first call that takes it.
     """
     first_views: dict[int, View] = {}
     for call in tape.calls:

@@ -28,8 +28,8 @@ class Choice:
     what: inputs, outputs or both.
     on: one of EVENTS, or "".
     callback: `FILE.py:FUNCTION`.
-    stops: ends the training once all chosen snapshots are taken.
-    limit_size, limit_count: the most bytes and files of one run, None for no limit.
+    stops: end the training once all chosen snapshots are taken.
+    limit_size, limit_count: the largest number of bytes and of files of one run, None for no limit.
     """
 
     steps: StepSelection | None = None
@@ -84,7 +84,7 @@ def load_callback(text: str) -> Callback:
     path, _, name = text.rpartition(":")
     spec = importlib.util.spec_from_file_location("numdrift_snapshot_callback", Path(path))
     if spec is None or spec.loader is None:
-        raise ValueError(f"{path} is no Python file")
+        raise ValueError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     function = getattr(module, name, None)

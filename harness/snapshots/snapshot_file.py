@@ -40,7 +40,7 @@ OPS = ("aten", "prims")
 """The namespaces whose ops a snapshot may hold. Other ops belong to libraries that another machine may lack."""
 
 OUTSIDE = ("from_file",)
-"""Ops of these namespaces that access more than the process's memory, and are refused."""
+"""Ops of these namespaces that are refused, because they access more than the process's memory."""
 
 
 HLO = "hlo"
@@ -153,10 +153,10 @@ def _understood(stored: Mapping[str, torch.Tensor], facts: Mapping[str, Any]) ->
     held = tuple(keyword for keyword in KEYWORDS if keyword in facts["held"])
     tape = _tape(stored, facts["tape"], has_outputs=OUTPUTS in held)
     if facts["reason"] not in get_args(Reason):
-        raise ValueError(f"a reason {facts['reason']!r}")
+        raise ValueError(f"unknown reason {facts['reason']!r}")
     outputs = _ports(facts["outputs"], tape)
     if len(outputs) != len(tape.watched):
-        raise ValueError(f"{len(outputs)} outputs have names and {len(tape.watched)} have a place")
+        raise ValueError(f"{len(outputs)} outputs have names, but there are {len(tape.watched)} outputs")
     execution, around = read(Execution, facts["execution"]), read(Circumstances, facts["around"])
     for number in (execution.step, execution.count, execution.device_index, around.rank, around.world_size):
         whole(number)

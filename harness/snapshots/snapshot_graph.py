@@ -22,7 +22,7 @@ DROPOUT = "aten.native_dropout.default"
 """A random op whose result is its input, times its draw, times 1 / (1 - p)."""
 
 ALONE = ("bernoulli", "normal", "uniform", "random", "exponential", "geometric", "cauchy", "log_normal")
-"""In-place ops that draw values that depend on nothing but the draw."""
+"""Ops, in place or not, whose results depend on nothing but the draw."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,7 +31,7 @@ class SnapshotGraph:
 
     sources: the views and tensors from which `inputs` creates values for the placeholders
     is_functional: true if nothing is written to, except an input at the end
-    generators: states with which the random ops that are kept in the graph begin
+    generators: the states of the generators before the first random op that stays in the graph
     """
 
     module: torch.fx.GraphModule
@@ -84,8 +84,8 @@ class _Building:
 
     def built(self) -> SnapshotGraph:
         draws = [call for call in self._tape.calls if self._is_drawn(call)]
-        # One placeholder for each storage from before the execution, in its largest view; the other views are strided
-        # from it.
+        # One placeholder for each storage that exists before the execution, in its largest view. The other views are
+        # made from it with as_strided.
         views_by_slot: dict[int, dict[View, None]] = {slot: {} for slot in self._tape.inputs}
         ports = [port.view for port in self._snapshot.inputs]
         for view in [*ports, *(view for call in self._tape.calls for view in views_in(call))]:
@@ -96,7 +96,7 @@ class _Building:
                 continue
             base = max(views, key=lambda view: view.extent)
             if any(view.extent > base.extent or view.dtype != base.dtype for view in views):
-                raise NotReplayable("an input is seen as several dtypes at once")
+                raise NotReplayable("an input is used as several dtypes")
             node = self._placeholder(base)
             self._nodes[base] = node
             self._bases[slot] = (node, base)
@@ -135,7 +135,7 @@ class _Building:
             self._generators += [] if self._generators else list(call.draw.states)
             return False
         if not draws_alone(call) and call.op != DROPOUT:
-            raise NotReplayable(f"{call.op} draws random numbers, which another backend draws otherwise")
+            raise NotReplayable(f"{call.op} draws random numbers, and another backend draws different ones")
         return True
 
     def _placeholder(self, value: View | torch.Tensor) -> torch.fx.Node:
@@ -166,16 +166,16 @@ class _Building:
             if isinstance(recorded, View):
                 return self._node(recorded)
             if isinstance(recorded, GeneratorState):
-                raise NotReplayable(f"{call.op} is given a generator of its own")
+                raise NotReplayable(f"{call.op} takes a generator as an argument")
             return torch.device("cpu") if isinstance(recorded, torch.device) else recorded
 
-        # Arguments first: a view that is met for the first time becomes a node here, and nodes follow this order.
+        # Positional arguments come first: a view becomes a node at its first use, and nodes keep this order.
         arguments = mapped(value, call.arguments)
         return operation, arguments, {name: mapped(value, argument) for name, argument in call.keywords.items()}
 
     def _call(self, call: Call) -> None:
         if call.outputs and not any(isinstance(output, View) for output in call.outputs):
-            return  # a number, which later calls hold as recorded
+            return  # the result is a number; later calls hold the recorded number
         operation, args, kwargs = self._called(call)
         written = written_values(operation, call.arguments, call.keywords)
         targets = [target for target in leaves(list(written)) if isinstance(target, View)]
@@ -186,7 +186,7 @@ class _Building:
         returns = schema_of(operation).returns
         lists = [str(returned.type).startswith("List") for returned in returns]
         if len(returns) > 1 and any(lists):
-            raise NotReplayable(f"{call.op} gives lists among other results")
+            raise NotReplayable(f"{call.op} returns lists among other results")
         several = len(returns) > 1 or (len(lists) == 1 and lists[0])
         for index, view in enumerate(call.outputs):
             if not isinstance(view, View):

@@ -19,7 +19,7 @@ INDUCTOR_RANDOM = "inductor_rand"
 `prims.inductor_randint`."""
 
 AFTERWARDS = " afterwards"
-"""The suffix of an output's name where the output is an input that the execution has written."""
+"""The suffix of an output's name if the output is an input that the execution has written."""
 
 CHANGING = ("parameter", "buffer", "state")
 """The kinds of tensors that a training updates. While such an update is pending, the tensor's name also denotes the
@@ -113,7 +113,7 @@ class Snapshot:
 
     @property
     def bytes(self) -> int:
-        """The size of its values on disk, in bytes."""
+        """The size of the snapshot's values on disk, in bytes."""
         # Inputs are stored as bytes, so `numel` is their size.
         input_bytes = sum(storage.numel() for storage in self.tape.inputs.values()) if INPUTS in self.held else 0
         output_bytes = bytes_of_tensors([watched.value for watched in self.tape.watched]) if OUTPUTS in self.held else 0
@@ -158,7 +158,7 @@ def draws_own(call: Call) -> bool:
 
 
 def outputs_of_own_draws(tape: Tape) -> frozenset[str]:
-    """Return the names of the watched values that depend on a draw from Inductor's own generator, through whatever
+    """Return the names of the watched values that depend on a draw from Inductor's own generator, through any
     storage."""
 
     def slots(values: Iterable[object]) -> Iterator[int]:

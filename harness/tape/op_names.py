@@ -53,7 +53,7 @@ NAMESPACES = ("c10d", "_c10d_functional", "c10d_functional", "_c10d_functional_a
 """The namespaces of the ops by which torch's process groups communicate."""
 
 UNREPLAYED = "ops of several ranks are not replayed; the verdict stands on the rank-by-rank comparison"
-PYTHON_GROUP = f"the process group is a class in Python, whose collectives are no ops: {UNREPLAYED}"
+PYTHON_GROUP = f"the process group's class is written in Python, so its collectives are not ops: {UNREPLAYED}"
 SHARDED = f"the step computes with sharded tensors: {UNREPLAYED}"
 
 

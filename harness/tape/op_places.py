@@ -1,4 +1,4 @@
-"""The place of an op in its step: its phase, its module and its forward op; outside of modules its parameters."""
+"""The place of an op in its step: its phase, its module and its forward op, or its parameters outside of modules."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .tape import Call, Phase, View, Watched, views_in
 
 @dataclass(frozen=True, slots=True)
 class OpPlace:
-    """The place of one op; the fields have the meaning of those of a `Call`."""
+    """The place of one op; the fields mean the same as those of a `Call`."""
 
     phase: Phase
     module: str | None
@@ -27,7 +27,7 @@ class OpPlace:
 
 
 class StepPlaces:
-    """A follower of one step, which knows the place of each op.
+    """Follows one step, and determines the place of each op.
 
     With `modules` it hooks the calls of all modules until `close`. Without these hooks, which a compiler would trace,
     the paths of modules are unknown.

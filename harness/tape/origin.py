@@ -18,7 +18,7 @@ CALLED_FROM = "numdrift"
 """The file name of the frames that call kernels of the lazy core, which belong to no file."""
 
 MOST_FRAMES = 32
-"""The largest number of the user's frames that a place keeps, since a recursive function has any number of frames."""
+"""The largest number of the user's frames that a place keeps, since a recursive function may have any number."""
 
 FRAME = re.compile(r'^\s*File "([^"]+)", line (\d+)(?:, in (\S+))?', re.MULTILINE)
 """The pattern of a frame in the text of a stack."""
@@ -32,7 +32,7 @@ class OwnFiles:
         paths = (sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
         installed = [str(Path(path)) for path in paths if path]
         installed += [str(repository / name) for name in ("harness", "kernels", "src")]
-        torch = sys.modules.get("torch")  # it may be built in a folder of its own
+        torch = sys.modules.get("torch")  # it may be built outside of the installed packages
         if torch is not None and torch.__file__ is not None:
             installed.append(str(Path(torch.__file__).parent))
         installed += [str(Path(__file__).absolute().parents[1])]  # numdrift as it was imported, perhaps through a link
@@ -82,7 +82,7 @@ class OwnFiles:
         return self._chains.setdefault(chain, chain)  # thousands of calls share few chains
 
     def chain_in(self, stack: str) -> tuple[str, ...]:
-        """Return the frames of these files in the text of a stack, innermost first; the text has it last."""
+        """Return the frames of these files in the text of a stack, innermost first; the text is outermost first."""
         entries = [
             f"{name}:{line} {function}".rstrip() for name, line, function in FRAME.findall(stack) if name in self
         ]
@@ -98,7 +98,7 @@ def own_files(script: str) -> OwnFiles:
 def script_line(script: str) -> str | None:
     """Return the innermost frame of the user's own files on the current stack, as `file:line`.
 
-    If the user's trainer calls the model, it is a frame of the model.
+    If the user's trainer calls the model, this is a frame of the model.
     """
     return own_files(script).line(sys._getframe(1)) or None
 

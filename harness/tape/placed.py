@@ -16,7 +16,7 @@ META = "meta"
 def placed(tape: Tape, device: str) -> Tape:
     """Return the tape with every storage on one device, which also replaces the devices that its calls name.
 
-    The calls have other bits there than on the recorded device. Random calls lose the states of other devices'
+    There the calls compute other bits than on the recorded device. Random calls lose the states of other devices'
     generators, but their recorded draws stay on the tape.
     """
 

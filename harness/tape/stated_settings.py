@@ -118,8 +118,8 @@ def _reductions(settings: Mapping[str, Any]) -> str:
 def _precision(settings: Mapping[str, Any]) -> str:
     """Return the value of the switch `matmul_precision`.
 
-    Torch does not report it if precisions were set one by one: then it follows from the precision of the CPU's
-    products.
+    If precisions were set one by one, torch does not report the switch. Its value then follows from the precision of
+    the CPU's products.
     """
     products = settings.get("precision.mkldnn.matmul", EXACT[0])
     by_itself = {**dict.fromkeys(EXACT, "highest"), TF32: "high", "bf16": "medium"}.get(str(products), "")

@@ -55,9 +55,7 @@ class DeviceSettings:
         """
         twice = sorted({*SETTINGS, *self.settings}.intersection(settings))
         if twice:
-            raise UsageError(
-                f"the mode declares a setting {twice[0]!r}, which there is already: give it a name of its own"
-            )
+            raise UsageError(f"the mode declares the setting {twice[0]!r}, which exists already: give it another name")
         self.settings |= {name: KernelSetting(*functions) for name, functions in settings.items()}
 
         def withdraw() -> None:
@@ -77,7 +75,7 @@ class SettingLines:
         self.lines: dict[str, str] = {}
 
     def note(self, name: str, line: str) -> None:
-        """Note the line that last set a setting, "" if it is no line of the script."""
+        """Note the line that last set a setting, "" if it is not a line of the script."""
         self.lines.pop(name, None)
         if line:
             self.lines[name] = line

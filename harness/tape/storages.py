@@ -47,7 +47,7 @@ class HeldSlots:
         if held == recorded.dtype:
             # Copy the content: ops in place write to it, and a tape is replayed many times.
             return data.to(recorded.device, copy=True).untyped_storage()
-        # A storage may end within an element: the bytes after the last whole element are no value. The dtype is
+        # A storage may end within an element, so bytes after the last whole element are left out. The dtype is
         # converted on the CPU, since the device may lack memory for a second copy.
         whole = data[: data.numel() // recorded.dtype.itemsize * recorded.dtype.itemsize]
         return whole.view(recorded.dtype).to(held).to(recorded.device).untyped_storage()
@@ -55,8 +55,8 @@ class HeldSlots:
     def _dtype(self, view: View) -> torch.dtype:
         """Return the dtype of the view in the replay.
 
-        Raises NotReplayable if the slot is used in two dtypes of which one changes. A complex dtype and its real dtype
-        may share a slot, since both change in the same way.
+        Raises NotReplayable if the slot is used in two dtypes and one of them changes. A complex dtype and its real
+        dtype may share a slot, since both change in the same way.
         """
         dtype, first = self._held(view.dtype), self._tape.slots[view.slot].dtype
         unchanged = dtype == view.dtype and self._held(first) == first
@@ -90,7 +90,7 @@ class Storages:
     def take(self, call: Call, outputs: Sequence[Any]) -> None:
         """Bind the fresh outputs of a call to their slots. Raises NotReplayable if the number of outputs differs."""
         if len(outputs) != len(call.outputs):
-            raise NotReplayable(f"{call.op} gives {len(outputs)} results, recorded were {len(call.outputs)}")
+            raise NotReplayable(f"{call.op} returned {len(outputs)} results, but {len(call.outputs)} are recorded")
         for view, fresh, output in zip(call.outputs, call.fresh, outputs, strict=True):
             if fresh:
                 self.bind(view, output)
@@ -139,7 +139,7 @@ class SlotTable:
     """The slots of the storages that a recording meets.
 
     No storage is kept alive. Storages that exist before the step are copied to the CPU's memory, since an accelerator
-    has none to spare beside a training.
+    has no memory to spare during a training.
     """
 
     def __init__(self) -> None:
@@ -159,14 +159,14 @@ class SlotTable:
     def view(self, tensor: torch.Tensor, *, is_input: bool) -> View:
         """Return the tensor as a view. If its storage is new and `is_input`, the present content is copied.
 
-        Raises NotReplayable for a tensor that is no plain view of memory.
+        Raises NotReplayable for a tensor that is not a plain view of memory.
         """
         if dispatches_itself(tensor):
             raise NotReplayable(f"a tensor is of the class {type(tensor).__name__}, which executes ops by itself")
         if tensor.layout != torch.strided:
-            raise NotReplayable(f"a tensor is sparse or laid out otherwise ({tensor.layout})")
+            raise NotReplayable(f"a tensor is sparse or has another layout than strided ({tensor.layout})")
         if tensor.is_meta:
-            raise NotReplayable("a tensor is on the device meta, it has no values")
+            raise NotReplayable("a tensor is on the device meta and has no values")
         if tensor.is_quantized:
             raise NotReplayable("a tensor is quantized")
         if tensor.is_conj() or tensor.is_neg():

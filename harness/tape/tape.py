@@ -1,7 +1,7 @@
 """The records of a step tape: one training step, as calls of ops on views of storages.
 
-A storage is identified by a number, its slot. A tensor among arguments or outputs is a view of a slot. So aliasing and
-ops in place need no special treatment, and a call that only creates another view computes nothing.
+A storage is identified by a number, its slot. A tensor among arguments or outputs is a view of a slot. Aliasing and
+in-place ops therefore need no special treatment, and a call that only creates another view computes nothing.
 
     >>> weight = torch.tensor([1.0, 2.0], requires_grad=True)
     >>> def recorded_step(work):
@@ -13,13 +13,13 @@ ops in place need no special treatment, and a call that only creates another vie
     ...     recorder.stop()
     ...     return recorder.tape()
     >>> for call in recorded_step(lambda weight: 3 * weight).calls:
-    ...     taken = [one.slot if isinstance(one, View) else one for one in call.arguments]
-    ...     print(call.phase, call.op, taken, "gives", [one.slot for one in call.outputs], call.fresh)
-    forward aten.mul.Tensor [0, 3] gives [1] (True,)
-    forward aten.sum.default [1] gives [2] (True,)
-    forward aten.ones_like.default [2] gives [3] (True,)
-    backward aten.expand.default [3, (2,)] gives [3] (False,)
-    backward aten.mul.Tensor [3, 3] gives [4] (True,)
+    ...     arguments = [value.slot if isinstance(value, View) else value for value in call.arguments]
+    ...     print(call.phase, call.op, arguments, "->", [view.slot for view in call.outputs], call.fresh)
+    forward aten.mul.Tensor [0, 3] -> [1] (True,)
+    forward aten.sum.default [1] -> [2] (True,)
+    forward aten.ones_like.default [2] -> [3] (True,)
+    backward aten.expand.default [3, (2,)] -> [3] (False,)
+    backward aten.mul.Tensor [3, 3] -> [4] (True,)
 
 Slot 0 holds the weight, which exists before the step; expand returns another view of slot 3 and nothing fresh.
 """
@@ -99,7 +99,7 @@ class CompiledNode:
     graph: the name of the graph: the number of its region and its phase, as "0 forward"
     name: the name of the node
     origin: the op from which the node was decomposed (`aten.tanh_backward.default`), or its own op
-    group: the same for all nodes from one call of that op
+    group: a number that all nodes from one call of that op share
     """
 
     graph: str
@@ -159,7 +159,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Watched:
-    """A value by which the step is compared: the content of `view` before the call with the number `position`."""
+    """A value that executions of the step are compared by: the content of `view` before the call number `position`."""
 
     position: int
     name: str
@@ -176,8 +176,8 @@ class Tape:
     set_at: the lines of the script that set the settings
     batch: the arguments of the first root module that the script called, named `argument 0`, `argument 1`; they are not
         compared
-    starts: views of the values at the step's start, by the names under which the values at its end are watched; set for
-        a step that writes nothing in place, in which an updated parameter gets another storage
+    starts: views of the values at the step's start, by the names under which the values at its end are watched. It is
+        set only for a step that writes nothing in place: there an updated parameter gets another storage.
     """
 
     step: int

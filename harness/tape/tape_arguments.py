@@ -65,7 +65,7 @@ class Encoder:
         ):
             if isinstance(value, torch_class):
                 return {kind: name_of(value)}
-        raise TypeError(f"a tape holds no {type(value).__name__}")
+        raise TypeError(f"a tape cannot hold a {type(value).__name__}")
 
 
 class Decoder:
@@ -93,7 +93,7 @@ class Decoder:
         if kind == "float":
             # Only these are encoded in this way: a finite number is the same in JSON.
             if inner not in ("nan", "inf", "-inf"):
-                raise ValueError("a number of a kind that does not exist")
+                raise ValueError(f"unknown number {inner!r}")
             return float(inner)
         if kind == "complex":
             real, imaginary = self.decode(inner) if isinstance(inner, list) and len(inner) == 2 else (None, None)
@@ -107,7 +107,7 @@ class Decoder:
                 return torch.device(str(inner))
             except RuntimeError as error:
                 raise ValueError(f"an unknown device {inner!r}") from error
-        raise ValueError("an argument of a kind that tapes do not have")
+        raise ValueError("an argument of an unknown kind")
 
     def view(self, value: Any) -> View:
         if not isinstance(value, list) or len(value) != 5:
@@ -128,14 +128,14 @@ class Decoder:
 def whole(value: Any) -> int:
     """Return the value if it is a whole number and not negative. Raises ValueError otherwise."""
     if type(value) is not int or not 0 <= value < 2**62:
-        raise ValueError(f"{value!r} where a whole number belongs")
+        raise ValueError(f"expected a whole number, not {value!r}")
     return value
 
 
 def text(value: Any) -> str:
     """Return the value if it is text. Raises TypeError otherwise."""
     if not isinstance(value, str):
-        raise TypeError(f"{value!r} where a text belongs")
+        raise TypeError(f"expected text, not {value!r}")
     return value
 
 
@@ -146,5 +146,5 @@ def dtype_named(name: Any) -> torch.dtype:
 
 def _entry(table: Mapping[str, Any], name: Any) -> Any:
     if not isinstance(name, str) or name not in table:
-        raise ValueError(f"{name!r}, which this torch does not have")
+        raise ValueError(f"this torch does not have {name!r}")
     return table[name]

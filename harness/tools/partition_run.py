@@ -61,7 +61,7 @@ def is_factory(target: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionRequest(TrainingRequest):
-    """A script whose models are partitioned, or a factory whose module is, in the one mode whose backend is used."""
+    """A request to partition a script's models, or the module of a factory, for the backend of one mode."""
 
     config: PartitionConfig
     inference: bool = option(False, "Of a module: evaluate it, and compute no gradients.")
@@ -72,7 +72,7 @@ class PartitionRequest(TrainingRequest):
 
 
 def partition_script(request: PartitionRequest, spec: ModeSpec, reporter: Reporter) -> Partitioned:
-    """Run a training whose models are partitioned for a mode; to `check` it also run it unpartitioned, on the CPU.
+    """Run a training whose models are partitioned for a mode. With `check`, also run it unpartitioned, on the CPU.
 
     Raises UsageError.
     """
@@ -121,7 +121,7 @@ def _compared(reference: FinishedRun, run: FinishedRun) -> RunComparison | None:
 
 
 def partition_module(request: PartitionRequest, target: str, spec: ModeSpec) -> Partitioned:
-    """Partition the module that a factory creates, in a process of the mode; to `bisect` it find the parts that carry
+    """Partition the module that a factory creates, in a process of the mode. With `bisect`, find the parts that carry
     its drift. Raises UsageError."""
     place, _, factory = target.rpartition(":")
     if request.name is None:
@@ -135,7 +135,7 @@ def partition_module(request: PartitionRequest, target: str, spec: ModeSpec) -> 
     except FileExistsError:
         raise UsageError(f"{folder} exists already: choose another --name") from None
     except OSError as error:
-        raise UsageError(f"{folder} cannot be made: {error.strerror}; choose another --out") from None
+        raise UsageError(f"{folder} cannot be created: {error.strerror}; choose another --out") from None
     settings = {
         "target": target,
         "mode": spec.to_json(),

@@ -26,7 +26,7 @@ GUARDS = "_ZN3c104impl26device_guard_impl_registryE"
 """`c10::impl::device_guard_impl_registry`: the device guard of each device type; null where no guard is registered."""
 
 NEVER_USED = 5
-"""The number of IDEEP, for which no build of torch registers a guard."""
+"""The number of the device type IDEEP, for which no build of torch registers a guard."""
 
 GET_DEVICE, ENTRIES = 2, 48
 """The index of `getDevice` in a guard's table of virtual functions (the third since torch 1.0), and an upper bound for
@@ -53,7 +53,7 @@ _silent_guards: list[ctypes.Array[ctypes.c_void_p]] = []
 
 
 def _silent_guard(device_guard: int | None, mute: int | None) -> int:
-    """Create a guard that returns the current device as `device_guard` does, and does nothing else, as `mute` does.
+    """Create a guard that returns the current device like `device_guard`, and does nothing else, like `mute`.
 
     `mute` is the guard of the CPU. Before each node the engine of autograd passes the current device to every
     registered guard. A device's own guard ends the process when it receives a device of another type
@@ -94,11 +94,10 @@ def answer_for(kinds: Sequence[str], device: str) -> Undo:
         guards = (ctypes.c_void_p * len(_device_types().__members__)).in_dll(ctypes.CDLL(str(library)), GUARDS)
     except (OSError, ValueError) as error:
         raise NotAvailable("redirected devices", f"{library} does not have {GUARDS}") from error
-    # Before writing into torch's memory, check that the guards which must exist do, and that the impossible one does
-    # not.
+    # Before writing into torch's memory, check that the CPU and meta have a guard, and that IDEEP has none.
     cpu, meta, own_number = (device_number(name) for name in ("cpu", "meta", kind))
     if cpu is None or meta is None or not guards[cpu] or not guards[meta] or guards[NEVER_USED]:
-        raise NotAvailable("redirected devices", f"{GUARDS} of torch {torch.__version__} is of another form")
+        raise NotAvailable("redirected devices", f"{GUARDS} of torch {torch.__version__} has another form")
     if own_number is None or not guards[own_number]:
         raise NotAvailable("redirected devices", f"torch {torch.__version__} has no device guard for {kind}")
     numbers = {name: number for name in kinds if (number := device_number(name)) is not None}
@@ -157,7 +156,7 @@ def no_accelerator() -> bool:
 
 
 def forget_package(deserializer: Callable[..., Any]) -> None:
-    """Remove what `torch.serialization.register_package` registered."""
+    """Remove the entry that `torch.serialization.register_package` made for this deserializer."""
     packages = private("torch.serialization", "_package_registry")
     packages[:] = [package for package in packages if package[2] is not deserializer]
 
@@ -169,7 +168,7 @@ NO_DEVICES = ("_enter_autocast", "_exit_autocast")
 def redirect_traced_devices(redirected: Callable[[Any], Any]) -> Undo:
     """Pass every argument in a graph of dynamo through `redirected`; return the undo.
 
-    A graph that moves values to an accelerator is traced without values, and so never asks for the current device.
+    A graph that moves values to an accelerator is traced without values, so torch never asks for the current device.
     """
     tracer = private("torch._dynamo.output_graph", "SubgraphTracer")
     require(tracer, "create_proxy")

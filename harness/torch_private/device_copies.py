@@ -1,7 +1,7 @@
 """Hooks on the two ops by which values leave or reach a device, on the device's own dispatch key.
 
-`copy_` is below `to`, `cpu` and `cuda`, and `_local_scalar_dense` below `item`, `float(tensor)` and `if tensor`. No
-other op goes through Python, and compilers see neither.
+`to`, `cpu` and `cuda` call `copy_`; `item`, `float(tensor)` and `if tensor` call `_local_scalar_dense`. No other op
+goes through Python, and compilers see neither hook.
 """
 
 from __future__ import annotations

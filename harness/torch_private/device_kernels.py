@@ -37,7 +37,7 @@ class DeviceKernel:
     def inputs(self, args: Sequence[Any]) -> tuple[Any, ...]:
         """Return the arguments that the kernel takes when the dispatcher passes `args`.
 
-        The dispatcher passes a number as itself to a Python kernel, but the kernel below needs a tensor.
+        The dispatcher passes a number unchanged to a Python kernel, but the kernel below needs a tensor.
         """
         return tuple(
             wrapped_number(value) if is_tensor and isinstance(value, (bool, int, float, complex)) else value
@@ -72,7 +72,7 @@ def _kernels_of(name: str, key: str, *, is_fallback: bool) -> Iterator[DeviceKer
 
 
 def boxed_kernel(overload: Any, key: str) -> Callable[..., Any]:
-    """Return a function that calls an overload's kernel for a dispatch key, also after the key is overridden.
+    """Return a function that calls an overload's kernel for a dispatch key, even after the key is overridden.
 
     It adds no Python frame to the stack. Raises RuntimeError if there is no kernel for the key.
     """
@@ -84,7 +84,7 @@ def boxed_kernel(overload: Any, key: str) -> Callable[..., Any]:
 def dispatched_to(name: str, key: str) -> str:
     """Return the dispatcher's entry for an op (`aten::add.Tensor`) and a key.
 
-    It is `[kernel]`, `[backend fallback]`, `[math kernel]` and so on, "" for nothing.
+    It is `[kernel]`, `[backend fallback]`, `[math kernel]` and so on, "" if there is none.
     """
     table = private("torch._C", "_dispatch_dump_table")(name)
     line = next((line for line in table.splitlines() if line.startswith(f"{key}:")), "")
@@ -101,10 +101,10 @@ _wrapped: dict[tuple[type, str], torch.Tensor] = {}
 
 
 def wrapped_number(value: complex) -> torch.Tensor:
-    """Return the tensor that torch makes of a number for `tensor * 2`, which takes part in type promotion weakly.
+    """Return the tensor that torch makes of the number in `tensor * 2`, which takes part in type promotion weakly.
 
-    It is taken from a product, for whose backward autograd saves it. The product is computed in another thread, where
-    autograd is on, whatever the mode of the caller.
+    Autograd saves it for the backward of the product, where this function finds it. The product is computed in another
+    thread, where autograd is on, whatever the mode of the caller.
     """
     key = (type(value), repr(value))
     if key not in _wrapped:

@@ -96,7 +96,7 @@ class InterceptedOps(TorchDispatchMode):
 def functions_transformed() -> Iterator[None]:
     """Make `torch.func` transform the calls within the context.
 
-    Within a dispatch mode's handler it would not: the handler excludes the keys of torch.func (torch 2.9).
+    Otherwise the calls of a dispatch mode's handler are not transformed: it excludes the keys of torch.func (2.9).
     """
     keys = private("torch._C", "DispatchKey")
     excluded = private("torch._C", "_dispatch_tls_local_exclude_set")()
@@ -132,7 +132,7 @@ def as_torch_xla_gives(value: Any, args: Sequence[Any], kwargs: Mapping[str, Any
 
 
 def foreign_dispatch_mode() -> str | None:
-    """Return the class of an active dispatch mode that is not numdrift's own, None if there is none."""
+    """Return the class name of an active dispatch mode that is not numdrift's, None if there is none."""
     names = (type(mode).__name__ for mode in dispatch_modes() if not isinstance(mode, InterceptedOps))
     return next(names, None)
 

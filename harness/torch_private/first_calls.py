@@ -24,7 +24,7 @@ ones."""
 
 @functools.cache
 def settle_first_calls() -> None:
-    """Call each function on one element, which a single thread computes, in either precision."""
+    """Call each function on one element, which a single thread computes, in float32 and float64."""
     with bare_execution(), torch.no_grad():
         for dtype in (torch.float32, torch.float64):
             value = torch.full((1,), 0.5, dtype=dtype)

@@ -31,7 +31,7 @@ PRECISIONS = (
 """An unset precision follows the library's `all`, and an unset `all` follows the generic precision."""
 
 ATTENTION = {"flash": "flash", "efficient": "mem_efficient", "math": "math", "cudnn": "cudnn"}
-"""Kernels of attention, with torch's names for them. A vendor's own is `overrideable`."""
+"""Kernels of attention, with torch's names for them. A vendor's own kernel is `overrideable`."""
 
 ATTENTION_SETTINGS = (*(f"attention.{name}" for name in (*ATTENTION, "overrideable")), "attention.order")
 
@@ -159,7 +159,7 @@ class Setter:
 def setters() -> list[Setter]:
     """Return the functions by which scripts choose kernels, without those that this torch lacks.
 
-    `torch.backends.cudnn.enabled = False` does not look its function up in `torch._C`, so it is listed twice.
+    `torch.backends.cudnn.enabled = False` does not look its function up in `torch._C`, so the function is listed twice.
     """
     all_setters = [
         Setter(torch, "set_num_threads", ["threads"]),

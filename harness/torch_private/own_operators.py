@@ -31,18 +31,18 @@ def define_without_kernel(name: str, schema: str) -> None:
     """Register an op that this process has not defined. Raises ValueError for a wrong name or schema."""
     parts = NAME.fullmatch(name)
     if parts is None or parts[1] in TORCHS or registered_operation(name) is not None:
-        raise ValueError(f"{name!r} is no op of a script's own")
+        raise ValueError(f"{name!r} is not an op that a script defines")
     namespace, op, overload = parts.groups()
     full = op if overload == "default" else f"{op}.{overload}"
     prefix, _, signature = schema.partition("(")
     if prefix != f"{namespace}::{full}":
-        raise ValueError(f"{schema!r} is no schema of {name}")
+        raise ValueError(f"{schema!r} is not a schema of {name}")
     library = torch.library.Library(namespace, "FRAGMENT")
     try:
         library.define(f"{full}({signature}")
-    except RuntimeError as error:  # of the parser, over several lines
-        raise ValueError(f"{schema!r} is no schema") from error
-    _libraries[name] = library  # the op is gone with it
+    except RuntimeError as error:  # the parser's message has several lines
+        raise ValueError(f"{schema!r} is not a schema") from error
+    _libraries[name] = library  # the op exists as long as its library
 
 
 def has_kernel(operation: Any) -> bool:

@@ -3,7 +3,7 @@
 A name has one owner, or several owners that wrap it in the order in which they came:
 
     with Patches("the script's autocast") as patches:      # a failure in here leaves nothing patched
-        patches.replace(torch.amp, "custom_fwd", hook)      # AlreadyPatched if another owner has
+        patches.replace(torch.amp, "custom_fwd", hook)      # AlreadyPatched if it has an owner
         patches.wrap(torch, "Generator", lambda before: shifted(before))
     ...
     patches.undo()                                          # the last one first
@@ -115,7 +115,7 @@ class Patches:
         current = getattr(holder, name)
         layer = _Layer(self.owner, make, None if make is None else make(current))
         if replaced is None:
-            # This value is restored in the end. A class may inherit the name, and a module may create it on access
+            # `own_value` is restored in the end. A class may inherit the name, and a module may create it on access
             # (`__getattr__`). The configurations of torch's compilers are special modules, which keep their settings
             # elsewhere.
             own_value = vars(holder).get(name, ABSENT)

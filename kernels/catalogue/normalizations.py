@@ -46,7 +46,7 @@ MOMENTS = (
 
 IN_FLOAT64 = Row("fp64", "the two-pass form in float64, rounded once, the running statistics too",
     f"round({TWO_PASS})", "the definition")
-"""A kernel of its own, not a replay of the op: in lazy mode the op's hidden writes to copies of the statistics would be
+"""A separate kernel, not a replay of the op: in lazy mode the op's hidden writes to copies of the statistics would be
 lost."""
 
 AFFINE = Row("affine", "one factor and one summand for each channel, as ATen's CPU kernel has it",
@@ -131,7 +131,7 @@ OPS = (
     ),
     _normalization(
         "native_batch_norm",
-        "batch norm; updates running_mean and running_var, which its schema does not say",
+        "batch norm; updates running_mean and running_var, although its schema does not say so",
         "batch_norm",
         BATCH_NORM,
         also=(_LEGIT, _FUNCTIONAL, _NO_TRAINING),

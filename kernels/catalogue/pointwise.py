@@ -21,7 +21,7 @@ TANH = (
     Row("sigmoid_form", "by way of sigmoid, loses the digits of small x",
         "2*sigmoid(2*x) - 1", "what Inductor emits with cpp.use_decompose_tanh"),
     Row("rational",
-        "quotient of polynomials of degree 13 and 6; the half formats in float32, float64 no better than that",
+        "quotient of polynomials of degree 13 and 6; half formats in float32; float64 as inaccurate as float32",
         "x*P(x*x)/Q(x*x) for |x| clamped to 7.905, x below 0.0004",
         "Eigen MathFunctionsImpl.h generic_fast_tanh_float, XLA EmitFastTanh"),
     Row("bf16", "input and result rounded to bfloat16",
@@ -81,8 +81,6 @@ SIGMOID_BACKWARD = (
         "torch._decomp.decompositions.sigmoid_backward without its cast to float32"),
 )
 
-# The ops of optimizers and interpolation. For the half formats, scalars are used in float32, as in ATen.
-
 # x*sigmoid(x) cancels nowhere: the kernels differ in the sigmoid, and in where the sum rounds.
 SILU = (
     decomposition("x*sigmoid(x)", "torch._decomp.decompositions.silu"),
@@ -128,11 +126,11 @@ GELU = (
         "torch._refs.nn.functional.gelu, distributed and contracted"),
     Row("distributed", "the sum last, with two roundings",
         f"h + h*t, h = 0.5*x; t = erf(sqrt(0.5)*x), or tanh(u), {_U}", "torch._refs.nn.functional.gelu, distributed"),
-    Row("tanh_form", "the tanh form whichever is asked for: another function for approximate='none'",
+    Row("tanh_form", "the tanh form even for approximate='none', where gelu is another function",
         f"(0.5*x)*(1 + tanh(u)), {_U}", "D. Hendrycks and K. Gimpel, Gaussian Error Linear Units, arXiv 1606.08415"),
-    Row("exp_form", "the tanh form by way of exp, whichever is asked for",
+    Row("exp_form", "the tanh form by way of exp, even for approximate='none'",
         f"x/(1 + exp(-2*u)), {_U}", "(1 + tanh(u))/2 = sigmoid(2*u)"),
-    Row("quick", "a coarse approximation, whichever form is asked for",
+    Row("quick", "a coarse approximation for either form",
         "x*sigmoid(1.702*x)", "D. Hendrycks and K. Gimpel, Gaussian Error Linear Units, arXiv 1606.08415"),
     Row("bf16", "everything in bfloat16",
         "bf16: 0.5*x*(1 + t), t as for fma, input and each operation rounded",
@@ -154,13 +152,15 @@ GELU_BACKWARD = (
     Row("distributed", "the gradient multiplied into both terms",
         f"g*cdf + (g*x)*pdf; tanh: g*0.5*(1 + t) + (g*x)*(0.5*(1 - t*t)*u'), t = tanh(u), {_U}",
         "torch._decomp.decompositions.gelu_backward, distributed"),
-    Row("tanh_form", "the derivative of the tanh form whichever is asked for: another function for approximate='none'",
+    Row("tanh_form", "the derivative of the tanh form even for approximate='none', where gelu is another function",
         f"g*(0.5*(1 + t) + x*(0.5*(1 - t*t)*u')), t = tanh(u), {_U}",
         "D. Hendrycks and K. Gimpel, Gaussian Error Linear Units, arXiv 1606.08415"),
     Row("bf16", "everything in bfloat16",
         "bf16: g*(cdf + x*pdf), or the tanh form's, inputs and each operation rounded",
         "torch._decomp.decompositions.gelu_backward without its cast to float32"),
 )
+
+# The ops of optimizers and interpolation. For the half formats, scalars are used in float32, as in ATen.
 
 ADDCMUL = (
     decomposition("self + (value*tensor1)*tensor2", "torch._refs.addcmul"),

@@ -28,15 +28,15 @@ ROUNDED_PRODUCTS = Row("decomposed", "every product rounded, then ATen's sum ove
     "sum over k of round(a[i,k] * b[k,j])", "torch._inductor.decomposition, mm and bmm")
 # Swapped above autograd, so each backward has the precision of its kernel.
 LINEAR = (
-    Row("decomposed", "t, mm and add as operations of their own",
+    Row("decomposed", "t, mm and add as separate operations",
         "add(mm(x, t(W)), b)", "ATen/native/Linear.cpp, without its fused addmm"),
     Row("whole", "one operation for autograd, with the textbook's backward",
         "linear(x, W, b); backward g @ W, g^T @ x, sum(g)", "the definition"),
     Row("split_k", "the inner dimension in 4 parts, their products added first to last, then the bias",
         "((x1 @ W1^T + x2 @ W2^T) + x3 @ W3^T) + x4 @ W4^T + b", "split-K as in CUTLASS"),
-    Row("bf16", "computed in bfloat16, so are the gradients",
+    Row("bf16", "computed in bfloat16, and so are the gradients",
         "linear(bf16(x), bf16(W), bf16(b))", "torch.autocast"),
-    Row("fp64", "computed in float64 and rounded once, so are the gradients",
+    Row("fp64", "computed in float64 and rounded once, and so are the gradients",
         "round(linear(double(x), double(W), double(b)))", "the op itself"),
 )
 
@@ -47,11 +47,11 @@ COMPOSITE = (
         function="math_form"),
     Row("flash", "blockwise with a running maximum, on the CPU; no dropout, no gradient of the mask",
         "the online softmax over blocks of keys", "aten._scaled_dot_product_flash_attention_for_cpu", devices=("cpu",)),
-    Row("decomposed", "matmul, scaling, mask, softmax and matmul as operations of their own",
+    Row("decomposed", "matmul, scaling, mask, softmax and matmul as separate operations",
         "softmax((q @ k^T) * scale + mask) @ v", "A. Vaswani et al., Attention Is All You Need, 2017, equation 1"),
-    Row("bf16", "the math form computed in bfloat16, so are the gradients",
+    Row("bf16", "the math form computed in bfloat16, and so are the gradients",
         "math(bf16(q), bf16(k), bf16(v))", "torch.autocast"),
-    Row("fp64", "the math form in float64, rounded once, so are the gradients; refuses dropout",
+    Row("fp64", "the math form in float64, rounded once, and so are the gradients; refuses dropout",
         "round(math(double(q), double(k), double(v)))", "aten._scaled_dot_product_attention_math"),
 )
 BLOCKWISE = (

@@ -54,7 +54,7 @@ class FusedAdam:
         grad_scale: Tensor | None = None,
         found_inf: Tensor | None = None,
     ) -> None:
-        """Write parameters, moments and, where there is a `grad_scale`, gradients; nothing if `found_inf` is 1."""
+        """Write parameters, moments and, if there is a `grad_scale`, gradients; write nothing if `found_inf` is 1."""
         if isinstance(lr, Tensor):
             lr = lr.to(torch.float64).reshape(())
         lists = (self_, grads, exp_avgs, exp_avg_sqs, *((max_exp_avg_sqs,) if amsgrad else ()))
@@ -105,7 +105,7 @@ def by_the_book(p: Tensor, m: Tensor, v: Tensor, step_size: Tensor, root: Tensor
 
 
 def capturable(p: Tensor, m: Tensor, v: Tensor, step_size: Tensor, root: Tensor, eps: float) -> Tensor:
-    """Return p + m / (sqrt(v) / (-a * sqrt(1 - beta2^t)) + eps / -a), a = lr / (1 - beta1^t): the step size inside."""
+    """Return p + m / (sqrt(v) / (-a * sqrt(1 - beta2^t)) + eps / -a), a = lr / (1 - beta1^t)."""
     return p + m / (v.sqrt() / (root * -step_size) + eps / -step_size)
 
 

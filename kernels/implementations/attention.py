@@ -1,6 +1,6 @@
 """Kernels of `scaled_dot_product_attention`, made of differentiable operations: the op is swapped above autograd.
 
-Shapes: query [..., L, E], key [..., S, E], value [..., S, Ev]; the result [..., L, Ev]. Under autocast they
+Shapes: query [..., L, E], key [..., S, E], value [..., S, Ev]; the result [..., L, Ev]. Under autocast, they
 compute in its dtype. `math_form`, `flash`, `decomposed`, `fp64` and `bf16` at the end take the op's
 arguments."""
 
@@ -82,7 +82,7 @@ def with_math(arguments: Attention) -> Tensor:
 
 
 def with_flash(arguments: Attention) -> Tensor:
-    """Call ATen's blockwise kernel for the CPU. Raises NotAvailable, naming the constraint, where it does not apply.
+    """Call ATen's blockwise kernel for the CPU. Raises NotAvailable, naming the reason, if it cannot be used.
 
     Source of the constraints: use_flash_attention_cpp in ATen/native/transformers/sdp_utils_cpp.cpp.
     """
@@ -95,10 +95,10 @@ def with_flash(arguments: Attention) -> Tensor:
         "it takes one head size for query, key and value": any(
             tensor.shape[-1] != query.shape[-1] for tensor in tensors
         ),
-        "it takes one dtype": any(tensor.dtype != query.dtype for tensor in tensors),
+        "it takes tensors of one dtype": any(tensor.dtype != query.dtype for tensor in tensors),
         "it takes no empty tensors": any(tensor.numel() == 0 for tensor in tensors),
         "it takes no mask together with is_causal": mask is not None and arguments.is_causal,
-        "it gives no gradient for the mask": mask is not None and mask.requires_grad,
+        "it computes no gradient of the mask": mask is not None and mask.requires_grad,
         "it takes a mask of 2 or 4 dimensions": mask is not None and mask.dim() not in (2, 4),
         "key has fewer heads and enable_gqa is off": (
             query.dim() == key.dim() == 4 and key.shape[1] != query.shape[1] and not arguments.enable_gqa

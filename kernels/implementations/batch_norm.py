@@ -1,8 +1,8 @@
 """Kernels of `native_batch_norm`, of the ops that replace it in compiled graphs, and of its backward.
 
-In training the moments of each channel are computed in several ways; in evaluation they are the running ones.
-Then ((x - mean) * invstd) * weight + bias. bfloat16 and float16 are computed in float32 and rounded once, as in
-ATen; the `bf16` kernels round each operation to bfloat16 instead.
+In training, each kernel computes the moments of each channel in its own way; in evaluation, they are the running
+statistics. The result is ((x - mean) * invstd) * weight + bias. bfloat16 and float16 are computed in float32 and
+rounded once, as in ATen; the `bf16` kernels round each operation to bfloat16 instead.
 
 `native_batch_norm` writes to its arguments running_mean and running_var, although its schema does not declare it. Every
 kernel here does the same: momentum * mean + (1 - momentum) * running_mean, and the unbiased variance for running_var.
@@ -49,11 +49,11 @@ class BatchNorm:
         for running, batch in zip((running_mean, running_var), current, strict=True):
             if running is None or batch is None:
                 continue
-            # This computes the bits of `_followed`. Lazy mode can multiply and add in place, but a copy ends its graph.
+            # This computes the bits of `_updated`. Lazy mode can multiply and add in place, but a copy ends its graph.
             if running.dtype == batch.dtype:
                 running.mul_(1 - momentum).add_(momentum * batch)
             else:
-                running.copy_(_followed(running, batch, momentum))
+                running.copy_(_updated(running, batch, momentum))
         return result
 
     def functional(
@@ -69,7 +69,7 @@ class BatchNorm:
     ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         """Normalize and return the next running statistics as new tensors."""
         result, mean, var = self._normalize(input, weight, bias, running_mean, running_var, training, eps)
-        return *result, _followed(running_mean, mean, momentum), _followed(running_var, var, momentum)
+        return *result, _updated(running_mean, mean, momentum), _updated(running_var, var, momentum)
 
     def no_training(
         self,
@@ -85,7 +85,7 @@ class BatchNorm:
         return self._normalize(input, weight, bias, running_mean, running_var, False, eps)[0]
 
     def legit(self, input: Tensor, weight: Tensor | None, bias: Tensor | None, *remaining: Any) -> Normalized:
-        """Compute `native`, or without running statistics the overload `no_stats`."""
+        """Compute `native`, or the overload `no_stats`, which takes no running statistics."""
         running = () if len(remaining) == 5 else (None, None)
         return self.native(input, weight, bias, *running, *remaining)
 
@@ -100,7 +100,7 @@ class BatchNorm:
         eps: float,
     ) -> tuple[Normalized, Tensor | None, Tensor | None]:
         """Return the op's three results and, in training, the batch's mean and unbiased variance."""
-        kept = statistics_dtype(input, weight, bias, running_mean, running_var)
+        saved_dtype = statistics_dtype(input, weight, bias, running_mean, running_var)
         dtype = self.dtype or computing(input.dtype)
         x = input.to(dtype)
         batch_mean = batch_var = None
@@ -110,7 +110,7 @@ class BatchNorm:
             # [channels, elements of a channel] -> [channels, 1] each
             mean, var = (moment.squeeze(1) for moment in self.moments(x.transpose(0, 1).reshape(x.shape[1], -1)))
             invstd = 1 / torch.sqrt(var + eps)
-            save_mean, save_invstd = mean.to(kept), invstd.to(kept)
+            save_mean, save_invstd = mean.to(saved_dtype), invstd.to(saved_dtype)
             # The op normalizes by the biased variance, and updates the running variance with the unbiased one.
             n = input.numel() // input.shape[1]
             batch_mean, batch_var = mean, var * n / (n - 1)
@@ -119,7 +119,7 @@ class BatchNorm:
                 raise ValueError("batch norm needs running statistics in evaluation mode")
             mean = running_mean.to(dtype)
             invstd = 1 / torch.sqrt(running_var.to(dtype) + eps)
-            save_mean, save_invstd = _saved_in_evaluation(input, mean, invstd, kept)
+            save_mean, save_invstd = _saved_in_evaluation(input, mean, invstd, saved_dtype)
         y = (x - _per_channel(mean, x)) * _per_channel(invstd, x)
         if weight is not None:
             y = y * _per_channel(weight.to(dtype), x)
@@ -144,11 +144,11 @@ def no_training_affine(
     factor = invstd if weight is None else invstd * weight.to(dtype)
     summand = -mean * factor if bias is None else bias.to(dtype) - mean * factor
     y = x * _per_channel(factor, x) + _per_channel(summand, x)
-    kept = statistics_dtype(input, weight, bias, running_mean, running_var)
-    return y.to(input.dtype), *_saved_in_evaluation(input, mean, invstd, kept)
+    saved_dtype = statistics_dtype(input, weight, bias, running_mean, running_var)
+    return y.to(input.dtype), *_saved_in_evaluation(input, mean, invstd, saved_dtype)
 
 
-def _followed(running: Tensor, batch: Tensor | None, momentum: float) -> Tensor:
+def _updated(running: Tensor, batch: Tensor | None, momentum: float) -> Tensor:
     """Compute momentum * batch + (1 - momentum) * running in the dtype of `running`; without a batch, copy
     `running`."""
     if batch is None:
@@ -156,11 +156,13 @@ def _followed(running: Tensor, batch: Tensor | None, momentum: float) -> Tensor:
     return (momentum * batch + (1 - momentum) * running.to(batch.dtype)).to(running.dtype)
 
 
-def _saved_in_evaluation(input: Tensor, mean: Tensor, invstd: Tensor, kept: torch.dtype) -> tuple[Tensor, Tensor]:
+def _saved_in_evaluation(
+    input: Tensor, mean: Tensor, invstd: Tensor, saved_dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
     """Return the tensors that the op saves in evaluation: empty ones on the CPU, the running statistics on CUDA."""
     if saves_in_evaluation(input):
-        return mean.to(kept), invstd.to(kept)
-    return input.new_empty(0, dtype=kept), input.new_empty(0, dtype=kept)
+        return mean.to(saved_dtype), invstd.to(saved_dtype)
+    return input.new_empty(0, dtype=saved_dtype), input.new_empty(0, dtype=saved_dtype)
 
 
 def _per_channel(values: Tensor, x: Tensor) -> Tensor:
@@ -174,8 +176,8 @@ class BatchNormBackward:
 
     With xhat = (x - mean) * invstd over n elements of a channel, the gradient of the input in training is (g - mean(g)
     - xhat * mean(g * xhat)) * invstd * weight; in evaluation the statistics are constants and it is g * (invstd *
-    weight). `from_raw_sums` takes sum(g * (x - mean)) as sum(g * x) - mean * sum(g), which needs no second pass and
-    cancels when the mean is large. Each operation rounds to `dtype`; None is the dtype in which ATen computes."""
+    weight). `from_raw_sums` computes sum(g * (x - mean)) as sum(g * x) - mean * sum(g), which needs no second pass
+    and cancels when the mean is large. Each operation rounds to `dtype`; None is the dtype in which ATen computes."""
 
     total: Sum = plain_sum
     from_raw_sums: bool = False
@@ -195,7 +197,7 @@ class BatchNormBackward:
         output_mask: Sequence[bool],
     ) -> Gradients:
         dtype = self.dtype or computing(input.dtype)
-        kept = gradient_dtype(input, weight, running_mean, running_var, save_mean)
+        parameter_dtype = gradient_dtype(input, weight, running_mean, running_var, save_mean)
         g, x = grad_out.to(dtype), input.to(dtype)
         if train and save_mean is not None and save_invstd is not None:
             mean, invstd = save_mean.to(dtype), save_invstd.to(dtype)
@@ -205,7 +207,7 @@ class BatchNormBackward:
         else:
             raise ValueError("batch norm's backward needs saved statistics in training, running ones in evaluation")
 
-        # For each channel: sum(g), the bias' gradient, and sum(g * (x - mean)), the weight's but for invstd.
+        # For each channel: sum(g) is the gradient of bias, sum(g * (x - mean)) * invstd that of weight.
         dims = [dim for dim in range(x.dim()) if dim != 1]
         gradient = self.total(g, dims, False)
         if self.from_raw_sums:
@@ -223,8 +225,8 @@ class BatchNormBackward:
                 projected = (x - _per_channel(mean, x)) * _per_channel(slope, x)
                 centered = g - _per_channel(gradient / n, x) - projected
             of_input = (centered * _per_channel(scale, x)).to(input.dtype)
-        of_weight = (projection * invstd).to(kept) if output_mask[1] else None
-        return of_input, of_weight, gradient.to(kept) if output_mask[2] else None
+        of_weight = (projection * invstd).to(parameter_dtype) if output_mask[1] else None
+        return of_input, of_weight, gradient.to(parameter_dtype) if output_mask[2] else None
 
 
 _two_pass, _reversed_order = BatchNorm(moments.two_pass), BatchNorm(moments.reversed_order)

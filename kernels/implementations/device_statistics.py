@@ -1,7 +1,7 @@
 """The statistics that normalizations save for their backward: their dtype, and whether evaluation saves them.
 
 The CPU and CUDA each have a rule, which compilers follow. Another device may follow either rule, with its own kernels
-or the CPU's. The op is therefore tried there, once for each kind of tensors, on an input of one element.
+or the CPU's. These functions therefore try the op there, once for each kind of tensors, on an input of one element.
 """
 
 from __future__ import annotations

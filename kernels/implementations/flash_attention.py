@@ -71,7 +71,7 @@ def _attention(
     dtype = dtype or computing(query.dtype)
     scores = _scores(dtype, query, key, dropout_p, is_causal, attn_mask, scale)
     result, total, largest = form(scores, _heads(value.to(dtype), query))
-    # A fully masked row gives 0: only such a row has a total below 1, which is 0.
+    # The result of a fully masked row is 0. Only such a row has a total below 1, namely 0.
     normalized = result / total.clamp(min=torch.finfo(total.dtype).tiny)
     logarithm = (torch.log(total) + largest).squeeze(-1)
     return normalized.to(query.dtype), logarithm.to(computing(query.dtype))
@@ -96,7 +96,7 @@ def _gradients(
     attn_mask: Tensor | None = None,
     scale: float | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """With P = exp(scores - logsumexp): dV = P^T g, dS = P * (g V^T - sum(g * out)), dQ = dS K, dK = dS^T Q.
+    """Compute, with P = exp(scores - logsumexp): dV = P^T g, dS = P * (g V^T - sum(g * out)), dQ = dS K, dK = dS^T Q.
 
     Source: T. Dao, FlashAttention-2, 2023, algorithm 2.
     """

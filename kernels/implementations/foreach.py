@@ -35,7 +35,7 @@ def reciprocal(op: str, *args: Any, **kwargs: Any) -> list[Tensor]:
     """Divide as self * (1 / other): two roundings."""
     results = []
     for self, other in _places(_name(op), args):
-        # torch treats a tensor without dimensions as a number: it has the dividend's dtype before the division
+        # like a number, a tensor without dimensions is converted to the dividend's dtype before the division
         divisor = other.to(self.dtype) if isinstance(other, Tensor) and not other.dim() else other
         results.append(self * (1 / divisor))
     return results

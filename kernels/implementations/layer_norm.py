@@ -1,7 +1,7 @@
 """Kernels of `native_layer_norm` and `native_layer_norm_backward`.
 
-Forward: the moments of each row in several ways, then ((x - mean) * rstd) * weight + bias. Backward: with
-xhat = (x - mean) * rstd and gy = grad * weight the gradient of the input is
+Each forward kernel computes the moments of each row in its own way, and returns ((x - mean) * rstd) * weight + bias.
+With xhat = (x - mean) * rstd and gy = grad * weight, the gradient of the input is
 rstd * (gy - mean(gy) - xhat * mean(gy * xhat)).
 bfloat16 and float16 are computed in float32 and rounded once, as in ATen; `bf16` rounds each operation to bfloat16
 instead."""
@@ -46,8 +46,8 @@ def _layer_norm(
     if bias is not None:
         y = y + bias.to(dtype)
     statistics = (*outer, *(1 for _ in normalized_shape))
-    kept = statistics_dtype(input, weight, bias)
-    return y.to(input.dtype), mean.reshape(statistics).to(kept), rstd.reshape(statistics).to(kept)
+    saved_dtype = statistics_dtype(input, weight, bias)
+    return y.to(input.dtype), mean.reshape(statistics).to(saved_dtype), rstd.reshape(statistics).to(saved_dtype)
 
 
 two_pass = partial(_layer_norm, moments.two_pass, None)
@@ -83,21 +83,21 @@ class LayerNormBackward:
         bias: Tensor | None,
         output_mask: Sequence[bool],
     ) -> Gradients:
-        """Return the three gradients; None if `output_mask` excludes one, or its parameter is missing."""
+        """Return the three gradients; one is None if `output_mask` excludes it, or its parameter is missing."""
         dtype = self.dtype or computing(input.dtype)
         g, x, m, r = (tensor.to(dtype) for tensor in (grad_out, input, mean, rstd))
         axis = x.dim() - len(normalized_shape)
         inner, outer = list(range(axis, x.dim())), list(range(axis))
-        kept = gradient_dtype(input, weight, bias)
+        parameter_dtype = gradient_dtype(input, weight, bias)
         of_input = of_weight = of_bias = None
         if output_mask[0]:
             gy = g if weight is None else g * weight.to(dtype)
             of_input = self.of_input(gy, x, m, r, inner, self.total).to(input.dtype)
         if output_mask[1] and weight is not None:
-            of_weight = self.total(g * ((x - m) * r), outer, False).to(kept)
+            of_weight = self.total(g * ((x - m) * r), outer, False).to(parameter_dtype)
         if output_mask[2] and bias is not None:
             # Without outer dimensions the sum is grad_out itself, which an op must not return.
-            of_bias = self.total(g, outer, False).to(kept, copy=True)
+            of_bias = self.total(g, outer, False).to(parameter_dtype, copy=True)
         return of_input, of_weight, of_bias
 
 

@@ -1,4 +1,4 @@
-"""Kernels of lerp, start + weight*(end - start), and below of addcmul and addcdiv.
+"""Kernels of lerp, which is start + weight*(end - start), and of addcmul and addcdiv.
 
 Each torch operation rounds to the dtype of its inputs.
 

@@ -45,10 +45,11 @@ def shifted(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def welford(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Compute in one pass over blocks of `BLOCK` elements, merging their two-pass moments pair after pair.
+    """Compute the two-pass moments of blocks of `BLOCK` elements, merging each into those of the earlier blocks.
 
     Source: Chan, Golub, LeVeque, Updating Formulae and a Pairwise Algorithm for Computing Sample Variances,
-    1979, equation 2.1 (Welford's update is the case of blocks of one element)."""
+    1979, equation 2.1 (Welford's update is the case of blocks of one element).
+    """
     first, *rest = blocks(x, BLOCK, 1)
     count = first.shape[1]
     mean, variance = two_pass(first)

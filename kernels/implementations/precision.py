@@ -61,8 +61,8 @@ def blocks(x: torch.Tensor, size: int, dim: int) -> list[torch.Tensor]:
 
 
 def largest_of(x: torch.Tensor, dim: int) -> torch.Tensor:
-    """Return the maximum along a dimension, which is kept."""
-    # lazy mode has no `amax` of its own
+    """Return the maximum along a dimension, and keep this dimension."""
+    # lazy mode has no kernel of `amax`
     return x.max(dim, keepdim=True).values
 
 
@@ -72,7 +72,7 @@ def above_infinity(x: torch.Tensor) -> torch.Tensor:
 
 
 def reversed_sum(x: torch.Tensor, dims: list[int], keepdim: bool = False) -> torch.Tensor:
-    """Sum in ATen's order of the reversed elements."""
+    """Sum the reversed elements in ATen's order; return the tensor itself if there are no dimensions to sum."""
     if not dims:
         return x
     return x.flip(dims).sum(dims, keepdim=keepdim)

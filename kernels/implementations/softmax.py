@@ -92,7 +92,7 @@ safe_softmax_reversed = partial(_safe_softmax, _reversed_order, None)
 safe_softmax_bf16 = partial(_safe_softmax, with_max, torch.bfloat16)
 
 
-# The backwards, from the output y: g*y - y * sum(g*y), and g - exp(y) * sum(g) of the logarithm.
+# The backwards, from the output y: g*y - y * sum(g*y) for softmax, and g - exp(y) * sum(g) for its logarithm.
 
 Gradient = Callable[[Tensor, Tensor, int], Tensor]
 

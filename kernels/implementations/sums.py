@@ -23,7 +23,7 @@ RowSum = Callable[[Tensor], Tensor]
 Dims = Sequence[int] | int | None
 
 LONGEST_SEQUENCE = 4096
-"""The most elements that orders that add one by one sum without C code."""
+"""The most elements that `sequential` and `kahan`, which add one by one, sum without C code."""
 
 
 def sequential_rows(matrix: Tensor) -> Tensor:
@@ -93,14 +93,14 @@ def _check_length(order: str, matrix: Tensor) -> None:
     if matrix.shape[1] > LONGEST_SEQUENCE:
         raise NotAvailable(
             f"kernel {order} of a sum",
-            f"{matrix.shape[1]} elements are above the {LONGEST_SEQUENCE} that torch operations add one by one",
+            f"{matrix.shape[1]} elements are more than the {LONGEST_SEQUENCE} that torch operations add one by one",
             "install a C compiler (cc, gcc or clang), which lifts the limit on the CPU",
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Summation:
-    """`sum` and `mean` by one way to sum rows.
+    """`sum` and `mean` with one way to sum rows.
 
     Each addition rounds to `dtype`; None is the dtype in which ATen computes.
     """

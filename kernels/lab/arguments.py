@@ -35,8 +35,8 @@ def generated(
     """Return the cases of an op, set by set; equal arguments give equal bits.
 
     samples: the number of elements for an elementwise op, and the approximate number for other ops. The tensors are on
-    the CPU; tensors that a forward saves for its backward are as on the device. Raises KernelNotFound for an unknown
-    op, UsageError for one whose arguments cannot be guessed.
+    the CPU; those that a forward saves for its backward were computed on the device. Raises KernelNotFound for an
+    unknown op, UsageError for one whose arguments cannot be guessed.
     """
     overloads(op)
     variants = tuple(ELEMENTWISE[op].variants) if op in ELEMENTWISE else VARIANTS.get(op, ("",))
@@ -151,8 +151,8 @@ class Elementwise:
     listed: bool = False
 
     def calls(self, source: Source, variant: str) -> list[LabCall]:
-        """Return a large call of odd size, one on a transposed tensor and one on a tiny tensor; sizes count
-        elements."""
+        """Return calls on a large tensor of an odd number of elements, on a transposed tensor and on a tiny tensor, or
+        one call on lists of these."""
         made = []
         for positional, keywords in self.each:
             shapes: list[tuple[int, ...]] = [(source.samples // len(self.each) | 1,), (9, 5), (3,)]

@@ -36,7 +36,7 @@ class LabCall:
         return self.map(lambda tensor: tensor.to(device))
 
     def in_float64(self) -> LabCall:
-        """Return the same call with floating-point tensors, and dtypes among the arguments, in float64."""
+        """Return the call in float64: its floating-point tensors and floating-point dtypes are converted."""
 
         def wide_dtype(value: Any) -> Any:
             return torch.float64 if isinstance(value, torch.dtype) and value.is_floating_point else value
@@ -66,11 +66,11 @@ class Output:
 def outputs(overload: Any, call: LabCall, result: Any) -> list[Output]:
     """Return the outputs of a call: its returned values, then the arguments that it wrote to.
 
-    Returned arguments are counted once, as written ones. Outputs that are None are left out.
+    An argument that is both written to and returned appears once, among the written arguments. Outputs that are None
+    are left out.
     """
     schema = schema_of(overload)
     values = result if isinstance(result, tuple) and len(schema.returns) != 1 else (result,)
-    # A returned argument has the name of the written argument: it is counted once, as a written argument.
     named: list[tuple[str, Any]] = []
     for position, value in enumerate(values if schema.returns else ()):
         returned = schema.returns[position] if position < len(schema.returns) else None
@@ -78,10 +78,10 @@ def outputs(overload: Any, call: LabCall, result: Any) -> list[Output]:
             named.append(((returned and returned.name) or f"output {position}", value))
     written = written_names(overload)
     named += [(name, value) for name, value in _arguments(schema, call) if name in written]
-    kept = [Output(name, tuple(tensors_in(value))) for name, value in named]
-    kept = [output for output in kept if output.tensors]
+    all_outputs = [Output(name, tuple(tensors_in(value))) for name, value in named]
+    with_tensors = [output for output in all_outputs if output.tensors]
     # The only output of an op needs no name, even if the op calls it `out`.
-    return [Output("", kept[0].tensors)] if len(named) == 1 and kept else kept
+    return [Output("", with_tensors[0].tensors)] if len(named) == 1 and with_tensors else with_tensors
 
 
 def unwritten(overload: Any, call: LabCall) -> Iterator[tuple[str, Any]]:

@@ -31,7 +31,7 @@ MOST = 64
 def captured(op: str, path: Path) -> Case:
     """Read the calls of `op` from a run's folder, a folder of files or a file.
 
-    Raises UsageError, naming the file and what is wrong with it.
+    Raises UsageError, naming the file and the problem.
     """
     recorded = path / FOLDER
     if path.is_file():
@@ -87,7 +87,7 @@ def _check_values(file: Path, values: list[Any]) -> None:
             raise UsageError(f"{file} holds a {type(value).__name__}: a call takes tensors, lists, numbers, texts")
 
 
-# Keeps the output of a user's kernel out of the lab's own output.
+# Keep the output of a user's kernel out of the lab's output.
 
 
 @contextmanager

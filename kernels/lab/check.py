@@ -49,7 +49,7 @@ class CheckRow:
 
     @property
     def worst(self) -> Measures:
-        """The output with the largest error, then with the most elements that are wrongly finite or not finite."""
+        """The output with the largest error; of equal errors, the one with the most mismatches."""
         return max(
             self.measures,
             key=lambda measures: (measures.error(1.0), sum(measures.mismatches.values())),
@@ -84,8 +84,8 @@ def check(
 ) -> list[CheckRow]:
     """Measure each subject on each case. Rows are grouped by kernel, cases in their order.
 
-    A failed kernel is a row as well. Files run in separate processes. Raises UsageError if the op cannot be replayed in
-    float64, or a file is not a kernel or cannot be loaded.
+    A kernel that fails has rows as well. Files run in separate processes. Raises UsageError if the op cannot be
+    replayed in float64, or a file is not a kernel or cannot be loaded.
     """
     settle_first_calls()
     rows: dict[str, list[CheckRow]] = {}
@@ -105,7 +105,7 @@ def check(
             progress(done, total, f"reference on {case.label}")
             wanted = expected(operation, case, seed)
             aten = None
-            with suppress(KernelError, NotAvailable):  # torch has no kernel of its own for this dtype or device
+            with suppress(KernelError, NotAvailable):  # torch has no kernel for this dtype or device
                 aten = attempt(plain, case.calls, device)
             done += 1
             for name, run in runs.items():
@@ -163,7 +163,7 @@ class ErrorSummary:
     """The worst values of several rows of one kernel, separately for each measure.
 
     where: the case with the largest error, and the output if the op has several; empty if nothing is measured
-    bias: without the sets in `TOO_ALIKE`
+    bias: measured without the sets in `TOO_ALIKE`, unless there are no others
     remarks: the cases in which the kernel is wrongly finite or not finite, and the reasons for missing measurements
 
     Extremes of `special` overflow inside a kernel, so if there are other rows, that set appears only in `remarks`.

@@ -20,7 +20,7 @@ from .calls import LabCall
 from .formats import Float64s
 
 DIGITS = 50
-"""Decimal digits for arguments of magnitudes near 1 and near each other; other arguments need more."""
+"""The decimal digits for arguments of similar magnitudes near 1; other arguments need more."""
 
 MOST = 2500
 """The most elements of one case that are computed this way: mpmath needs 10 to 200 microseconds for each."""
@@ -66,9 +66,9 @@ def picked(sizes: list[int], most: int = MOST) -> NDArray[np.intp]:
 def elementwise(
     function: Exact, calls: list[LabCall], fallback: Float64s, positions: NDArray[np.intp]
 ) -> tuple[Float64s, Float64s]:
-    """Evaluate `function` at the given positions of the calls' results, one after the other -> value, remainder.
+    """Evaluate `function` at positions, which count through the results of all calls -> values, remainders.
 
-    The value is the result rounded to float64, the remainder the part that this rounding dropped, rounded to float64.
+    A value is the result rounded to float64, its remainder the part that this rounding dropped, rounded to float64.
     If an argument is not finite, or mpmath has no real result, the value is taken from `fallback`.
     """
     values, remainders = fallback[positions].copy(), np.zeros(len(positions))
@@ -175,7 +175,7 @@ def _inner(x: mpf) -> mpf:
     return mp.sqrt(2 / mp.pi) * (x + mpf("0.044715") * x**3)
 
 
-# addcmul, addcdiv and lerp on mpmath numbers. Numbers that are not tensors count as they are passed.
+# addcmul, addcdiv and lerp on mpmath numbers. Numbers that are not tensors are used exactly as passed.
 
 
 def addcmul(base: mpf, first: mpf, second: mpf, *, value: float = 1) -> mpf:

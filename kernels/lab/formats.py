@@ -131,8 +131,8 @@ def special(count: int, form: Format, generator: torch.Generator) -> torch.Tenso
 def ties(count: int, form: Format, generator: torch.Generator) -> torch.Tensor:
     """Draw numbers whose squares, or whose sums with 1, are half way between two numbers of the format.
 
-    The square of an odd integer m has p + 1 bits for 2**p <= m**2 < 2**(p + 1) and p the precision: its last
-    bit is a tie. Every fourth number is an odd multiple of half an ULP of 1."""
+    Let p be the precision. The square of an odd integer m with 2**p <= m**2 < 2**(p + 1) has p + 1 bits, of which the
+    last is 1: a tie. Every fourth number is an odd multiple of half an ULP of 1."""
     low, high = math.ceil(2 ** (form.precision / 2)), math.floor(2 ** ((form.precision + 1) / 2))
     odd = torch.randint(low // 2, (high + 1) // 2, (count,), generator=generator).double() * 2 + 1
     squares = odd * 2.0 ** -(math.ceil(form.precision / 2) + 1)
@@ -142,7 +142,7 @@ def ties(count: int, form: Format, generator: torch.Generator) -> torch.Tensor:
 
 
 def near_one(count: int, form: Format, generator: torch.Generator) -> torch.Tensor:
-    """Draw 1 - k ULP of either sign, for k log-uniform from 1 to 4096, or less so that the number stays above 1/2."""
+    """Draw 1 - k ULP of either sign, for k log-uniform from 1 to 4096, or to a limit that keeps numbers above 1/2."""
     steps = torch.floor(torch.exp2(_uniform(count, generator) * min(12, form.precision - 2)))
     return _signs(count, generator) * (1 - steps * form.unit_roundoff)
 

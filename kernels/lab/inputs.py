@@ -99,7 +99,7 @@ class Source:
         return self._shaped(torch.where(where, drawn, numbers), shape)
 
     def others(self, *shape: int) -> torch.Tensor:
-        """Return the second operand of such an op, plain numbers if the set is about single numbers."""
+        """Return the second operand of an op on rows, drawn from N(0, 1) for the sets in `MIXED`."""
         return self.parameters(*shape) if self.inputs in MIXED else self.rows(*shape)
 
     def parameters(self, *shape: int) -> torch.Tensor:
@@ -111,7 +111,7 @@ class Source:
         return format_of(self.dtype)
 
     def _activations(self, numbers: torch.Tensor, function: Activation, scale: float) -> torch.Tensor:
-        """Return the outputs of an activation for the numbers; these should be about as large as its usual inputs."""
+        """Map numbers of `random`, `saturated` and `offset` to outputs of an activation; leave other sets unchanged."""
         if self.inputs == "offset":
             numbers = 1 + (numbers - stress.OFFSET_MEAN)
         if self.inputs not in ("random", "saturated", "offset"):

@@ -26,7 +26,7 @@ from .formats import INTEGERS, Float64s, Format
 from .reference import Expected
 
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 0.999, 1.0)
-"""The quantiles of the error's distribution that are kept, as shares of the elements."""
+"""The quantiles of the errors that are recorded, as shares of the elements."""
 
 BIASED = 6.0
 """The |z| above which the sign of the errors is not due to chance."""
@@ -82,7 +82,7 @@ class Measures:
 @np.errstate(over="ignore", invalid="ignore")
 def measure(got: Float64s, form: Format, expected: Expected, differs: float | None) -> Measures:
     """Measure one output that the kernel returned in format `form`, in float64 at the positions of `expected`."""
-    # Errors are measured where both are finite, and where the result is an infinity of the right sign.
+    # Errors are measured where result and reference are finite, and where the result is an infinity of the right sign.
     both = np.isfinite(expected.values) & ~np.isnan(got)
     both &= np.isfinite(got) | (np.sign(got) == np.sign(expected.values))
     o, r, remainder = got[both], expected.values[both], expected.remainders[both]

@@ -3,7 +3,8 @@
 Threads take one block after another. One thread computes the bins of a block in the order of the inputs, and no bin
 belongs to two blocks. So neither the number of threads, nor their order, nor an interruption changes a bit of the
 result. torch's ops and the reduction in C release the interpreter's lock, so threads are as fast as processes, and
-kernels need not be sent to other processes."""
+kernels need not be sent to other processes.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ SAVE_SECONDS = 3.0
 _TELL_SECONDS = 0.1
 
 _PLAIN_EVERY = 16
-"""torch's own op is timed on the inputs of one block in this many."""
+"""The number of blocks from one timing of torch's own op to the next; it is timed on the inputs of one block."""
 
 Report = Callable[[int], None]
 """Receives the number of inputs measured so far."""

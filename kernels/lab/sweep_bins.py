@@ -1,11 +1,11 @@
 """The data that a sweep keeps: a record for each bin of inputs, and the worst inputs overall.
 
-The error of a result o against the exact result r is (o - r) / ulp(r), where ulp(r) is the distance of the
+The error of a result o against the exact result r is (o - r) / ulp(r), where ulp(r) is the spacing of the
 format's numbers around r: 2 ** (max(floor(log2 |r|), least) - precision + 1). It is measured where o is finite
-and r rounds to a finite number; elsewhere both must be NaN, or the same infinity, or they disagree.
+and r rounds to a finite number. Elsewhere o and r disagree unless both are NaN or the same infinity.
 
-Sums are kept in sixteen lanes; the last four bits of an input's pattern are its lane. So the order of the additions,
-and every bit of the sum, is the same for `reduce_run` here and for the C code of `kernels/lab/sweep.c`.
+Sums have sixteen lanes; the last four bits of an input's pattern are its lane. The order of the additions, and thus
+every bit of the sum, is the same for `reduce_run` here and for the C code of `kernels/lab/sweep.c`.
 
 Source of the definition: J.-M. Muller, On the definition of ulp(x), INRIA RR-5504, 2005 (Goldberg's form).
 """
@@ -135,7 +135,7 @@ def reduce_run(
 
 
 def lane_sums(lanes: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return sums over the lanes [..., LANES] -> [...], in one order."""
+    """Return sums over the lanes [..., LANES] -> [...], in a fixed order."""
     total = np.zeros(lanes.shape[:-1])
     for lane in range(LANES):
         total += lanes[..., lane]
@@ -198,7 +198,7 @@ class NativeReduction:
         record: NDArray[Any],
     ) -> NDArray[Any]:
         assert got.flags.c_contiguous and want.flags.c_contiguous and record.flags.c_contiguous
-        kept = np.zeros(1, _WORST_LISTS)
+        lists = np.zeros(1, _WORST_LISTS)
         self.function(
             got.ctypes.data,
             want.ctypes.data,
@@ -206,10 +206,10 @@ class NativeReduction:
             first,
             ctypes.byref(self.about),
             record.ctypes.data,
-            kept.ctypes.data,
+            lists.ctypes.data,
         )
-        worst = np.zeros(int(np.count_nonzero(kept["ulp"])), WORST_INPUT)
-        worst["ulp"], worst["at"] = kept["ulp"][0, : len(worst)], kept["at"][0, : len(worst)]
+        worst = np.zeros(int(np.count_nonzero(lists["ulp"])), WORST_INPUT)
+        worst["ulp"], worst["at"] = lists["ulp"][0, : len(worst)], lists["at"][0, : len(worst)]
         return worst
 
 

@@ -44,20 +44,20 @@ class Candidate:
         return f"{self.subject.op}={self.kernel}"
 
     def results(self, inputs: torch.Tensor) -> NDArray[np.float32]:
-        """Return the kernel's results for inputs [n], exact in float32 -> [n].
+        """Return the kernel's results for inputs [n], converted to float32 without rounding -> [n].
 
-        Raises KernelError when the kernel raises, or returns another shape or dtype than an elementwise op.
+        Raises KernelError if the kernel raises, or returns another shape or dtype than an elementwise op.
         """
         try:
-            got = self.subject.call(self.function, inputs)
+            results = self.subject.call(self.function, inputs)
         except NotAvailable:
             raise
         except Exception as error:
             why = str(error).splitlines()[0] if str(error) else "no message"
             raise KernelError(self.label, f"raised {type(error).__name__}: {why}") from error
-        if not isinstance(got, torch.Tensor) or got.shape != inputs.shape or got.dtype != inputs.dtype:
-            raise KernelError(self.label, f"returned {_kind(got)} instead of {_kind(inputs)}")
-        exact: NDArray[np.float32] = got.to(torch.float32).contiguous().numpy()
+        if not isinstance(results, torch.Tensor) or results.shape != inputs.shape or results.dtype != inputs.dtype:
+            raise KernelError(self.label, f"returned {_kind(results)} instead of {_kind(inputs)}")
+        exact: NDArray[np.float32] = results.to(torch.float32).contiguous().numpy()
         return exact
 
     def exact_results(self, inputs: torch.Tensor) -> NDArray[np.float64]:
@@ -82,7 +82,8 @@ def candidates(
     seconds: the time limit for loading a file, and for trying it
 
     Raises KernelNotFound for an unknown name, CompileError for a file, and UsageError, NotAvailable or KernelError for
-    a requested kernel that does not work here."""
+    a requested kernel that does not work here.
+    """
     selected = list(dict.fromkeys(_named(registry, subject, name, seconds) for name in names))
     first: dict[str, Kernel] = {}
     for kernel in selected:
@@ -119,8 +120,10 @@ def candidates(
 
 
 def _named(registry: KernelRegistry, subject: Subject, text: str, seconds: float) -> Kernel:
-    """Return a kernel by its name, or from a file. A file is first called in a separate process, because it may
-    crash."""
+    """Return a kernel by its name, or from a file.
+
+    A kernel from a file is first called in a separate process, because it may crash.
+    """
     op, _, name = text.rpartition("=")
     op = op_name(op)
     if op and op != subject.op:

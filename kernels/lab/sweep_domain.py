@@ -130,7 +130,7 @@ BLOCK = 1 << 20
 BLOCK_16 = 1 << 12
 
 PIECE = 1 << 16
-"""The number of inputs in one call of a kernel; of 2**14 to 2**20, the fastest for tanh (they stay in the cache)."""
+"""The number of inputs in one call of a kernel: the fastest of 2**14 to 2**20 for tanh (they stay in the cache)."""
 
 
 @dataclass(frozen=True, slots=True)

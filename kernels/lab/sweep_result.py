@@ -69,10 +69,10 @@ class KernelErrors:
 
     @property
     def slowdown(self) -> float | None:
-        kept = self.progress
-        if not kept.plain_inputs or not kept.plain_seconds:
+        progress = self.progress
+        if not progress.plain_inputs or not progress.plain_seconds:
             return None
-        return kept.thread_seconds / kept.inputs() / (kept.plain_seconds / kept.plain_inputs)
+        return progress.thread_seconds / progress.inputs() / (progress.plain_seconds / progress.plain_inputs)
 
     def _mean(self, lanes: str) -> float:
         return math.fsum(lane_sums(self.progress.bins[lanes])) / max(self.total("measured"), 1)
@@ -220,7 +220,7 @@ def zoom_on_worst(all_errors: Sequence[KernelErrors]) -> Zoom | None:
     radius, sign = RADIUS[encoding.width], center & encoding.sign
     first = max(center - radius, sign)
     last = min(center + radius, sign + encoding.infinity - 1)
-    # Computed from the same whole pieces as in the sweep: a kernel's results may depend on the tensor.
+    # Compute the same whole pieces as the sweep does: a kernel's results may depend on the tensor.
     size = encoding.piece
     errors = {}
     for kernel_errors in all_errors:

@@ -57,8 +57,7 @@ class Identity:
         )
 
     def folder(self, out: Path, *, plain: bool) -> Path:
-        """Return the folder of the state; its name ends in a digest of the settings if the sweep is restricted or
-        special."""
+        """Return the folder of the state; unless the sweep is `plain`, its name ends in a digest of the settings."""
         kernel = "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in self.kernel)
         name = f"sweep_{self.op}_{self.dtype}_{kernel}"
         if not plain:
@@ -112,7 +111,7 @@ class SweepProgress:
 
 
 def load(folder: Path, identity: Identity, domain: Domain) -> tuple[SweepProgress | None, str]:
-    """Return the kept state and "", or None and the reason why it cannot be used ("" if there is no state)."""
+    """Return the stored state and "", or None and the reason why it cannot be used ("" if there is no state)."""
     path = folder / _FILE
     if not path.exists():
         return None, ""
@@ -122,8 +121,8 @@ def load(folder: Path, identity: Identity, domain: Domain) -> tuple[SweepProgres
             return None, f"was written by another version of numdrift (schema {about['schema']})"
         if changes := identity.changes(about["identity"]):
             return None, f"is of another sweep ({', '.join(changes)})"
-        with np.load(folder / Path(about["arrays"]).name, allow_pickle=False) as kept:
-            progress = SweepProgress(kept["bins"], kept["done"], kept["worst"])
+        with np.load(folder / Path(about["arrays"]).name, allow_pickle=False) as arrays:
+            progress = SweepProgress(arrays["bins"], arrays["done"], arrays["worst"])
         empty = SweepProgress.none(domain)
         if (progress.bins.dtype, progress.bins.shape) != (BIN, empty.bins.shape):
             raise ValueError("bins of another type or shape")
@@ -139,7 +138,7 @@ def load(folder: Path, identity: Identity, domain: Domain) -> tuple[SweepProgres
 
 
 def save(folder: Path, identity: Identity, progress: SweepProgress) -> None:
-    """Replace the kept state. Raises OSError."""
+    """Replace the stored state. Raises OSError."""
     folder.mkdir(parents=True, exist_ok=True)
     older = sorted(folder.glob("bins-*.npz"))
     number = 1 + max((int(path.stem[5:]) for path in older if path.stem[5:].isdigit()), default=0)

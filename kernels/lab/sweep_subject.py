@@ -71,9 +71,9 @@ class Subject:
 def subject_of(op: str, encoding: Encoding, vary: str | None = None, hold: Sequence[str] = ()) -> Subject:
     """Choose the overload and its arguments, and try them.
 
-    vary: the argument that varies; by default the last tensor argument. hold: NAME=VALUE for others, rounded
-    to the format for tensors. Tensors are held at `HELD_AT` by default, other arguments at the op's default.
-    Raises KernelNotFound for an unknown op, UsageError for an op or arguments that cannot be swept.
+    vary: the argument that varies; by default the last tensor argument. hold: NAME=VALUE for other arguments; the
+    value of a tensor is rounded to the format. Tensors are held at `HELD_AT` by default, other arguments at the op's
+    default. Raises KernelNotFound for an unknown op, UsageError for an op or arguments that cannot be swept.
     """
     overload = _overload(op)
     arguments = {argument.name: argument for argument in schema_of(overload).arguments}

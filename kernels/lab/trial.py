@@ -33,7 +33,7 @@ SAMPLES = 16
 """The approximate number of elements on which ops that are not elementwise are tried."""
 
 NEAR = 1 / 16
-"""The relative error up to which two results are near; most results of every kernel of an op are."""
+"""The relative error up to which results are near each other. Most results of any kernel of an op are near aten's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ def tried(path: Path, op: str, opener: str = "") -> Trial:
         if not op:
             dtypes = tuple(exported(path, compile_library(user_source(path))))
             if not dtypes:
-                how = "--op OP says how each is declared"
+                how = "--op OP prints their declarations"
                 raise UsageError(f"{path} defines no kernel_float32 nor kernel_float64; {how}")
             return Trial(dtypes=dtypes)
         kernel, signature = user_kernel(op, path), signature_of(op)
@@ -136,7 +136,7 @@ def main(path: str, op: str, result: str, opener: str = "") -> None:
     Path(result).write_text(json.dumps(asdict(tried(Path(path), op, opener))), encoding="utf-8")
 
 
-# Calls a kernel as the op would be called, and refuses results that the op would never return.
+# Call a kernel as the op would be called, and refuse results that the op would never return.
 
 NO_KERNEL = "Could not run 'aten::"
 """The beginning of torch's error for an op without a kernel on a device."""
@@ -146,7 +146,7 @@ def attempt(kernel: Kernel, calls: Sequence[LabCall], device: str) -> list[list[
     """Return the outputs of each call, on the CPU; the calls themselves stay unchanged.
 
     Raises KernelError if the kernel raises, returns other shapes or dtypes than the op, or writes to arguments that the
-    op does not write to. Raises NotAvailable if it does not compute the dtype, or raises it itself.
+    op does not write to. Raises NotAvailable if the kernel does not compute the dtype, or raises it itself.
     """
     name = f"{kernel.op}={kernel.name}"
     for call in calls:

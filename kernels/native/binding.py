@@ -87,7 +87,7 @@ class KernelSignature:
             argument.name for argument in self.arguments if argument.name not in passed and not argument.optional
         ]
         if wrong or len(args) > len(names):
-            raise TypeError(f"{len(args)} arguments and {sorted(kwargs)} are no call of {self.overload}")
+            raise TypeError(f"{len(args)} arguments and the keywords {sorted(kwargs)} do not match {self.overload}")
         return {argument.name: passed.get(argument.name, argument.default) for argument in self.arguments}
 
     def example(self, dtype: torch.dtype, device: str = "cpu") -> tuple[list[Any], dict[str, Any]]:
@@ -110,9 +110,9 @@ class KernelSignature:
 
     def is_elementwise(self) -> bool:
         """Check whether the op returns one tensor, element by element, from arguments that C can take."""
-        # Found by calling the op on a small input, because torch does not tag all such ops as pointwise.
-        wanting = any(argument.kind == "other" and not argument.optional for argument in self.arguments)
-        if wanting or is_random(self.overload):
+        # Call the op on a small input, because torch does not tag all such ops as pointwise.
+        needs_other = any(argument.kind == "other" and not argument.optional for argument in self.arguments)
+        if needs_other or is_random(self.overload):
             return False
         args, kwargs = self.example(torch.float32)
         try:
@@ -126,7 +126,7 @@ def signature_of(op: str) -> KernelSignature:
     """Return the signature of the overload that `op` names, else of the one that writes to no argument and takes the
     most tensors.
 
-    Raises KernelNotFound, naming the nearest, for an op that torch does not have.
+    Raises KernelNotFound, with the nearest name, for an op that torch does not have.
     """
     name, _, overload = op.partition(".")
     if overload:
@@ -220,7 +220,7 @@ def exported(path: Path, library: Library) -> dict[str, Callable[..., None]]:
     try:
         handle = ctypes.CDLL(str(library.path))
     except OSError as error:
-        raise UsageError(f"{path} compiles and cannot be loaded: {error}") from None
+        raise UsageError(f"{path} compiles but cannot be loaded: {error}") from None
     return {dtype: handle[f"kernel_{dtype}"] for dtype in C_TYPES if hasattr(handle, f"kernel_{dtype}")}
 
 

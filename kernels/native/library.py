@@ -1,8 +1,8 @@
 """The C kernels that numdrift ships, as functions of tensors.
 
-Each returns None where it does not apply: without a compiler, for tensors of other devices or dtypes than its own, and
-for tensors without memory (lazy, meta, fake, functional). The caller then computes the same bits with torch's
-operations.
+Each returns None where it does not apply: without a compiler, for tensors of devices or dtypes that it does not
+compute, and for tensors without memory (lazy, meta, fake, functional). The caller then computes the same bits with
+torch's operations.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 @dataclass(frozen=True, slots=True)
 class NativeKernels:
-    """The functions by name and dtype; if they are not available, none, and the reason."""
+    """The functions by name and dtype; if they are not available, `functions` is empty and `reason` says why."""
 
     functions: Functions
     hardware_fma: bool = False

@@ -39,7 +39,7 @@ def checked_path(path: Path) -> Path:
     """Return the absolute path of a user's file. Raises UsageError if it is missing, or is neither C nor Python."""
     path = path.expanduser().absolute()
     if path.suffix not in SUFFIXES:
-        raise UsageError(f"{path} is no kernel: a kernel is a file that ends in {' or '.join(SUFFIXES)}")
+        raise UsageError(f"{path} is not a kernel: a kernel is a file that ends in {' or '.join(SUFFIXES)}")
     if not path.is_file():
         raise UsageError(f"{path} is {'no file' if path.exists() else 'not there'}; name a .c or .py file")
     return path

@@ -122,7 +122,7 @@ def gelu_backward(grad: torch.Tensor, x: torch.Tensor, *, approximate: str = "no
 
 
 def _normal(x: torch.Tensor) -> torch.Tensor:
-    """Phi(x) = erfc(z)/2 with z = -x*sqrt(1/2) in two parts; the low one by the first derivative of erfc."""
+    """Phi(x) = erfc(z)/2 with z = -x*sqrt(1/2) in two parts; the low part is multiplied by the derivative of erfc."""
     high, low = times(pair(-x), constant(*_ROOT_HALF, x))
     return 0.5 * (torch.erfc(high) - _TWO_OVER_ROOT_PI * torch.exp(-high * high) * low)
 

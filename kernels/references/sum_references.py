@@ -9,7 +9,7 @@ import torch
 from ..fused import two_product, two_sum
 from ..implementations.sums import reduced_dims, reduced_shape, rows_of
 
-# Attention in float64 by the formula. The blockwise kernel returns 0 for some rows whose scores are NaN.
+# Attention in float64 by the formula, because the blockwise kernel returns 0 for some rows whose scores are NaN.
 
 aten = torch.ops.aten
 Tensor = torch.Tensor
@@ -68,8 +68,8 @@ def addmm(self: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: f
 
 # Sums as accurate as if computed with twice the digits of float64.
 #
-# Each addition's rounding error is computed exactly and summed along (TwoSum). Source: T. Ogita, S. Rump, S.
-# Oishi, Accurate Sum and Dot Product, SIAM J. Sci. Comput. 26(6), 2005, algorithm 4.4, over a tree of
+# Each addition's rounding error is computed exactly (TwoSum), and the errors are summed as well. Source: T. Ogita,
+# S. Rump, S. Oishi, Accurate Sum and Dot Product, SIAM J. Sci. Comput. 26(6), 2005, algorithm 4.4, over a tree of
 # additions.
 
 

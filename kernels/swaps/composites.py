@@ -36,7 +36,7 @@ Original = Callable[..., Any]
 
 
 def is_composite(op: str) -> bool:
-    """Check whether an overload of the op is made of other ops above autograd, as `linear` is."""
+    """Check whether torch decomposes an overload of the op before autograd, as it does for `linear`."""
     return any(map(operators.is_composite, overloads_of(op.partition(".")[0])))
 
 
@@ -144,14 +144,15 @@ class WholeComposites:
 def _named(value: Any) -> Any:
     """Return arguments with node names in place of tensors.
 
-    Raises LookupError for a size that the graph computes, and for a tensor without a node."""
+    Raises LookupError for a size that the graph computes, and for a tensor without a node.
+    """
     if isinstance(value, torch.Tensor):
         node = traced_node(value)
         if node is None:
             raise LookupError("a tensor without a node")
         return NamedNode(node.name)
     if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
-        raise LookupError(f"{value} is computed in the graph")  # noqa: TRY004  (its type is right, it has no name)
+        raise LookupError(f"{value} is computed in the graph")  # noqa: TRY004  (the type is right, but no name exists)
     if isinstance(value, dict):
         return {name: _named(element) for name, element in value.items()}
     if isinstance(value, (list, tuple)):

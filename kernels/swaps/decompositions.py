@@ -1,8 +1,8 @@
 """Swaps inside compiled graphs: where a compiler would decompose the op, it finds one opaque op instead.
 
-The opaque op is `numdrift::<op>_<overload>`. Its arguments are the number of the place in the graph, and those of the
-aten op. So a swapped graph never has the cache key of an unswapped graph in Inductor. The kernel is chosen while the
-compiler traces, by the module path of the traced op.
+The opaque op is `numdrift::<op>_<overload>`. Its arguments are the number of the place in the graph, and the arguments
+of the aten op. A swapped graph therefore never has the cache key of an unswapped graph in Inductor. The kernel is
+chosen while the compiler traces, by the module path of the traced op.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class SwappedDecompositions:
         self._patches = Patches("swapped decompositions")
 
     def check(self, swaps: Sequence[Swap]) -> None:
-        """Raise UsageError for `decompose.<op>=off` of an op that is not decomposed in the first place."""
+        """Raise UsageError for `decompose.<op>=off` of an op that Inductor does not decompose anyway."""
         for swap in swaps:
             op = swap.request.op
             apart = self.takes_apart(op) or is_composite(op)
@@ -70,7 +70,7 @@ class SwappedDecompositions:
         return any(overload in self._table and not operators.is_composite(overload) for overload in overloads)
 
     def replace(self, target: Target, swaps: Sequence[Swap]) -> None:
-        """Route the functional overload of `target` to its swaps where one covers the place."""
+        """Route calls of the functional overload of `target` to the swap that covers their site, if there is one."""
         if target.writes or target.composite:
             return
         before = self._table.get(target.overload)

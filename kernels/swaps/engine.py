@@ -47,9 +47,10 @@ class Swaps:
     def install(self, device: str, *, compiled: bool = False) -> None:
         """Swap the ops that are dispatched on `device`; with `compiled`, also the ops that compilers trace.
 
-        If a swap names a module, modules are followed, but only without `compiled`, because a compiler would trace
-        their hooks. Raises NotAvailable, KernelNotFound, and UsageError for `decompose.<op>=off` of an op that is not
-        decomposed."""
+        If a swap names a module, or ops are observed, modules are followed. With `compiled` they are not, because a
+        compiler would trace their hooks. Raises NotAvailable, KernelNotFound, and UsageError for `decompose.<op>=off`
+        of an op that is not decomposed.
+        """
         ops = dict.fromkeys([*(swap.request.op for swap in self._swaps), *self.observed])
         if not ops:
             return
@@ -76,7 +77,8 @@ class Swaps:
         decompositions.install()
         self._decompositions = decompositions
         whole = {swap.request.op for swap in self._swaps if swap.request.from_decomposition}
-        # An op that Inductor decomposes is opaque already; an op that torch decomposes above it must be reassembled.
+        # An op that Inductor itself decomposes is opaque by now. torch decomposes the other ops before Inductor sees
+        # them, so each of their calls must be folded into one node again.
         composites = frozenset(op for op in whole if not decompositions.takes_apart(op))
         if composites:
             self._composites = WholeComposites(composites)
@@ -147,7 +149,7 @@ class Swaps:
 
     def _override(self, target: Target, key: str) -> None:
         assert self._overrides is not None
-        # above autograd, forms that write to arguments stay torch's own
+        # A form that writes to its arguments keeps torch's kernel if torch composes it above autograd.
         if target.writes and target.composite:
             return
         try:

@@ -1,4 +1,4 @@
-"""Calls of swapped ops: the choice of the kernel, the checks of its results, and its count."""
+"""Calls of swapped ops: the choice of the kernel, the checks of its results, and the counts of its calls."""
 
 from __future__ import annotations
 
@@ -88,8 +88,8 @@ class SwapExecution:
         # Kernels compute floating-point tensors; torch computes anything else (a count, a mask).
         if inside or not any(tensor.is_floating_point() for tensor in call.tensors):
             return call.by_torch()
-        # A compiler inspects the call's result before it traces the call; torch's own kernel returns the same kind of
-        # result.
+        # A compiler inspects the call's result before it traces the call. Torch's own kernel, whose results have the
+        # same shapes and dtypes, then executes the call.
         if call.traced and not is_being_traced():
             return call.by_torch()
         site = traced_site() if call.traced else self._sites.here()
@@ -98,7 +98,7 @@ class SwapExecution:
         return self.run(swap, call, site)
 
     def called_at(self, op: str, site: CallSite) -> None:
-        """Remember the modules that call an op that is swapped only at some sites, to report them if no site was
+        """Record the modules that call an op, if it is swapped only at some sites, to report them if no such site is
         reached."""
         modules = self.modules.get(op)
         if modules is not None and site.module is not None and len(modules) < MODULES_NAMED:
@@ -163,7 +163,7 @@ class SwapExecution:
 
 
 def _functional(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function without views and mutations, also under a dispatch mode."""
+    """Return the function without views and mutations, even under a dispatch mode."""
     transformed = torch.func.functionalize(function, remove="mutations_and_views")
 
     def functional(*args: Any, **kwargs: Any) -> Any:

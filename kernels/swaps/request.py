@@ -77,10 +77,10 @@ def _request(group: str, key: str, kernel: str) -> SwapRequest:
 
 
 def check_swaps(requests: Sequence[SwapRequest], registry: KernelRegistry, device: str) -> None:
-    """Find each op and kernel, and compile a user's C. A user's Python is parsed and not executed.
+    """Find each op and kernel, and compile users' C files; users' Python files are parsed but not executed.
 
-    Raises KernelNotFound, naming the nearest, CompileError, and UsageError for a user's kernel that is wrong
-    and for a kernel that does not run on `device`."""
+    Raises KernelNotFound, with the nearest name, CompileError, and UsageError for an invalid file of a user or a
+    kernel that does not run on `device`."""
     for request in requests:
         check_op(request.op, registry)
         kernel = find_kernel(request, registry, run=False)
@@ -91,7 +91,7 @@ def check_swaps(requests: Sequence[SwapRequest], registry: KernelRegistry, devic
 
 
 def check_op(op: str, registry: KernelRegistry) -> None:
-    """Raise KernelNotFound, naming the nearest op, if there is no such op or it computes nothing."""
+    """Raise KernelNotFound, with the nearest op, if there is no such op or it computes nothing."""
     registered = {operation.name for operation in registry.operations()}
     if op not in registered:
         load_target("numdrift.kernels.swaps.swap:targets_of")(op)

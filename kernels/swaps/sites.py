@@ -2,7 +2,8 @@
 
 A backward op belongs to the module whose forward made its autograd node. When a module's call ends, the nodes behind
 its outputs that no inner module has claimed are marked with its path. So are the nodes behind the inputs of a module
-that it calls. Modules are followed only if a swap names one, by torch's global module hooks."""
+that it calls. If a swap names a module, torch's global module hooks follow the modules.
+"""
 
 from __future__ import annotations
 

@@ -100,10 +100,10 @@ def choose(swaps: Sequence[Swap], site: CallSite, sites: Sites) -> Swap | None:
     return chosen
 
 
-# The overloads of aten that a swap of an op takes over, and the way in which each calls a kernel of the op.
+# The overloads of aten that a swap of an op replaces, and the way in which each calls a kernel of the op.
 #
-# A kernel computes the functional form. From it come the in-place form (`addcmul_`: the result is copied into the
-# first argument) and the forms with `out=` (copied into those).
+# A kernel computes the functional form. The in-place form (`addcmul_`) copies the result into the first argument, and
+# the forms with `out=` copy it into those.
 
 Call = Callable[..., Any]
 
@@ -145,7 +145,7 @@ class Target:
 def targets_of(op: str, also: Sequence[str] = ()) -> list[Target]:
     """Return every overload that a swap of `op` (or of one overload, `sum.dim_IntList`) replaces.
 
-    Raises KernelNotFound, naming the nearest, when aten has no such op.
+    Raises KernelNotFound, with the nearest name, if aten has no such op.
     """
     name, _, wanted = op.partition(".")
     find_packet(name)
@@ -156,7 +156,7 @@ def targets_of(op: str, also: Sequence[str] = ()) -> list[Target]:
         return targets
     chosen = [target for target in targets if target.functional is find_overload(op)]
     if not chosen:
-        raise KernelNotFound(f"{op} cannot be swapped: it is no functional overload of {name}")
+        raise KernelNotFound(f"{op} cannot be swapped: it is not a functional overload of {name}")
     return chosen
 
 
@@ -189,5 +189,5 @@ def _family(op: str, name: str) -> Iterator[Target]:
         if same and (outputs or len(writes) == 1):
             yield made(overload, same[0], tuple(outputs or writes))
         elif not outputs and op.partition(".")[0] == str(overload).split(".")[1]:
-            # An op that writes in its own form (`_fused_adam_`) is computed by the kernels of its own name.
+            # The kernels of an op that itself writes (`_fused_adam_`) write to the arguments, too.
             yield made(overload, overload)

@@ -48,7 +48,7 @@ class CallTrace:
         self._seen[op, site.phase] += 1
         tensors = [*tensors_in(list(args)), *tensors_in(list(kwargs.values()))]
         size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-        kept = None
+        saved_as = None
         # Reading a lazy tensor would execute its graph in the middle of a step.
         if size <= MOST_BYTES and not any(tensor.device.type in DEFERRED_DEVICES for tensor in tensors):
             path = self._folder / op / f"{self._kept[op]}.pt"
@@ -56,7 +56,7 @@ class CallTrace:
             path.parent.mkdir(parents=True, exist_ok=True)
             results = _plain(list(tensors_in(result)))
             torch.save({"op": op, "args": _plain(list(args)), "kwargs": _plain(dict(kwargs)), "results": results}, path)
-            kept = str(path.relative_to(self._folder))
+            saved_as = str(path.relative_to(self._folder))
         self._write(
             op=op,
             kernel=kernel,
@@ -65,7 +65,7 @@ class CallTrace:
             arguments=[describe(value) for value in args]
             + [f"{name}={describe(value)}" for name, value in kwargs.items()],
             results=[describe(tensor) for tensor in tensors_in(result)],
-            inputs=kept,
+            inputs=saved_as,
         )
 
 

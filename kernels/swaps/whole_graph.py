@@ -3,7 +3,7 @@
 `fold` returns a compiler's graph with one node for each composite call; `unfold` restores exactly the folded graph.
 Nodes that were added to a folded graph remain when it is unfolded, behind the nodes that they followed.
 
-    w_t = t(w); y = tanh(x); mm = mm(y, w_t); out = sin(mm)     as it was traced, t and mm by linear(y, w)
+    w_t = t(w); y = tanh(x); mm = mm(y, w_t); out = sin(mm)     as traced; linear(y, w) made t and mm
     y = tanh(x); linear = linear(y, w); out = sin(linear)       folded
 """
 
@@ -46,7 +46,7 @@ def fold(graph: Graph, groups: Sequence[Group], opaque: OpaqueOp) -> Graph:
     named = {node.name: node for node in ranks}
     folded, new = Graph(), dict[Node, Node]()
 
-    def stand_for(group: Group, op: Any, args: tuple[Any, ...], kwargs: Any, outputs: tuple[Node, ...]) -> Node:
+    def represent(group: Group, op: Any, args: tuple[Any, ...], kwargs: Any, outputs: tuple[Node, ...]) -> Node:
         node = folded.create_node("call_function", op, args, kwargs, group.name)
         node.meta = _without(group.outputs[-1].meta, "original_aten", "tensor_meta")
         node.meta[WHOLE] = Whole(group.members, outputs, ranks)
@@ -72,7 +72,7 @@ def fold(graph: Graph, groups: Sequence[Group], opaque: OpaqueOp) -> Graph:
             and item.takes_only(argument_nodes)
             and new.keys() >= set(argument_nodes)
         ):
-            node = stand_for(item, item.call.overload, *map_arg(arguments, new.__getitem__), (result,))
+            node = represent(item, item.call.overload, *map_arg(arguments, new.__getitem__), (result,))
             node.meta |= {"val": result.meta["val"], "original_aten": item.call.overload}
             new[result] = node
             for output in item.outputs:
@@ -84,7 +84,7 @@ def fold(graph: Graph, groups: Sequence[Group], opaque: OpaqueOp) -> Graph:
             [new[input_node] for input_node in nodes_of_kind] for nodes_of_kind in item.kinds_of_inputs
         )
         tensors = (gradients, saved) if item.backward else (saved,)
-        node = stand_for(item, op, (*tensors, number), {"sizes": sizes} if sizes else {}, item.outputs)
+        node = represent(item, op, (*tensors, number), {"sizes": sizes} if sizes else {}, item.outputs)
         node.meta["val"] = [output.meta["val"] for output in item.outputs]
         for place, output in enumerate(item.outputs):
             take(output, operator.getitem, node, place)
@@ -116,7 +116,7 @@ def _contracted(graph: Graph, groups: Sequence[Group], ranks: Ranks) -> list[Nod
         ordered = in_order({item: (rank, 0) for item, rank in items.items()}, needs)
         if len(ordered) == len(items):
             return ordered
-        # An item that is neither before nor behind a cycle is part of one: remove a group of it.
+        # An item that is neither before nor behind a cycle is part of one: remove one of its groups.
         users: dict[Any, set[Any]] = {item: set() for item in items}
         for item, needed in needs.items():
             for needed_item in needed:

@@ -142,9 +142,9 @@ def groups_of(graph: Graph, calls: Sequence[CompositeCall]) -> list[Group]:
         for node in reversed(forward[number]):
             if node.users and all(user in nodes_of_backward for user in node.users):
                 nodes_of_backward.add(node)
-        again = [node for node in forward[number] if node in nodes_of_backward]
+        recomputed = [node for node in forward[number] if node in nodes_of_backward]
         forward[number] = [node for node in forward[number] if node not in nodes_of_backward]
-        backward[number] = [*again, *backward[number]]
+        backward[number] = [*recomputed, *backward[number]]
 
     # Nodes that Inductor created name no call; those on a path between members belong to the members' call.
     place = {node: number for number, node in enumerate(graph.nodes)}

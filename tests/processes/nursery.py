@@ -67,6 +67,15 @@ BEFORE = (
 )  # fmt: skip
 """What trainings import, in the order in which they do: torch first."""
 
+GUESTS = (
+    "recorder.script_process", "recorder.own_folder", "backends.cpu_draws", "backends.eager.mode", "hooks.graph_capture",
+    "observers.values.step_writer", "observers.calls.compilation_events", "observers.calls.operations",
+    "observers.state.script_generators", "observers.state.batches", "observers.state.setup_facts",
+    "observers.experiments.step_experiments", "observers.experiments.tape_recording", "tape.files.tape_file",
+    "localize.localizer_process",
+)  # fmt: skip
+"""Modules of numdrift's harness, whose imports are most of what its own processes import. Importing them does nothing else."""
+
 EXECUTE = subprocess.Popen._execute_child  # type: ignore[attr-defined]
 
 
@@ -76,7 +85,10 @@ def main() -> None:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     look_around()
-    of_trainings = set(sys.modules)
+    of_scripts = set(sys.modules)
+    for name in GUESTS:
+        importlib.import_module(f"numdrift.harness.{name}")
+    of_guests = set(sys.modules)
     commands = importlib.import_module("numdrift.harness.cli")
     for found in pkgutil.walk_packages(commands.__path__, "numdrift.harness.cli."):
         importlib.import_module(found.name)
@@ -90,7 +102,7 @@ def main() -> None:
             return
         connection, _ = listener.accept()
         if os.fork() == 0:
-            mind(connection, of_trainings)
+            mind(connection, of_scripts, of_guests)
         connection.close()
 
 
@@ -119,12 +131,12 @@ def look_around() -> None:
             codecache._precompile_header(header, line, min_optimize=False, **told)
 
 
-def mind(connection: socket.socket, of_trainings: set[str]) -> NoReturn:
+def mind(connection: socket.socket, of_scripts: set[str], of_guests: set[str]) -> NoReturn:
     """Fork the command that is asked for, and say its process id and then its exit status."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     request, streams = received(connection)
     if not request["command"]:  # the trainings of a process that was not forked here
-        rock(socket.socket(fileno=streams[0]), of_trainings)
+        rock(socket.socket(fileno=streams[0]), of_scripts, of_guests)
     command = os.fork()
     if command == 0:
         connection.close()
@@ -132,11 +144,11 @@ def mind(connection: socket.socket, of_trainings: set[str]) -> NoReturn:
         mine, its = socket.socketpair()
         if os.fork() == 0:
             mine.close()
-            rock(its, of_trainings)
+            rock(its, of_scripts, of_guests)
         its.close()
         Cradle(mine, START).install()
         if request["command"][1:3] != ["-m", "numdrift"]:
-            forget(of_trainings)
+            forget(of_scripts)
         become(request, streams, keep=mine.fileno())
     connection.sendall(f"{command}\n".encode())
     _, status, used = os.wait4(command, 0)
@@ -146,10 +158,10 @@ def mind(connection: socket.socket, of_trainings: set[str]) -> NoReturn:
     os._exit(0)
 
 
-def rock(connection: socket.socket, of_trainings: set[str]) -> NoReturn:
+def rock(connection: socket.socket, of_scripts: set[str], of_guests: set[str]) -> NoReturn:
     """Fork the trainings of one command, until it has ended."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal; trainings heed it
-    forget(of_trainings)
+    forget(of_guests)
     while True:
         request, streams = received(connection)
         if not request:
@@ -167,6 +179,8 @@ def rock(connection: socket.socket, of_trainings: set[str]) -> NoReturn:
             if request["session"]:
                 os.setsid()
             signal.signal(signal.SIGINT, signal.default_int_handler)
+            if not is_guest(request["command"]):
+                forget(of_scripts)
             become(request, streams)
         os.waitpid(between, 0)  # from here on the training is the command's child
         for stream in streams:
@@ -176,10 +190,20 @@ def rock(connection: socket.socket, of_trainings: set[str]) -> NoReturn:
         os.close(writing)
 
 
-def forget(of_trainings: set[str]) -> None:
-    """Be as if none of numdrift had ever been imported."""
-    for name in sys.modules.keys() - of_trainings - {"__main__"}:
+def forget(but: set[str]) -> None:
+    """Be as if no other modules had ever been imported."""
+    for name in sys.modules.keys() - but - {"__main__"}:
         del sys.modules[name]
+
+
+def is_guest(command: Sequence[str]) -> bool:
+    """Whether a process is numdrift's own, of the very package that was imported here."""
+    package = sys.modules["numdrift.harness"].__file__
+    return (
+        command[1].endswith("/recorder/bootstrap.py")
+        and package is not None
+        and Path(command[2]) == Path(package).parent.parent
+    )
 
 
 class Cradle:

@@ -21,7 +21,7 @@ from ...torch_private.dispatching import current_autograd_node, next_sequence_nu
 from ...torch_private.operators import arguments_of, op_parts, written_names
 from ..called_operators import plain
 
-# The values that tensors carry: the edges of a graph whose ops are observed one after the other.
+# The values that tensors carry. They are the edges of a graph whose ops are observed one by one.
 
 INPUT = "given"
 """The name of a value that no op of the graph has made."""
@@ -150,7 +150,7 @@ class CapturedStep:
         op, domain, overload = op_parts(operation)
         self._names[op] += 1
         name = op if self._names[op] == 1 else f"{op}_{self._names[op] - 1}"
-        # An op in place returns the tensor that it wrote: one new value, not two.
+        # An in-place op returns the tensor that it wrote: one new value, not two.
         made = [tensor for tensor in tensors_in(outputs) if not any(tensor is target for target in targets)]
         produced = [self._edges.write(tensor, name, in_place=True) for tensor in targets]
         produced += [self._edges.write(tensor, name) for tensor in made]
@@ -180,7 +180,7 @@ class CapturedStep:
         self._nodes.append(node)
 
     def graphs(self, stage: str, step: int) -> Iterator[Graph]:
-        """Yield the graphs of this step, one for each run of consecutive nodes of one phase. They have no names yet."""
+        """Yield this step's graphs without names, one for each sequence of consecutive nodes of the same phase."""
         stretches = [tuple(nodes) for _, nodes in groupby(self._nodes, key=lambda node: node.phase)]
         for number, nodes in enumerate(stretches):
             later = {

@@ -60,8 +60,8 @@ class CompiledCapture(Capture):
     """The capture of every compilation of the run, in any step and by any backend.
 
     script: the path of the training script.
-    named_tensors: returns the script's tensors by name. Without it they have their names in the modules that are passed
-        to `adopted`.
+    named_tensors: returns the script's tensors by name. Without it, tensors have their names in the modules that
+        are passed to `adopted`.
     steps: the steps in which every execution is recorded.
     """
 
@@ -103,9 +103,9 @@ class CompiledCapture(Capture):
             ("executions", lambda: watch_executions(self._around_execution)),
         ]
         self._watching = True
-        for stage, put_in in hooks:
+        for stage, install_hook in hooks:
             try:
-                self._patches.also(put_in())
+                self._patches.also(install_hook())
             except NotAvailable as error:
                 self._unavailable(stage, str(error))
 
@@ -229,7 +229,7 @@ class CompiledCapture(Capture):
             empty = replace(empty, notes=("nothing to compute: its inputs are its outputs",))
             self._try("post", lambda: self._folder.write(empty))
         elif before is not None:
-            self._unavailable("post", "Inductor generated no code that could be seen for a graph")
+            self._unavailable("post", "numdrift could not see the code that Inductor generated for a graph")
         if is_compiled_by_inductor(compiled):
             self._executables[id(compiled)] = pre.executable
             # Another object may get this id once the object is freed, so the entry is removed with it.
@@ -299,7 +299,7 @@ class CompiledCapture(Capture):
         if self._folder.step in self._steps:
             self._folder.executed(executable.base, executable.hash)
 
-    # A failure in the capture stops nothing else.
+    # A failure of the capture stops neither the compilation nor the training.
 
     def _try(self, stage: str, do: Callable[[], Any]) -> Any:
         try:

@@ -1,7 +1,7 @@
-"""The ops of a step that are executed eagerly: one graph for each run of consecutive ops of one phase.
+"""The eagerly executed ops of a step: one graph for each sequence of consecutive ops of the same phase.
 
-A step of SAM has six: forward, backward, optimizer, and all three again. In a mode that compiles, the same capture
-records the ops that the script runs outside of the compiled regions (stage `stream`).
+A step of SAM has six graphs: forward, backward, optimizer, and all three again. In a mode that compiles, the same
+capture records the ops that the script runs outside of the compiled regions (stage `stream`).
 """
 
 from __future__ import annotations

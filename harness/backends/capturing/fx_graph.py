@@ -59,14 +59,14 @@ class Reading:
 
 
 def read_graph(graph: torch.fx.Graph, reading: Reading) -> GraphParts:
-    """Return the parts of a graph. A `getitem` that takes one result out of several becomes an output of its node."""
+    """Return the parts of a graph. A `getitem` of one of a node's several results becomes an output of that node."""
     # `parts` has the `getitem`s on each node with several results, by index. `taken_out` has the name of each
     # `getitem`'s value. A result may be taken out twice: both then have the name of the first.
     taken_out: dict[torch.fx.Node, str] = {}
     parts: dict[torch.fx.Node, dict[int, torch.fx.Node]] = {}
     for node in graph.nodes:
         source, index = node.args if node.target is operator.getitem else (None, None)
-        # Only one level is taken apart: a `getitem` on a nested tuple remains a node.
+        # This is done for one level only: a `getitem` on a nested tuple remains a node.
         if not isinstance(index, int) or not isinstance(source, torch.fx.Node) or source.target is operator.getitem:
             continue
         if source.op not in INPUTS and isinstance(_example(source), (tuple, list)):

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from ...records.modes.mode_spec import ModeSpec
 
 INDUCTOR = "inductor lowering"
-"""The component that a lack of support in Inductor is attributed to."""
+"""The component that a report names when Inductor does not support an operator."""
 
 
 @contextmanager
@@ -78,8 +78,8 @@ class CompileAdapter:
         if self.spec.backend not in (None, "inductor"):
             raise NotAvailable(
                 f"{what} in mode {self.spec.name!r}",
-                f"backend {self.spec.backend} lowers nothing, it runs what was captured with ATen's kernels",
-                "leave the key backend out",
+                f"backend {self.spec.backend} lowers nothing: it executes the captured graph with ATen's kernels",
+                "leave out the key backend",
             )
 
     def supports(self, node: torch.fx.Node) -> SupportAnswer:

@@ -124,7 +124,7 @@ def viewed_by(log: CallLog, values: Sequence[Any], *, are_inputs: bool) -> list[
     for value in values:
         if isinstance(value, torch.Tensor):
             if not are_inputs and log.table.slot_of(value) is None:
-                raise NotReplayable("a compiled call gives a tensor that none of its graphs gave")
+                raise NotReplayable("a compiled call returns a tensor that none of its graphs returned")
             viewed.append(log.table.view(value.detach(), is_input=are_inputs))
         else:
             viewed.append(value)
@@ -134,7 +134,7 @@ def viewed_by(log: CallLog, values: Sequence[Any], *, are_inputs: bool) -> list[
 def tangents_of(graph: torch.fx.Graph) -> dict[int, int]:
     """Return the inputs of a backward graph that are gradients of its forward's results.
 
-    The dictionary has the number of the result by the number of the input. Raise NotReplayable for the gradient of
+    The dictionary maps the number of the input to that of the result. Raise NotReplayable for the gradient of
     another value: of an input that the forward has written, or of the base of a view.
     """
     tangents: dict[int, int] = {}
@@ -144,5 +144,7 @@ def tangents_of(graph: torch.fx.Graph) -> dict[int, int]:
         if kind == "TangentAOTInput" and type(described.output).__name__ == "PlainAOTOutput":
             tangents[number] = int(described.output.idx)
         elif kind == "TangentAOTInput" or (described is None and node.name.startswith("tangents_")):
-            raise NotReplayable(f"the gradient {node.name} of a compiled backward is not that of a result")
+            raise NotReplayable(
+                f"{node.name} of a compiled backward is the gradient of a value that its forward did not return"
+            )
     return tangents

@@ -1,4 +1,4 @@
-"""Execute a compiled graph node by node on the tape, by torch's own kernels, and describe the site of each node."""
+"""Execute a compiled graph node by node on the tape, with torch's own kernels, and describe the site of each node."""
 
 from __future__ import annotations
 
@@ -59,11 +59,11 @@ class Described:
 class Interpreter:
     """One execution of one graph.
 
-    layouts: the tensors in whose layout some of its values are wanted.
+    layouts: for some of the graph's values, a tensor with the layout that the value must have.
     random: the random calls of the graph's real execution.
     keep: whether to keep all values. Otherwise a value is released once no later node takes it.
-    copies: the calls on the tape that copy an argument of a random op into another layout, by index on the tape. Each
-        has the key of the graph's value that it copies, None for a value that is not the graph's.
+    copies: for each call on the tape that copies an argument of a random op into another layout, by its index on the
+        tape, the key of the copied value, None for a value that is not the graph's.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class Interpreter:
                 return [self._value(output) for output in flat_outputs(node)]
             for unneeded in ending.get(node, ()):
                 del self._values[unneeded]
-        raise NotReplayable("a compiled graph gives nothing")
+        raise NotReplayable("a compiled graph has no output node")
 
     def _value(self, argument: Any) -> Any:
         return torch.fx.node.map_arg(argument, lambda node: self._values[node])
@@ -163,8 +163,8 @@ class Interpreter:
     def _as_drawn(self, node: torch.fx.Node, operation: Any, args: tuple[Any, ...], place: OpPlace) -> tuple[Any, ...]:
         """Return the arguments of a random op in the layouts of its real execution.
 
-        The layout matters because a kernel draws in the order of the memory. The arguments of an op that writes to one
-        are not changed, nor is an argument that has one place in memory for several elements.
+        The layout matters because a kernel draws in the order of the memory. If the op writes to an argument, no
+        argument is changed. An argument whose elements share memory is not changed either.
         """
         random_call = self._random.next(operation)
         if random_call is None or not random_call.draws or written_names(operation):
@@ -174,7 +174,7 @@ class Interpreter:
             if not isinstance(value, torch.Tensor):
                 continue
             size, stride = next(layouts, ((), ()))
-            # The stride of a dimension of one element is irrelevant. A stride of 0 means one place for all elements.
+            # The stride of a dimension of one element is irrelevant. With a stride of 0 all elements share memory.
             steps = [(own, drawn) for own, drawn, n in zip(value.stride(), stride, size, strict=False) if n > 1]
             differ = value.size() == size and any(own != drawn for own, drawn in steps)
             if not differ or not all(drawn for _, drawn in steps):
@@ -209,7 +209,7 @@ def laid_out_like(wanted: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
     """Return a copy of the value in new memory, in the layout of `wanted`. Raise NotReplayable if they do not match."""
     if wanted.size() != value.size() or wanted.dtype != value.dtype:
         raise NotReplayable(
-            f"a compiled graph gives {wanted.dtype} {tuple(wanted.size())} where its nodes give "
+            f"a compiled graph returns {wanted.dtype} {tuple(wanted.size())} where its nodes return "
             f"{value.dtype} {tuple(value.size())}"
         )
     data = torch.zeros(wanted.untyped_storage().nbytes(), dtype=torch.uint8, device=value.device)

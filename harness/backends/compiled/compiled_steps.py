@@ -51,7 +51,7 @@ class CompiledStepRecorder(TapeRecorder):
         self._graphs.executor = None
 
     def kernels(self, tape: Tape) -> RecordedKernels:
-        """Return the kernels of the step, which keep the results of its calls for questions after the training."""
+        """Return the kernels of the step. They keep the results of its calls, to answer requests after the training."""
         assert self._regions is not None
         return RecordedKernels(tape, self._values, self._compile, self._regions.captured)
 

@@ -23,9 +23,7 @@ from ...torch_private.dispatching import bare_execution
 from .compiled_interpreter import Described, Interpreter, NodeNames
 from .unrolling import written_inputs
 
-OTHER_DRAWS = (
-    "it draws random numbers by Inductor's own generator, which only Inductor has: ops executed one by one draw others"
-)
+OTHER_DRAWS = "it draws random numbers from Inductor's own generator: ops executed one by one draw different numbers"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -115,7 +113,7 @@ class CompiledExecution:
 
 
 class _NotingLog(CallLog):
-    """A log that keeps the call that was begun last. If a call has raised, it is that one."""
+    """A log that keeps the latest call: if one raised, it is that call."""
 
     def __init__(self) -> None:
         super().__init__(CallValues())

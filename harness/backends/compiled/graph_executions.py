@@ -1,4 +1,4 @@
-"""Snapshots of compiled graphs' executions. Each runs unchanged, and is then repeated op by op on copies."""
+"""Snapshots of compiled graphs' executions. Each execution runs unchanged, and is then repeated op by op on copies."""
 
 from __future__ import annotations
 
@@ -33,8 +33,7 @@ from .execution_tape import CompiledExecution
 from .unrolling import copied_tensors, written_inputs
 
 NOTHING_SEEN = (
-    "no compiled graph was executed where it can be seen: the backend makes no graph of aten ops, "
-    "or met nothing to compile"
+    "numdrift saw no execution of a compiled graph: the backend makes no graph of aten ops, or met nothing to compile"
 )
 
 
@@ -75,7 +74,7 @@ class CompiledExecutions(SnapshotObserver):
         self._saw_any = False
 
     def install(self) -> None:
-        """Install the hooks. Raise NotAvailable if one cannot be installed, and then leave none installed."""
+        """Install the hooks. If one cannot be installed, install none and raise NotAvailable."""
         self._patches.also(watch_compiled_graphs(self))
 
     def reached(self, progress: Progress, step: int) -> None:
@@ -181,7 +180,7 @@ class CompiledExecutions(SnapshotObserver):
         devices = [value.device for value in inputs if isinstance(value, torch.Tensor)]
         index = next((device.index for device in devices if device.index is not None), 0)
         wish = self._camera.begins(graph.name, graph.phase, index)
-        # At least the inputs will be written. The size of the outputs is unknown yet.
+        # At least the inputs will be written. The size of the outputs is not known yet.
         if wish is None or not self._camera.has_room(wish, bytes_of_tensors(inputs) if INPUTS in wish.held else 0):
             return None
         kinds = sorted({"cpu", *(str(device) for device in devices)} - {"meta"})

@@ -14,10 +14,13 @@ from ...torch_private.compiler.inductor_lowering import LoweredNode
 from ..called_operators import line_in_trace
 
 SCATTERS = "aten.scatter"
-"""The prefix of ops that Inductor may hand to one another's kernels: `aten.scatter_add` to `aten.scatter_reduce_`."""
+"""The prefix of a family of ops.
+
+Inductor may call the kernel of another op of the family, such as `aten.scatter_reduce_` for `aten.scatter_add`.
+"""
 
 INDEX_PUTS = ("aten._unsafe_index_put", "aten._index_put_impl")
-"""Ops that Inductor may hand to the kernel of `aten.index_put_`."""
+"""Ops for which Inductor may call the kernel of `aten.index_put_`."""
 
 
 @dataclass(slots=True)
@@ -29,7 +32,8 @@ class GraphLines:
     present: the lines of all nodes.
 
     A graph from Inductor's cache is not lowered. A kernel is then attributed to a complex node of its op, else to any
-    node of its op. `complex_` and `present` have a node under its op both with and without the overload.
+    node of its op. `complex_` and `present` list the line of each node twice: by the op with its overload, and by the
+    op without it.
     """
 
     lowered: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))

@@ -93,14 +93,14 @@ class CompileMode(Mode):
     def settings(self, mode: str | None, options: Mapping[str, Any] | None, dynamic: bool | None) -> Mapping[str, Any]:
         """Return the `mode` and `options` that the script's call of `torch.compile` keeps.
 
-        With Inductor these are all, except for the options that keys of numdrift's mode state. With another backend
-        there are none.
+        With Inductor it keeps everything but the options that numdrift's mode sets. With another backend it keeps
+        nothing.
         """
         if self.backend != "inductor":
             return {}
         named = inductor_mode_options(mode, dynamic) if mode not in (None, "default") else {}
         chosen = {name.replace("-", "_"): value for name, value in {**named, **(options or {})}.items()}
-        # The options that a key of the mode states. The script's values would override the user's.
+        # The options that numdrift's mode sets. The script's values of these would override the user's.
         spec = self.spec
         of_keys = {
             "cpp.enable_floating_point_contract_flag": spec.contract,
@@ -129,7 +129,7 @@ class CompileMode(Mode):
                 )
 
     def leave(self) -> None:
-        """Make the modules that this mode compiled eager again."""
+        """Undo the compilation of modules and the mode's settings."""
         for module in self._compiled:
             undo_compile_in_place(module)
         self._undo()

@@ -26,13 +26,13 @@ from .captured_calls import CapturedCalls
 from .recompiled_step import recompiled_as
 
 TOGETHER = 16
-"""The number of nodes compiled as one graph, since one takes about as long as many. All run when one is needed."""
+"""The number of nodes compiled as one graph: many take about as long as one. If one is needed, all run."""
 
 DEVICE_SECONDS = 60.0
-"""The seconds for which a step's nodes may be compiled for an accelerator, whose kernels take long to compile."""
+"""The limit in seconds for compiling a step's nodes for an accelerator, whose kernels take long to compile."""
 
 MOST_ZEROS = 2**26
-"""The bytes of zeros that are kept as inputs for the other nodes of a graph."""
+"""The limit in bytes for zeros that are kept as inputs of the nodes that are not needed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ class NodeKernels:
     def _compile(self, kinds: Sequence[NodeKind]) -> None:
         """Compile these nodes. Raise NotReplayable after the time limit. Exceptions of the compiler propagate."""
         if self._spent >= self._limit:
-            raise NotReplayable(f"the {self._limit:.0f} s in which nodes are compiled alone were over")
+            raise NotReplayable(f"compiling nodes alone exceeded its limit of {self._limit:.0f} s")
         began = time.monotonic()
         try:
             module, inputs, results = graph_of(kinds)
@@ -275,9 +275,8 @@ class RecordedKernels:
     def recompiled(self, tape: Tape, spec: ModeSpec, own: ModeSpec) -> dict[str, torch.Tensor]:
         """Return the results of the step on this tape with its captured graphs compiled in the mode `spec`.
 
-        `own` is the recorded mode. First, the step compiled in this mode must reproduce its own bits.
-
-        Raise NotReplayable if it does not. Exceptions of the compiler or an op propagate.
+        `own` is the recorded mode. Raise NotReplayable if the step compiled in this mode does not reproduce its own
+        bits. Exceptions of the compiler or an op propagate.
         """
         if self.captured is None:
             raise NotReplayable("it is not known how the step called its compiled code")
@@ -285,5 +284,5 @@ class RecordedKernels:
             recompiled = recompiled_as(own, tape, self.captured)
             self._same = all(is_same(recompiled[name], value) for name, value in tape.expected().items())
         if not self._same:
-            raise NotReplayable("compiled again as it was, the step does not reproduce its own bits")
+            raise NotReplayable("compiled again in its own mode, the step does not reproduce its own bits")
         return recompiled_as(spec, tape, self.captured)

@@ -105,11 +105,11 @@ class RecompiledStep:
     def _execute_region(self, region: CapturedCall | BackwardCall) -> None:
         for device, state in region.generators.items():
             set_generator_state(device, state)
-        # Dispatch modes that the script has left on apply, as in its own step.
+        # Dispatch modes that the script left enabled stay enabled, as in its own step.
         if isinstance(region, CapturedCall):
             self._call(region)
         else:
-            self._go_back(region)
+            self._call_backward(region)
 
     def _call(self, call: CapturedCall) -> None:
         inputs = []
@@ -126,20 +126,20 @@ class RecompiledStep:
             outputs = compiled(*inputs)
         flat = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
         if len(flat) != len(call.outputs):
-            raise NotReplayable(f"a captured graph gives {len(flat)} results, recorded were {len(call.outputs)}")
+            raise NotReplayable(f"a captured graph returns {len(flat)} results; {len(call.outputs)} were recorded")
         for forward, views in call.forwards.items():
             order = [call.inputs.index(view) if view in call.inputs else None for view in views]
             self._live[forward] = Live([None if at is None else inputs[at] for at in order], flat)
         slots = {value.slot for value in call.inputs if isinstance(value, View)}
         self._take(call.outputs, flat, slots)
 
-    def _go_back(self, call: BackwardCall) -> None:
+    def _call_backward(self, call: BackwardCall) -> None:
         live = self._live.get(call.forward)
         if live is None or len(live.inputs) != len(call.gradients):
             raise NotReplayable("a compiled backward belongs to no call of a captured graph in this step")
         wanted = [number for number, gradient in enumerate(call.gradients) if isinstance(gradient, View)]
         if any(live.inputs[number] is None for number in wanted):
-            raise NotReplayable("a compiled backward gives the gradient of what its call was not given")
+            raise NotReplayable("a compiled backward returns the gradient of a value that its call did not take")
         gradients = torch.autograd.grad(
             [live.outputs[number] for number in call.tangents],
             [live.inputs[number] for number in wanted],

@@ -28,11 +28,11 @@ from .captured_calls import BackwardCall, CapturedCalls, OpenCall, tangents_of, 
 from .compiled_interpreter import Described, Interpreted, Interpreter, NodeNames, flat_outputs, laid_out_like, layout_of
 
 OTHER_RANDOM = (
-    "a compiled graph draws random numbers by a generator of its own; in the mode compile,fallback_random=on they are "
-    "those of eager mode"
+    "a compiled graph draws random numbers from Inductor's own generator; in the mode compile,fallback_random=on it "
+    "draws those of eager mode"
 )
 OTHER_AMOUNT = "a compiled graph drew more or fewer random numbers than torch's own kernels do for its nodes"
-OTHER_NUMBERS = "other random numbers than torch's own kernel does on inputs that are laid out as they were there"
+OTHER_NUMBERS = "other random numbers than torch's own kernel does for inputs in the same layout"
 
 
 class Regions:
@@ -60,7 +60,7 @@ class Regions:
                 self.captured.calls.append(call.returned(outputs))
 
     def enter(self, graph: CompiledGraph, phase: Phase, inputs: Sequence[Any]) -> UnrolledRegion:
-        """Record the values that a graph is about to be executed with."""
+        """Record the inputs of a graph that is about to be executed."""
         backward = graph.phase == "backward"
         input_views = viewed_by(self.log, inputs, are_inputs=True)
         views = [value for value in input_views if isinstance(value, View)]
@@ -79,7 +79,7 @@ class Regions:
         elif self._open is not None:
             self._open.forwards[run] = input_views
         else:
-            self.captured.reason = self.captured.reason or "a compiled graph was executed that dynamo did not capture"
+            self.captured.reason = self.captured.reason or "a compiled graph that dynamo did not capture was executed"
         return UnrolledRegion(self, graph, "backward" if backward else phase, run, inputs)
 
 
@@ -244,7 +244,7 @@ class UnrolledRegion:
             fits = layout_of(value) == layout_of(real)
             if slots.get(address, slot) != slot or (address in slots and not fits):
                 raise NotReplayable(
-                    f"results of the compiled graph {self._graph.name!r} share memory in a way of its own"
+                    f"results of the compiled graph {self._graph.name!r} share memory unlike those of its nodes"
                 )
             given_back = table.slot_of(real) == slot and address in own
             elsewhere = address not in slots and slot in slots.values()
@@ -280,7 +280,7 @@ def copied_tensors(values: Iterable[Any]) -> list[Any]:
         plain = value.detach()
         address = storage_address(plain)
         if address not in storages:
-            # The whole storage is copied once, so that inputs that share memory share it in the copies too.
+            # Copy the whole storage once: inputs that share memory then share it in the copies, too.
             storages[address] = bytes_of_storage(plain).clone()
         empty = torch.empty(0, dtype=plain.dtype, device=plain.device)
         return empty.set_(storages[address].untyped_storage(), plain.storage_offset(), plain.size(), plain.stride())

@@ -213,11 +213,11 @@ class CompiledWork:
         if not self._watching:
             return execute()
         began = time.perf_counter()
-        made = execute()
+        outputs = execute()
         seconds = time.perf_counter() - began
         with self._kept:
             self._report(Work("execute", name, seconds, size, None, line_in(self._script)))
-        return made
+        return outputs
 
 
 def operations_in(graph: Any) -> int:

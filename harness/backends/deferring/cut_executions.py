@@ -26,7 +26,7 @@ SYNCS = ("CachedCompile", "UncachedCompile")
 NOT_CUT = "no snapshots are taken: with mark_step=off nothing is cut"
 OP_BY_OP = "no snapshots are taken: with execute=op no graph is executed, but each op by itself"
 UNSEEN = (
-    "{} executed {} graphs beside those at its cuts (ops that fall back to the CPU, values that are read): "
+    "{} executed {} graphs besides those at its cuts (for ops that fall back to the CPU, for values that are read): "
     "no snapshots are taken of them"
 )
 
@@ -45,7 +45,7 @@ class CutExecutions(SnapshotObserver, Generic[Pending]):
     """The observer of a mode's cuts. It reports a failure to the camera, and the training continues.
 
     device: the type of the mode's device.
-    core: the name of what executes its graphs, in messages.
+    core: the name, for messages, of the library that executes the mode's graphs.
     counter: returns a counter of the core by its name.
     value_id: returns the core's number for the value of a tensor.
     """
@@ -96,7 +96,7 @@ class CutExecutions(SnapshotObserver, Generic[Pending]):
                 self._camera.tell(UNSEEN.format(self.core, unseen))
 
     def close(self) -> None:
-        """Stop. Drop a pending graph: if the script has failed, that graph was never executed and did not raise."""
+        """Stop. Drop a pending graph: after a failure of the script it was not executed, so it is not the cause."""
         self._open = False
         self._pending = None
 
@@ -122,7 +122,7 @@ class CutExecutions(SnapshotObserver, Generic[Pending]):
         self._camera.take(pending.wish, self._snapshot(pending, values, reason))
 
     def _name(self) -> None:
-        """Name the current values of the script's tensors after the tensors."""
+        """Name the current value of each of the script's tensors after the tensor. A value keeps its first name."""
 
         def name() -> None:
             for name, tensor in self._bound().items():

@@ -1,4 +1,4 @@
-"""The base of the modes that defer ops: where their policies cut the pending graph, and who is told of a cut.
+"""The base of the modes that defer ops. It cuts the pending graph as a policy requires, and notifies observers.
 
 A policy is `script` or `phase` (see `auto` in the modes), `step` or `off`.
 """
@@ -21,9 +21,9 @@ PLACED = {"phase": ("backward", "step"), "step": ("step",)}
 
 
 class DeferringMode(CuttingMode):
-    """A mode that reads values only once a cut has produced them.
+    """A mode whose values can be read only after a cut has computed them.
 
-    named_adapter: the adapter, by module and class.
+    named_adapter: the adapter, as `MODULE:CLASS`.
     """
 
     named_adapter: ClassVar[str]
@@ -51,7 +51,7 @@ class DeferringMode(CuttingMode):
         return load_adapter(self.named_adapter, self.eager.spec)
 
     def execute(self) -> None:
-        """Execute all pending work whatever the policy is, because a state is read or set from outside."""
+        """Execute all pending work under any policy, because a state is about to be read or set from outside."""
         self._cut()
 
     def observe_cuts(self, about_to_cut: Callable[[], None], cut: Callable[[], None] = lambda: None) -> Undo:
@@ -78,7 +78,7 @@ class DeferringMode(CuttingMode):
         raise NotImplementedError
 
     def _cut_by(self, mark: Callable[[], None]) -> None:
-        """Cut the graph by `mark`, and tell those who observe cuts or wait for one."""
+        """Cut the graph by calling `mark`. Notify the observers of cuts, and the functions that wait for one."""
         for about_to_cut, _ in self._cutting:
             about_to_cut()
         mark()

@@ -1,4 +1,4 @@
-"""The base of the recorders of steps whose ops have no value yet when they are called."""
+"""The base class of the step recorders for modes that defer ops: an op has no value yet when it is called."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ Found = TypeVar("Found")
 class HeldBackStep(StepRecorder):
     """A recorder of a step on `device`, from `start` to `stop`.
 
-    It does the same as `tape.tape_recorder`, whose ops have values at once. An op that cannot be recorded abandons the
-    tape (see `reason`); the training continues.
+    `tape.recording.tape_recorder` is its counterpart for modes whose ops have values at once. An op that cannot be
+    recorded abandons the tape (see `reason`); the training continues.
     """
 
     device: str
@@ -71,22 +71,22 @@ class HeldBackStep(StepRecorder):
         self._look(look)
 
     def overwritten(self, tensor: torch.Tensor) -> None:
-        """Do nothing: a tensor with values other than the script's is an input of what is executed later."""
+        """Do nothing. The tensor is an input of the ops that are executed later, and is recorded then."""
 
     def _has_value(self, tensor: torch.Tensor) -> bool:
         """Return whether the device has computed the value of a tensor."""
         raise NotImplementedError
 
     def _is_represented(self, tensor: torch.Tensor) -> bool:
-        """Return whether a tensor on the device is represented on the tape, or can be."""
+        """Return whether the tape can represent a tensor on the device."""
         return self._has_value(tensor)
 
     def _represented(self, tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the tensor that represents one on the device on the tape, and the value."""
+        """Return the tensor that replaces a device tensor on the tape, and the device tensor's value."""
         raise NotImplementedError
 
     def _watched_value(self, name: str, taped: torch.Tensor, value: torch.Tensor) -> Watched:
-        """Return the record of a value, which `taped` represents on the tape, with a copy of its current content."""
+        """Return the record of a value with a copy of its current content. `taped` replaces the value on the tape."""
         view = self._log.table.view(taped.detach(), is_input=True)
         return Watched(len(self._log.calls), name, view, value.detach().clone())
 

@@ -58,7 +58,7 @@ class EagerAdapter:
         raise NotAvailable(
             f"a dry run in mode {self.spec.name!r}",
             "it executes each operator when it is called",
-            "take --mode lazy or --mode compile, or leave --dry out",
+            "use --mode lazy or --mode compile, or leave --dry out",
         )
 
     def supports(self, node: torch.fx.Node) -> SupportAnswer:
@@ -89,7 +89,7 @@ class EagerAdapter:
 
 @contextmanager
 def observe_eager(script: str, device: str, report: Callable[[OperatorCall], None]) -> Iterator[None]:
-    """Report each operator executed within the context to `report`. Raise the observer's own failure at the end."""
+    """Call `report` with each operator that is executed in the context. Raise the observer's own failure at the end."""
     lines, kind_of_device = ScriptLines(script), device.partition(":")[0]
     key = dispatch_key(kind_of_device)
     kept = KeptFailure()
@@ -98,13 +98,14 @@ def observe_eager(script: str, device: str, report: Callable[[OperatorCall], Non
         if is_called_by_harness([__file__]):
             return
         kinds = {tensor.device.type for tensor in (*call.tensors, *tensors_in(outputs))}
-        if kinds and kind_of_device not in kinds:  # the script computes on another device, as before it moves its model
+        # The script may compute on another device, for example before it moves its model.
+        if kinds and kind_of_device not in kinds:
             return
         with kept:
             text = configuration(call.operation, call.args, call.kwargs, kind_of_device)
             kind = kind_of(call.operation)
-            made = (instruction(kind, outputs, text),)
-            report(OperatorCall(kind, text, lines.here(), made, "dispatcher" if reason else "", reason))
+            instructions = (instruction(kind, outputs, text),)
+            report(OperatorCall(kind, text, lines.here(), instructions, "dispatcher" if reason else "", reason))
 
     def returned(call: OpCall, outputs: Any) -> None:
         on_cpu = kind_of_device != "cpu" and is_taken_by_fallback(call.operation, key)

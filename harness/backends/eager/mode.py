@@ -50,7 +50,7 @@ def convert(module: torch.nn.Module, dtype: torch.dtype) -> None:
 
 
 class EagerMode(Mode):
-    """The mode that runs the script unchanged: it places nothing and holds nothing back."""
+    """The mode that runs the script unchanged: it neither moves tensors nor defers ops."""
 
     capabilities = PLAIN
 

@@ -167,7 +167,7 @@ class LazyWork:
     def _executed(
         self, reason: str, seconds: float, counted: Mapping[str, int], call: str, execution: float | None = None
     ) -> None:
-        """Report that a graph was executed. `execution` are further seconds, which include no compilation."""
+        """Report that a graph was executed. `execution` is the separately measured time of execution, in seconds."""
         # `size` is the number of nodes of the graph just executed, None if a read by numdrift has executed one too.
         (before, sum_before), (now, total) = self._sizes, lazy_graph_sizes()
         self._sizes = now, total

@@ -128,7 +128,7 @@ class LazyCapture(Capture):
             return
         following.close()
         if not self._executed.has_any:
-            self._folder.unavailable("pre", "the lazy core executed nothing in the steps whose graphs are wanted")
+            self._folder.unavailable("pre", "the lazy core executed nothing in the steps whose graphs were requested")
         before = self._folder.step
         for step, tally in self._counted.steps.items():
             if step in self._request.steps:

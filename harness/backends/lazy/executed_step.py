@@ -64,7 +64,7 @@ OBSERVING = (__file__, *(str(TORCH / name) for name in ("_ops.py", "_compile.py"
 class BegunCall:
     """A call of one of the core's kernels that is about to run.
 
-    reads: it copies a lazy tensor to the CPU.
+    reads: whether it copies a lazy tensor to the CPU.
     execution: the graph that the core executes for that copy, None if there is none.
     """
 
@@ -123,7 +123,7 @@ class LazyStepRecorder(HeldBackStep):
     def watch(self, name: str, tensor: torch.Tensor) -> None:
         """Record the current content of a value by which the step is compared.
 
-        The pending graph gets a copy of a lazy tensor as one more value.
+        A copy of a lazy tensor is added to the pending graph.
         """
         if self.reason is not None:
             return
@@ -149,7 +149,7 @@ class LazyStepRecorder(HeldBackStep):
 
     @property
     def unfilled(self) -> list[UnfilledRead]:
-        """The calls that made memory without values on which a result of the step depends."""
+        """The calls that made uninitialised memory on which a result of the step depends."""
         reads = []
         for maker in self._unfilled.read:
             outer = maker.outermost
@@ -165,14 +165,14 @@ class LazyStepRecorder(HeldBackStep):
         """
         unseen = _executions() - self._executions
         if unseen:
-            self.give_up(f"the lazy core has executed {unseen} graphs that nobody has ordered")
+            self.give_up(f"the lazy core executed {unseen} graphs that numdrift did not observe")
         if self.reason is not None:
             raise NotReplayable(self.reason)
         watched = list(self._seen)
         with apart():
             for name, tensor in self._watched:
                 if not lazy_has_value(tensor):
-                    raise NotReplayable(f"{name} was not executed when the step had ended")
+                    raise NotReplayable(f"{name} was not executed by the end of the step")
                 watched.append(self._watched_value(name, *self._represented(tensor)))
         return self._tape_with(watched)
 
@@ -280,7 +280,7 @@ class LazyStepRecorder(HeldBackStep):
         return outputs
 
     def _number(self, iteration: int, order: int) -> None:
-        """Set the pass and the order of the call that was recorded last."""
+        """Set the pass and the order of the latest recorded call."""
         self._log.calls[-1] = replace(self._log.calls[-1], iteration=iteration, order=order)
 
     # The executions of graphs.

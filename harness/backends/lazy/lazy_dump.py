@@ -203,7 +203,7 @@ class Reasons:
         self._place = place
 
     def cut(self, dump: DumpedGraph, script: str, *, copying: bool) -> Cut:
-        """Return the reason for which a graph was executed: a kernel was `copying` to the CPU, or an explicit call."""
+        """Return why a graph was executed: for a kernel that was `copying` to the CPU, or by an explicit call."""
         source, text = source_and_stack(without_followers(dump.frames), script)
         if not copying:
             marked = any(frame.function == "mark_step" for frame in dump.frames)

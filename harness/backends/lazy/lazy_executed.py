@@ -78,7 +78,7 @@ def _unmatched(script: ScriptGraph, alignment: Alignment) -> Iterator[str]:
         yield f"inputs that could not be matched with the graph before: {', '.join(unbound)}"
 
 
-NO_POST = "its optimised graph is not known: another graph was executed before this one could be asked for"
+NO_POST = "its optimised graph is unknown: another graph was executed before numdrift could read this one"
 
 
 class ExecutedGraphs(GraphFiler):
@@ -93,7 +93,7 @@ class ExecutedGraphs(GraphFiler):
 
         step: the step of an execution without an op.
         is_last: this is the last execution so far.
-        is_awaited: take the execution even if it reaches into steps that are not wanted.
+        is_awaited: write the execution even if its latest step is not wanted.
         """
         if is_foreign(dump.nodes, self._known_values):
             return None

@@ -65,7 +65,7 @@ class Following(CallFollower):
         self._known_values.name(self._named_tensors())
 
     def name_what_they_view(self) -> None:
-        """Name the values that the script's tensors are views of, in case these were made before they were followed.
+        """Name the values that the script's tensors are views of, in case they were made before calls were followed.
 
         The core keeps a parameter and the tensor that it was detached from as two values. A new view is updated from
         the latter, and is released before anything is executed.

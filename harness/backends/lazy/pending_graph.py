@@ -31,9 +31,9 @@ class LazyCall:
 
     values: its positional arguments, None for each that is not a bool, int or float.
     frames: the user's frames.
-    iteration: the pass of the step.
+    iteration: the number of the pass within the step.
     parent: the call within which it was made.
-    reads: the harness makes the call, to read a value.
+    reads: whether the harness makes the call, to read a value.
     """
 
     number: int
@@ -47,7 +47,7 @@ class LazyCall:
 
     @property
     def outermost(self) -> LazyCall:
-        """The script's own call that this call is a part of, since a swapped kernel calls others."""
+        """The script's own call that this call is a part of. A swapped kernel, for example, calls other kernels."""
         call = self
         while call.parent is not None:
             call = call.parent
@@ -78,7 +78,7 @@ class PendingGraph:
         return cls(roots, pending_torchscript(roots), lazy_text(roots), inputs, generator_state("cpu"))
 
     def executed(self) -> Any:
-        """Return the graph that TorchScript optimised and executed last, else (if it does not fit) the pending one."""
+        """Return the graph that TorchScript optimised and executed last, or the pending one if that does not fit."""
         graph = last_torchscript_graph()
         if (len(list(graph.inputs())), len(list(graph.outputs()))) == (len(self.inputs), len(self.roots)):
             return graph

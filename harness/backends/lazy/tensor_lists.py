@@ -3,7 +3,7 @@
 torch's lazy core has no kernel for them. Its fallback executes them on the CPU and returns the parts as tensors that
 report the device lazy but are CPU tensors. The next op on two such parts returns a tensor on the CPU. An op on one such
 part and a lazy tensor fails ("Input tensor is not a lazy tensor", "expected device lazy:0 but got cpu"; torch 2.13).
-The splits whose parts are no views, which the cells of an LSTM and a GRU call, create views that a lazy tensor cannot
+The splits whose parts are not views (the cells of an LSTM and a GRU call them) create views that a lazy tensor cannot
 have ("The operator aten::as_strided appears to be a view operator"). Each part is therefore computed as a slice, for
 which the core has a kernel.
 

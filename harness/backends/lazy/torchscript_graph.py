@@ -16,7 +16,7 @@ from ..followed_graph import Output
 from .lazy_dump import DumpedGraph
 
 NUMBERS = ("aten::ScalarImplicit", "aten::IntImplicit", "aten::FloatImplicit", "prim::profile")
-"""Nodes that pass on their input, such as a scalar tensor as a number."""
+"""Nodes that only pass on their input, for example a scalar tensor as a number."""
 
 LISTS = ("prim::ListConstruct", "prim::TupleConstruct")
 
@@ -70,7 +70,7 @@ def read_torchscript(graph: Any) -> ScriptGraph:
             names, list_name = [name_of(element) for element in node.inputs()], name_of(node.output())
             if all(element in constants for element in names):
                 constants[list_name] = [constants[element] for element in names]
-            else:  # a list of tensors some of which may be None, as in an index; the Nones are left out
+            else:  # a list of tensors and Nones, as in an index: the Nones are left out
                 lists[list_name] = [part for part in names if part not in constants or constants[part] is not None]
             continue
         domain, _, op = kind.partition("::")
@@ -165,7 +165,7 @@ def align(script: ScriptGraph | None, dump: DumpedGraph) -> Alignment:
             inputs = [name for name in script_node.inputs if name not in script.constants]
             if len(operands) == len(inputs):
                 waiting += zip(inputs, operands, strict=True)
-    # An output that is no root in the dump is the value paired with it above, or another value of a paired node.
+    # An output that is not a root in the dump is the value paired with it above, or another value of a paired node.
     for position, value in enumerate(script.outputs):
         if outputs[position] is None:
             index, which = makers.get(value, (-1, 0))

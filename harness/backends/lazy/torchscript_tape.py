@@ -47,8 +47,8 @@ class KnownNode:
     compiled: the op that the call is a part of, None if the script itself called it.
     operation: the op that was called.
     values: the plain values that the op was called with, by position.
-    reads: the call is not the training's; the recorder reads its copy.
-    noted: takes the index of the call on the tape and the call, and returns the call that replaces it there.
+    reads: True if the recorder made the call to read a value, so that it is no call of the training.
+    noted: called with the index of the call on the tape and the call; returns the call to store there instead.
     """
 
     place: OpPlace = PLACE

@@ -22,7 +22,7 @@ VALUES = (0, 1)
 
 
 class UnfilledMemory:
-    """The unfilled memories of one step. `read` are the calls that made those on which a result depends."""
+    """The unfilled memory of one step. `read` has the calls that made the memory on which a result depends."""
 
     def __init__(self) -> None:
         self.read: list[LazyCall] = []
@@ -40,7 +40,7 @@ class UnfilledMemory:
     def look(
         self, real: Sequence[torch.Tensor], taped: Sequence[torch.Tensor], execute: Callable[[list[torch.Tensor]], Any]
     ) -> None:
-        """Find the unfilled memories that the results of an executed graph depend on, and add their calls to `read`.
+        """Find the unfilled memory that an executed graph's results depend on. Add the calls that made it to `read`.
 
         `real` are the graph's inputs in the core, `taped` the same inputs on the tape. `execute` executes the graph
         again with other inputs.

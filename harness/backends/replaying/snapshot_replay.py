@@ -29,7 +29,7 @@ from ..compiled.adapter import inductor_as_stated
 from ..eager.mode import EagerMode
 from ..mode_presence import require_here
 
-STATIC = "its graph was compiled for any size, and is compiled for this one here: other code, perhaps with other bits"
+STATIC = "its graph was compiled for any size, but here for this size: the code differs, and perhaps the bits"
 SWAPPED = "the mode's kernels ({}) are not in the snapshot: torch's own are executed in their place"
 ELSEWHERE = "it was taken with torch {}, and this is torch {}"
 
@@ -62,11 +62,11 @@ class Drawn:
         device = next((value.device for value in arguments if isinstance(value, torch.Tensor)), None)
         drawn_values = [value.clone().to(device or "cpu") for value in draw.drawn]
         if computation.call.op == DROPOUT:
-            # as its CPU kernel computes it, with the recorded mask
+            # compute it as the CPU kernel does, with the recorded mask
             value, mask, probability = arguments[0], drawn_values[1], float(arguments[1])
             return [value.mul(mask).mul(scale_of(probability)), mask]
         if not draws_alone(computation.call):
-            raise NotReplayable(f"{computation.call.op} draws random numbers, which another device draws otherwise")
+            raise NotReplayable(f"{computation.call.op} draws random numbers, and another device draws different ones")
         outputs: list[Any] = [drawn_values.pop(0) for _ in computation.call.outputs]
         for target, drawn in zip(computation.written(arguments, keywords), drawn_values, strict=False):
             target.copy_(drawn)
@@ -80,14 +80,16 @@ def mode_of(snapshot: Snapshot, path: Path, text: str | None) -> ModeSpec:
     try:
         return parse_mode(snapshot.around.spec)
     except Exception as error:
-        raise SnapshotError(path, f"its mode {snapshot.around.spec!r} is none here; name one with --mode") from error
+        raise SnapshotError(
+            path, f"its mode {snapshot.around.spec!r} does not exist here; name one with --mode"
+        ) from error
 
 
 def replayed(snapshot: Snapshot, path: Path, spec: ModeSpec) -> Outcome:
     """Execute a snapshot in a mode. An error that an op raises becomes part of the outcome.
 
-    Raises SnapshotError where the snapshot cannot be executed; UsageError and NotAvailable where the mode's backend is
-    not available here.
+    Raises SnapshotError if the snapshot cannot be executed; UsageError and NotAvailable if the mode's backend is not
+    available here.
     """
     if INPUTS not in snapshot.held:
         raise SnapshotError(path, "holds no inputs (it was taken with --what outputs), so nothing can be executed")
@@ -121,7 +123,7 @@ def replayed(snapshot: Snapshot, path: Path, spec: ModeSpec) -> Outcome:
         raise SnapshotError(path, f"cannot be executed in mode {spec.name!r}: {error}") from error
     except NotAvailable:
         raise
-    except Exception as error:  # noqa: BLE001, an op or a backend raises what it likes
+    except Exception as error:  # noqa: BLE001, an op or a backend may raise anything
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         first_line = re.sub(r"\s+", " ", lines[0]) if lines else ""
         return Outcome([], f"{type(error).__name__}: {first_line}", tuple(notes))

@@ -104,7 +104,7 @@ class XlaAdapter(EagerAdapter):
         raise NotAvailable(
             f"a dry run in mode {self.spec.name!r}",
             "torch_xla executes a graph wherever a value is read",
-            "take --mode lazy or --mode compile, or leave --dry out",
+            "use --mode lazy or --mode compile, or leave out --dry",
         )
 
     def observe_work(self, script: str, report: Callable[[Work], None]) -> AbstractContextManager[Tell]:

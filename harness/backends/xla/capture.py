@@ -130,8 +130,8 @@ class XlaCapture(Capture):
     def _end_if_done(self) -> None:
         """Stop waiting once a graph was taken since the last wanted step began, or after PATIENCE calls.
 
-        This happens at the earliest after the backward of the first step that is not wanted, or at the start of the
-        second.
+        This happens at the earliest after the backward of the first step that is not wanted, or at the start of
+        the second such step.
         """
         following = self._following
         if following is not None and following.is_pending and (self._has_taken or following.count > PATIENCE):
@@ -143,7 +143,7 @@ class XlaCapture(Capture):
             return
         following.close()
         if not self._executed.has_any:
-            self._folder.unavailable("pre", "torch_xla executed nothing in the steps whose graphs are wanted")
+            self._folder.unavailable("pre", "torch_xla executed nothing in the steps whose graphs were requested")
 
     def _name(self) -> None:
         # Name nothing before the model is known: a parameter would be named by its position in the optimizer, and a

@@ -18,7 +18,7 @@ from ..followed_kernels import FollowedKernels, KernelCall
 SUMS = ("aten::add", "aten::add_")
 """The ops by which autograd accumulates several gradients of one tensor.
 
-It calls them after the op that returned the last of these gradients, still under the autograd node of that op.
+Autograd calls them after the op that returned the last of these gradients, still under the autograd node of that op.
 """
 
 

@@ -27,7 +27,7 @@ PHASES: Mapping[Progress, Phase] = {
 }
 """The phase of an op called outside of autograd, by the point that the training has reached."""
 
-MADE_UNSEEN = "{} values that are pending were made by ops that nobody saw: no snapshots are taken of {}"
+MADE_UNSEEN = "{} pending values were made by ops that numdrift did not observe: no snapshots are taken of {}"
 
 
 class XlaCuts(CutExecutions[XlaPending]):

@@ -1,7 +1,7 @@
 """Execute a step of torch_xla again, to read the results of its ops.
 
 A graph that XLA has compiled does not store the results of its ops: a fusion computes and discards them. The ops are
-therefore called again with the same cuts, while some of their values are held, which makes these outputs of the graph.
+therefore called again with the same cuts, while some of their values are held. Held values become outputs of the graph.
 That may change which ops XLA fuses, and so the results. The values are used only if the values that the step is
 compared by keep their bits. Held values that change those bits are found by bisection and left out.
 """
@@ -112,8 +112,7 @@ class Program:
 def executed_again(program: Program, wanted: Collection[ValueNumber]) -> dict[ValueNumber, torch.Tensor] | None:
     """Execute a step again. Return the values `wanted` and the final content of rewritten values, on the CPU.
 
-    Return None if the step has other results than before while these values are held. Exceptions of torch_xla
-    propagate.
+    Return None if holding these values changes the step's results. Exceptions of torch_xla propagate.
     """
     held = {*wanted, *(number for number, _ in program.results.values())}
     last = {
@@ -174,7 +173,7 @@ class ReadValues:
     """The values of a step that could be read.
 
     found: the values by their numbers.
-    repeats: the step has the same results if it is executed again without changes.
+    repeats: whether the step has the same results if it is executed again without changes.
     """
 
     found: dict[ValueNumber, torch.Tensor] = field(default_factory=dict)
@@ -190,7 +189,7 @@ def read_values(program: Program, wanted: Sequence[WantedValue], unreadable: set
     The values of ops of the same name are usually all readable or all unreadable. A group of values is therefore split
     first into fused values and others, then by names, and only then by positions.
 
-        a0 b0 b1 c0, of which b1 is to blame: all of them fail, and so do [b0 b1] and [b1]; [a0 c0] and [b0] are read
+        a0 b0 b1 c0, if b1 is to blame: the whole group fails, and so do [b0 b1] and [b1]; [a0 c0] and [b0] are read
     """
     whole = [value for value in wanted if value.key not in unreadable]
     outcome, executions_left, deadline = ReadValues(), MOST_EXECUTIONS, time.monotonic() + READING_SECONDS

@@ -19,7 +19,7 @@ FILLS = ("broadcast", "iota")
 class LoweredNodes:
     """The nodes of a graph, found by the instructions that they were lowered to.
 
-    `calls` has the number of the kernel call that had made each node when XLA compiled the graph, by the node's name.
+    `calls` maps the name of each node to the number of the kernel call that had made it when XLA compiled the graph.
     An instruction names its call and its op. If calls were not followed at that time, the op identifies the node if it
     is unique, or unique with the shape of its result.
     """

@@ -1,4 +1,4 @@
-"""torch_xla (PJRT), usually in an interpreter of its own (`xla,python=/path/to/python`), and the mark-step policies.
+"""torch_xla (PJRT), usually in a separate interpreter (`xla,python=/path/to/python`), and the mark-step policies.
 
 A policy determines where the pending graph is cut and executed:
 
@@ -82,8 +82,8 @@ class XlaMode(DeferringMode):
         if self.policy == "auto":
             uses_xla = script.imports(PACKAGE)
             self.policy = "script" if uses_xla and CUTS & script.names else "phase"
-            # The name of `torch_xla.step` occurs in every training. Its use is recognised by a cut before the first
-            # backward.
+            # A use of `torch_xla.step` cannot be recognised by its name, since `step` occurs in every training. It is
+            # recognised by a cut before the first backward.
             self._is_undecided = uses_xla and self.policy == "phase"
         self._patches.also(around_step_marker(self._script_cuts))
         if spec.fallback_random == "on" or spec.draws == "cpu":
@@ -136,7 +136,7 @@ class XlaMode(DeferringMode):
         return StepRecorders(lambda step: recorder(step, request.script, self.observe_cuts, unreadable))
 
     def _script_cuts(self, mark: Callable[[], None]) -> None:
-        """Handle an order to execute all pending work, from the script or from `_cut_by` below."""
+        """Handle a request to execute all pending work, from the script or from `_cut_by` below."""
         if self._cuts_itself:
             mark()
             return
@@ -163,6 +163,6 @@ def require_xla() -> None:
     """Raise UsageError if torch_xla is not installed."""
     if importlib.util.find_spec(PACKAGE) is None:
         raise UsageError(
-            f"mode 'xla': torch_xla is not installed beside torch {torch.__version__}; make an environment for it by "
-            "`bash scripts/xla`, or give the mode python=/path/to/its/python"
+            f"mode 'xla': torch_xla is not installed beside torch {torch.__version__}; create an environment for it "
+            "with `bash scripts/xla`, or add python=/path/to/its/python to the mode"
         )

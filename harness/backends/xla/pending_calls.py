@@ -1,7 +1,7 @@
 """Record the aten calls that made the pending values of mode `xla`, as the calls of a tape.
 
-torch_xla makes most ops of a script functional: it calls `add_` as `add`, and `t` as `t_copy`. In this record a view is
-a view. Each write creates a new slot, so no view shows values that were written after it. Executed on the CPU, the
+torch_xla makes most ops of a script functional: it calls `add_` as `add`, and `t` as `t_copy`. This record keeps views
+as views. Each write creates a new slot, so no view shows values that were written after it. Executed on the CPU, the
 calls are those of an eager training.
 """
 
@@ -51,7 +51,7 @@ class PendingCalls:
     """The record of calls from `start` to `stop`. `forget` empties it, once nothing is pending any more.
 
     No pending value is kept alive, since it would become an output of the graph. Copies of drawn values are the
-    exception, and `released` hands these over. The observer of the training sets `phase`. If a call cannot be recorded,
+    exception; `released` returns them. The observer of the training sets `phase`. If a call cannot be recorded,
     `reason` says why, and the training continues.
     """
 
@@ -112,7 +112,7 @@ class PendingCalls:
         return draws
 
     def view(self, number: int) -> View | None:
-        """Return the view of a value by its number, None for a value that no call has met."""
+        """Return the view of a value by its number, None for a value that no call takes or returns."""
         return self._views.get(number)
 
     def slots_before(self, numbers: Collection[int], pending: Collection[int]) -> dict[int, int]:
@@ -170,7 +170,7 @@ class PendingCalls:
             with torch.no_grad(), without_dispatch_modes(), without_function_modes():
                 yield
         except Exception as error:  # noqa: BLE001, the training continues whatever fails here
-            self.reason = self.reason or f"an op could not be noted: {in_words(error)}"
+            self.reason = self.reason or f"an op could not be recorded: {in_words(error)}"
 
     def _note(self, op_call: OpCall, outputs: Any) -> None:
         operation = op_call.operation

@@ -112,12 +112,12 @@ class XlaPending:
             ports.append(port(name, calls.added(value).slot if slot is None else slot, value))
         parameters = tuple(input_port.view for input_port in ports)
         reason = calls.reason
-        for slot in stretch.starts:  # a slot that is no input of the HLO is a constant there
+        for slot in stretch.starts:  # a slot that is not an input of the HLO is a constant there
             earlier_value = calls.before(slot)
             if slot not in inputs and earlier_value is not None:
                 ports.append(port("", slot, read_xla([earlier_value])[0].contiguous()))
             elif slot not in inputs:
-                reason = reason or "it starts from a value that was made unseen"
+                reason = reason or "it starts from a value whose op was not observed"
         stored_inputs = {slot: bytes_of_storage(value) for slot, value in inputs.items()} if INPUTS in wish.held else {}
         tape = Tape(wish.execution.step, calls.slots, stored_inputs, stretch.calls, ())
         outputs = tuple(_outputs(roots, calls, tape, now))
@@ -130,7 +130,7 @@ class XlaPending:
         try:
             calls = self._with_draws()
         except RuntimeError as error:
-            unplayable = unplayable or f"what was drawn is not known: {in_words(error)}"
+            unplayable = unplayable or f"its random draws are unknown: {in_words(error)}"
         watched = tuple(
             watched_output(number, len(calls), port.view, value)
             for number, (port, value) in enumerate(zip(self.outputs, values, strict=True))
@@ -148,7 +148,7 @@ class XlaPending:
         )
 
     def _with_draws(self) -> tuple[Call, ...]:
-        """Return the calls, the random ones with their draws. Only the draws' graph is executed, from the same seed."""
+        """Return the calls, with draws for the random ones. Only the draws' graph is executed, from the same seed."""
         if self.draws is None:
             return self.tape.calls
         module, counts = self.draws

@@ -46,8 +46,8 @@ HERE = ("xla", "cuda")
 """The mode's device, and CUDA: a script that asks for CUDA, as in `x.to(0)`, gets the mode's device instead."""
 
 ON_THE_DEVICE = (
-    "the step draws random numbers by the device's own generator, which torch_xla has apart from torch's; in the mode "
-    "xla,fallback_random=on they are those of eager mode"
+    "the step draws random numbers from torch_xla's own generator; in the mode xla,fallback_random=on it draws those "
+    "of eager mode"
 )
 GRAPH = "xla"
 """The common name of all graphs of a step on its tape, since the policy alone determines where they are cut."""
@@ -138,7 +138,7 @@ class XlaStepRecorder(HeldBackStep):
         with apart():
             self._values.read()
             if self._values.lacking is not None:
-                raise NotReplayable(f"{self._values.lacking} was not executed when the step had ended")
+                raise NotReplayable(f"{self._values.lacking} was not executed by the end of the step")
             for name, number, value in self._values:
                 twin = self._twins.at_end(number, value)
                 self._program.results[name] = number, value
@@ -175,7 +175,7 @@ class XlaStepRecorder(HeldBackStep):
         return self._look(lambda: self._begins(call))
 
     def _after(self, begun: BegunOp, outputs: Any) -> None:
-        """Execute an op that has run on the twins on the CPU."""
+        """Execute an op again on the CPU's twins, after it has run."""
         self._look(lambda: self._ended(begun, outputs))
 
     def _begins(self, call: OpCall) -> BegunOp:
@@ -220,7 +220,7 @@ class XlaStepRecorder(HeldBackStep):
         results = list(leaves(outputs)) if outputs is not None else []
         twins = list(leaves(twin_outputs)) if twin_outputs is not None else []
         if [_shape(result) for result in results] != [_shape(twin) for twin in twins]:
-            raise NotReplayable(f"{operation} gives other tensors on xla than on the CPU")
+            raise NotReplayable(f"{operation} returns other tensors on xla than on the CPU")
         shown = [
             twin if isinstance(twin, torch.Tensor) else number for twin, number in zip(twins, results, strict=True)
         ]

@@ -33,7 +33,7 @@ class XlaCalls(CallFollower):
         """The number of calls since the last wanted step began."""
         self._between = between
         self._wholes: dict[int, int] = {}
-        self._is_asked = False
+        self._is_notifying = False
         self._thread = threading.get_ident()
         super().__init__(values, request, device_kernels(XLA_KEY), XLA_KEY)
         self._composed = ComposedOps()
@@ -52,7 +52,7 @@ class XlaCalls(CallFollower):
     def _is_followed(self) -> bool:
         # A backward runs in a thread of the device. Any other thread is a data loader's, which moves batches.
         is_own = threading.get_ident() == self._thread or current_autograd_node() is not None
-        return is_own and super()._is_followed and not self._is_asked
+        return is_own and super()._is_followed and not self._is_notifying
 
     def _beginning(self) -> None:
         self._tell(None)
@@ -74,8 +74,8 @@ class XlaCalls(CallFollower):
         return self._wholes[whole.number]
 
     def _tell(self, call: FollowedCall | None) -> None:
-        self._is_asked = True
+        self._is_notifying = True
         try:
             self._between(call)
         finally:
-            self._is_asked = False
+            self._is_notifying = False

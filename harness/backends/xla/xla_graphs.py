@@ -19,9 +19,9 @@ OPTIMIZED = ".cpu_after_optimizations.txt"
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """The HLO module that XLA has made of a graph.
+    """The HLO module that XLA made of a graph.
 
-    module: the file of the module's text, None if XLA has written none.
+    module: the file of the module's text, None if XLA wrote none.
     outputs: the dtypes and shapes of its outputs.
     calls: the op of each node of the graph, and the number of the call that had made the node, None if calls were not
         followed at that time.
@@ -61,7 +61,7 @@ class XlaGraphs(GraphFiler):
         """Write the graph of one execution. Return the step of its latest op, None if none of its ops was followed.
 
         step: the step of an execution without an op.
-        is_awaited: take the execution even if it reaches into steps that are not wanted.
+        is_awaited: write the execution even if its latest step is not wanted.
         """
         if is_foreign(executed.nodes, self._known_values):
             return None
@@ -87,10 +87,10 @@ class XlaGraphs(GraphFiler):
         self._folder.write(pre)
         compiled = self._compiled.get(executed.hash)
         if compiled is None or compiled.module is None:
-            self._folder.unavailable("post", f"XLA has written nothing of {pre.name}")
+            self._folder.unavailable("post", f"XLA wrote no module for {pre.name}")
             return name
         calls: dict[str, int] = {}
-        if [node.op for node in executed.nodes] == [op for op, _ in compiled.calls]:  # else numbers mean other nodes
+        if [node.op for node in executed.nodes] == [op for op, _ in compiled.calls]:  # else the numbers do not match
             for node, (_, call) in zip(executed.nodes, compiled.calls, strict=True):
                 if call is not None:
                     calls[built.value_name((node.number, 0))] = call

@@ -63,7 +63,7 @@ class XlaKernels:
             with xla_op_by_op(self._op_by_op):
                 fetched = read_values(program, wanted, self._unreadable)
         except Exception as error:  # noqa: BLE001, a compiler may raise anything
-            self._notes = (f"what its ops gave in XLA's graphs cannot be read: {in_words(error)}",)
+            self._notes = (f"the results of its ops in XLA's graphs cannot be read: {in_words(error)}",)
             return
         self._set_values(computations, fresh, fetched.found)
         unknown = [value for value in wanted if value.number not in fetched.found]
@@ -152,7 +152,7 @@ class XlaKernels:
         return self._values.value(position)
 
     def recompiled(self, tape: Tape, spec: ModeSpec, own: ModeSpec) -> dict[str, torch.Tensor]:
-        raise NotReplayable("a step of torch_xla is not compiled anew in another mode")
+        raise NotReplayable("a step of torch_xla cannot be compiled again in another mode")
 
 
 def _on_xla(value: torch.Tensor) -> torch.Tensor:

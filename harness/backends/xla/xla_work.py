@@ -1,6 +1,6 @@
 """Observe the compilations, executions and transfers of torch_xla through its own metrics.
 
-The metrics are read at each moment of the training and around each copy to the CPU. Work is thereby attributed to its
+The metrics are read at each moment of the training and around each copy to the CPU. This attributes work to its
 step. A graph that is executed because a value is read or because an op falls back to the CPU is attributed to the line
 that caused it.
 """
@@ -111,7 +111,7 @@ class XlaWork:
 
     @contextmanager
     def _reads(self) -> Iterator[None]:
-        """Report executions while numdrift reads values for itself as recording, and do not report transfers."""
+        """While numdrift reads values for itself, report executions as recording, and report no transfers."""
         with self._kept:
             self._end_fallback()
             self._take(MARK, line_in(self._script))
@@ -164,7 +164,7 @@ class XlaWork:
     def _take(self, why: str, call: str, *, falls_back: bool = False) -> list[str]:
         """Report new work, which the line `call` caused for the reason `why`.
 
-        If `falls_back`, an op may be falling back right now: the ops that fell back since the last call are returned
+        If `falls_back`, an op may be falling back now: the ops that fell back since the last call are returned
         instead of reported.
         """
         self._graphs += [(why, call, int(size)) for size in self._new(SIZES)]

@@ -1,4 +1,4 @@
-"""`numdrift bundle INVESTIGATION`: pack it; and how the commands show a bundle."""
+"""`numdrift bundle INVESTIGATION`: packs it. Also the table and the progress bar that the bundle commands share."""
 
 from __future__ import annotations
 
@@ -65,13 +65,13 @@ def command(
     if json_path != "-" and not quiet:
         console().print(contents_table(bundle))
         console().print(f"Wrote {to} ({mebibytes(size)})", soft_wrap=True)
-    for text in sensitive_in(bundle, folder):  # also where nothing else is printed: it is about to leave the house
+    for text in sensitive_in(bundle, folder):  # even with --quiet: the data leaves the machine
         console(stderr=True).print(f"numdrift: sensitive: {text}", soft_wrap=True)
     return 0
 
 
 def contents_table(bundle: Bundle) -> Table:
-    """Return a table with a row a kind of file, those that were left out included."""
+    """Return a table with one row per kind of file, including kinds that were left out."""
     rows = table("kind", ">files", ">size", ">left out", "what")
     for kind in KINDS:
         files = bundle.of_kind(kind)
@@ -88,7 +88,7 @@ def mebibytes(size: int) -> str:
 
 @contextmanager
 def bytes_bar(label: str, *, quiet: bool) -> Iterator[Callable[[int, int], None]]:
-    """Show a bar in a terminal, nothing elsewhere; yield a function that takes the bytes done and the bytes in all."""
+    """Show a progress bar in a terminal, else nothing. Yield a function that takes the bytes done and in total."""
     # on standard error: standard output may be JSON for another program
     errors = console(stderr=True)
     if quiet or not errors.is_terminal:

@@ -1,4 +1,4 @@
-"""`numdrift bundle open`: check it, unpack it, replay what is in it."""
+"""`numdrift bundle open`: checks and unpacks a bundle, and replays its snapshots and scripts."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def command(
     folder = to or Path(Path(bundle).name.removesuffix(".zip").removesuffix(".numdrift"))
     with local_copy(bundle) as archive, bytes_bar("checking", quiet=quiet) as unpacked:
         opened = extract(archive, folder, force=force, unpacked=unpacked)
-    replay = replay or mode is not None  # --mode alone asks for it as well
+    replay = replay or mode is not None  # --mode implies --replay
     results = [*(replay_snapshots(folder, mode) if replay else ()), *(replay_scripts(folder) if run_scripts else ())]
     if json_path:
         content = {"folder": str(folder), **asdict(opened), "replayed": [asdict(result) for result in results]}
@@ -81,11 +81,11 @@ def command(
 
 
 def _what_else(bundle: Bundle, *, replay: bool, run_scripts: bool) -> Iterator[str]:
-    """Yield what else could be done with the bundle, or why it cannot."""
+    """Yield sentences on what else can be done with the bundle, or why nothing can."""
     if bundle.redacted:
-        yield "It is redacted: digests stand in place of tensors, so nothing in it can be replayed."
+        yield "It is redacted: it has digests in place of tensors, so nothing in it can be replayed."
         return
     if replay != bool(bundle.of_kind("snapshots")):
         yield "It contains no snapshots." if replay else "--replay executes its snapshots."
     if not run_scripts and any(file.path.endswith(".py") for file in bundle.of_kind("repro")):
-        yield "--run-scripts executes the culprits' scripts, which are Python of the bundle's maker."
+        yield "--run-scripts executes the culprits' scripts: Python code of the bundle's author."

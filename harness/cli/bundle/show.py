@@ -1,4 +1,4 @@
-"""`numdrift bundle show`: what is in a bundle, without unpacking it."""
+"""`numdrift bundle show`: lists the content of a bundle without unpacking it."""
 
 from __future__ import annotations
 

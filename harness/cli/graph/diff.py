@@ -1,4 +1,4 @@
-"""`numdrift graph diff`: in what the graphs of two runs differ."""
+"""`numdrift graph diff`: show where the graphs of two runs differ."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..output import console, table, write_json
 Pair = tuple[RunGraphs, RunGraphs]
 
 MODULES = 3
-"""Modules that are named in one row; more are counted."""
+"""The number of modules that a row names; it counts the others."""
 
 EXAMPLES = """\b
 Examples:
@@ -70,7 +70,7 @@ def command(
     pairs = graphs_to_compare(paths, modes, out)
     if html is not None:  # refused before graphs are compared, which may take minutes
         if len(pairs) > 1:
-            raise UsageError(f"--html shows two runs, and {len(pairs) + 1} are meant: choose two with --modes")
+            raise UsageError(f"--html shows two runs, but {len(pairs) + 1} are selected: choose two with --modes")
         if is_there(html) and not force:
             raise CollisionError(html, "choose another file, or replace it with --force")
     diffs = [compare_graphs(a, b, step=step, phase=phase) for a, b in pairs]
@@ -89,7 +89,7 @@ def command(
 
 
 def _write_page(path: Path, diff: Diff, pair: Pair) -> None:
-    # here and not above: the page's parts are only needed by --html
+    # imported here because only --html needs it
     from ...report.pair_graphs import page_of_difference
 
     text = page_of_difference(diff, *pair)

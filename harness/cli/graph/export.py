@@ -1,4 +1,4 @@
-"""`numdrift graph export`: every graph of a run as a file for Netron."""
+"""`numdrift graph export`: writes every graph of a run as a file for Netron."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`numdrift graph list`: what a run recorded of its graphs."""
+"""`numdrift graph list`: lists the graphs that runs recorded."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..output import console, table, write_json
 SCHEMA = 1
 
 TOTAL = "total_"
-"""Begins the names of counters that are of the whole run."""
+"""The prefix of the names of the whole run's counters."""
 
 MOST_NOTES, LONGEST_NOTE = 12, 160
 
@@ -39,9 +39,14 @@ Steps that ran the same graphs in the same way share their rows.
 
 @dataclass(frozen=True, slots=True)
 class GraphRow:
-    """A graph in a step: `graph` is its name without a stage, `nodes` are counted by stage, `executed` counts its runs
-    in the step, `cuts` counts the reasons that ended it there, and `seconds` is the time of its compilation in this
-    step."""
+    """A graph in a step.
+
+    graph: its name without a stage
+    nodes: the number of its nodes, by stage
+    executed: how often it ran in the step
+    cuts: how often each reason ended it in the step
+    seconds: the time of its compilation in the step
+    """
 
     graph: str
     phase: str
@@ -87,8 +92,8 @@ def command(target: str | None, mode: str | None, out: Path, json_path: str | No
 
 
 def steps_of(graphs: RunGraphs) -> list[StepRows]:
-    """The rows of a run's graphs, step by step; like steps that follow each other are one."""
-    # a step may have made graphs, run some, or only been counted in
+    """Return the rows of a run's graphs by step. Consecutive equal steps become one entry."""
+    # a step may have made graphs, executed some, or have counters alone
     steps_of_entries, ran = {record.step for record in graphs.entries}, {record.step for record in graphs.executions}
     rows: list[StepRows] = []
     for step in sorted(steps_of_entries | ran | set(graphs.counters)):
@@ -110,10 +115,10 @@ def _graphs_in(graphs: RunGraphs, step: int) -> Iterator[GraphRow]:
     made_bases = [entry.base for entry in graphs.entries if entry.step == step]
     for base in dict.fromkeys([*(execution.graph for execution in executions), *made_bases]):
         own_executions = [execution for execution in executions if execution.graph == base]
-        # all stages of the graph, whichever step made them: a later step runs what an earlier one compiled
+        # all stages of the graph, from any step: a later step runs graphs that an earlier one compiled
         stages = [entry for entry in graphs.entries if entry.base == base]
         ordered = sorted(stages, key=lambda entry: STAGES.index(entry.stage) if entry.stage in STAGES else len(STAGES))
-        # dynamo captures forward and backward in one, so its phase and hash are not those of the graphs made of it
+        # dynamo captures forward and backward as one graph, whose phase and hash are not those of the graphs made of it
         split = [entry for entry in stages if entry.stage != "dynamo"] or stages
         yield GraphRow(
             graph=base,
@@ -153,7 +158,7 @@ def _show(out: Console, graphs: RunGraphs) -> None:
                 ", ".join(cut if count == 1 else f"{cut} ({count}x)" for cut, count in row.cuts.items()),
             )
     out.print(rows)
-    # without a compiler a mode's graphs are only stretches of ops of one phase, and are not called graphs
+    # without a compiler, a mode's graphs are only sequences of ops of one phase, and are reported as stretches
     compiled = any(entry.stage in ("dynamo", "post", "stream") for entry in graphs.entries)
     compiles = compiled or bool(graphs.counters) or any(execution.cut for execution in graphs.executions)
     for step in steps:
@@ -164,7 +169,7 @@ def _show(out: Console, graphs: RunGraphs) -> None:
         out.print(f"whole run, with what numdrift reads: {_counters(totals)}", soft_wrap=True)
     notes = [f"{entry.name}: {note}" for entry in graphs.entries for note in entry.notes]
     if len(notes) > MOST_NOTES:
-        notes[MOST_NOTES:] = [f"and {len(notes) - MOST_NOTES} more notes, which --json has"]
+        notes[MOST_NOTES:] = [f"and {len(notes) - MOST_NOTES} more notes (--json has all)"]
     for note in notes:
         out.print(f"  note: {textwrap.shorten(note, LONGEST_NOTE, placeholder=' …')}", soft_wrap=True)
     for stage, reason in graphs.unavailable:

@@ -1,4 +1,4 @@
-"""`numdrift graph open`: one graph in Netron, or drawn into a file."""
+"""`numdrift graph open`: opens one graph in Netron, or draws it into a file."""
 
 from __future__ import annotations
 
@@ -69,13 +69,13 @@ def command(
 ) -> int:
     stages = [stage for stage in STAGES if wanted.pop(stage)]
     if len(stages) > 1:
-        raise UsageError(f"{' and '.join(f'--{stage}' for stage in stages)} exclude each other: choose one of them")
+        raise UsageError(f"{' and '.join(f'--{stage}' for stage in stages)} cannot be combined: choose one of them")
     graphs = graphs_of_only_run(target, out, mode)
     chosen, *later = choose_graph(graphs, stage=stages[0] if stages else None, **wanted)
     if later:
         listed = ", ".join(f"{entry.name} ({entry.nodes:,} nodes)" for entry in later)
         console(stderr=True).print(
-            f"This is {chosen.name}, the first of {len(later) + 1} such graphs; the others by --graph: {listed}",
+            f"This is {chosen.name}, the first of {len(later) + 1} such graphs; name another with --graph: {listed}",
             soft_wrap=True,
         )
     graph = graphs.graph(chosen.name)
@@ -91,7 +91,7 @@ def command(
 def _draw(
     graphs: RunGraphs, graph: Graph, marks: Mapping[str, Mark], drawn: Mapping[str, Path], *, force: bool
 ) -> None:
-    for path in drawn.values():  # of all files before the first is written
+    for path in drawn.values():  # check every path before the first file is written
         if is_there(path) and not force:
             raise CollisionError(path, "choose another path, or replace it with --force")
     for kind, path in drawn.items():
@@ -102,18 +102,18 @@ def _draw(
         except (TypeError, ValueError, AttributeError) as error:
             raise JournalError(_record(graphs, graph), f"is no graph record of schema {SCHEMA}") from error
         if left_out:
-            console().print(f"{graph.name} is large: drawn are {left_out}", soft_wrap=True)
+            console().print(f"{graph.name} is large; the drawing shows {left_out}", soft_wrap=True)
         console().print(f"Wrote {path}", soft_wrap=True)
 
 
 def _serve(graphs: RunGraphs, graph: Graph, marks: Mapping[str, Mark], port: int | None, *, browse: bool) -> None:
-    """Serve the graph until Ctrl-C. A graph with marks is written to a folder of its own: the run stays as it is."""
+    """Serve the graph until Ctrl-C. A graph with marks is written to a temporary folder, not into the run."""
     try:
         netron = importlib.import_module("netron")
     except ImportError as error:
         raise NotAvailable("Netron", str(error), "pip install netron, or draw the graph with --png") from None
     logging.getLogger("netron").setLevel(logging.WARNING)
-    # tried here: a port that is not available gets a clear message, and without --port the system names a free one
+    # bind here, so that an unavailable port gets a clear message; without --port the system chooses a free one
     with closing(socket.socket(socket.AF_INET, socket.SOCK_STREAM)) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

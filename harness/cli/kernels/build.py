@@ -1,4 +1,4 @@
-"""`numdrift kernels build`: a kernel of your own, compiled and tried."""
+"""`numdrift kernels build`: compiles a kernel of your own and tries it."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def command(path: Path, op: str, timeout: float, json_path: str | None) -> None:
             rows.add_row("called as", trial_result["expects"])
         outcomes = dict(trial_result["outcomes"])
         different = set(outcomes.values())
-        # dtypes that were all not tried have one reason, which is printed once
+        # if no dtype was tried, their common reason is printed once
         if len(outcomes) > 1 and len(different) == 1 and min(different).startswith("not tried"):
             outcomes = {"": min(different)}
         for dtype, outcome in outcomes.items():
@@ -91,7 +91,7 @@ def command(path: Path, op: str, timeout: float, json_path: str | None) -> None:
 
 
 def _try(file: Path, op: str, seconds: float) -> dict[str, Any]:
-    """Return the result of the trial, from a process of its own. Raises the error that the trial ended with."""
+    """Try the kernel in a separate process and return the result. Raises the error that ended the trial."""
     with tempfile.TemporaryDirectory(prefix="numdrift-trial-") as folder:
         result = Path(folder) / "trial.json"
         try:
@@ -115,7 +115,7 @@ def _try(file: Path, op: str, seconds: float) -> dict[str, Any]:
                 ending = f"ended the process with exit code {done.returncode} ({last})"
             raise UsageError(f"{file} {ending} when it was loaded and tried")
         trial_result: dict[str, Any] = json.loads(result.read_text(encoding="utf-8"))
-    # the trial's own refusal: it is one here, with its exit code
+    # raise the trial's own refusal here, with its exit code
     error, exit_code = trial_result.pop("error"), trial_result.pop("exit_code")
     if error:
         raise (UsageError if exit_code == UsageError.exit_code else NumdriftError)(error)

@@ -1,4 +1,4 @@
-"""`numdrift kernels check`: every kernel of an op measured against a reference."""
+"""`numdrift kernels check`: measures every kernel of an op against a reference."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..command_options import force_option, json_option
 from .parameters import complete_kernel, op_argument, timeout_option
 
 MEASUREMENT = "numdrift.harness.cli.kernels.measured:check"
-"""Imports torch, which help and completion do without."""
+"""The function of the command. Its module imports torch, which help and completion avoid."""
 
 EXAMPLES = """\b
 Examples:

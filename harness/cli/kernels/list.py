@@ -1,4 +1,4 @@
-"""`numdrift kernels list`: which ops have kernels, and what the kernels of one op are."""
+"""`numdrift kernels list`: the ops that have kernels, and the kernels of one op."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..output import console, table, write_json
 from .parameters import complete_op, named_op
 
 AVAILABILITY = "numdrift.kernels.lab.trial"
-"""Imports torch, which a plain list does without."""
+"""A module that imports torch, which a plain list does not need."""
 
 EVERY_OTHER = (
     "Every other aten op has the kernels aten, fp64 (not where it draws random numbers), decomposed (where torch "
@@ -51,7 +51,7 @@ def command(op: str | None, json_path: str | None) -> int:
             out.print(rows)
             out.print(f"\n{EVERY_OTHER}", soft_wrap=True)
         return 0
-    # with torch from here on, which knows what this machine has
+    # from here on torch is imported, which knows what this machine has
     why_not = load_target(f"{AVAILABILITY}:why_not")
     operation, kernels = registry.operation(op), registry.kernels(op)
     missing = {kernel.name: why_not(kernel) for kernel in kernels}
@@ -63,7 +63,7 @@ def command(op: str | None, json_path: str | None) -> int:
         rows = table("kernel", "description", "formula", "dtypes", "devices", "source", "available here")
         for kernel in kernels:
             dtypes = "any" if kernel.dtypes == FLOATING else " ".join(kernel.dtypes)
-            # the reason is empty where nothing is lacking
+            # an empty reason: the kernel is available
             availability = f"no: {missing[kernel.name]}" if missing[kernel.name] else "yes"
             rows.add_row(
                 kernel.name,

@@ -24,12 +24,12 @@ from ..output import console, number, table, write_json
 from .measuring_bars import LateBar, sweep_bar
 
 FAULT = 16.0
-"""The rho from which on an error is no rounding any more, as the help of `kernels check` says."""
+"""The rho above which an error is a fault rather than rounding, as the help of `kernels check` says."""
 
 PLOT_FORMATS = ("png", "svg", "pdf")
 
 TIMED_INPUTS = 1 << 24
-"""The fewest inputs for which the time of a sweep shows its speed; below, it is not printed."""
+"""The smallest number of inputs for which the time of a sweep is printed. A shorter sweep does not show the speed."""
 
 
 def check(op: str, *, verbose: bool, plot: Path | None, force: bool, json_path: str | None, **request: Any) -> int:
@@ -48,7 +48,7 @@ def check(op: str, *, verbose: bool, plot: Path | None, force: bool, json_path: 
         settings = {"op": op} | {name: request[name] for name in ("dtype", "device", "samples", "seed")}
         content = {"schema": SCHEMA, **settings, "reference": reference, "rows": [as_data(row) for row in rows]}
         write_json(json_path, content, force=force)
-    if plot:  # after the JSON: what was measured is kept, also where there is nothing to draw
+    if plot:  # after the JSON, which keeps the measurements even if there is nothing to draw
         errors = [
             ErrorsOfKernel(row.kernel, row.label, row.worst.errors if row.measures else ())
             for row in rows
@@ -66,7 +66,7 @@ def check(op: str, *, verbose: bool, plot: Path | None, force: bool, json_path: 
 
 
 def _table(rows: Sequence[CheckRow], *, verbose: bool) -> Table:
-    """A row a kernel, the worst of all its cases; with `verbose` a row a case."""
+    """Return a table with one row per kernel, which has the worst of its cases; with `verbose` one row per case."""
     check_table = table(
         "kernel", "inputs" if verbose else "worst on",
         ">max ULP", ">p99", ">median", ">rho", ">bias", ">z", ">differs", "non-finite, remarks",
@@ -89,7 +89,10 @@ def _table(rows: Sequence[CheckRow], *, verbose: bool) -> Table:
 
 
 def _digits(value: float | None) -> str:
-    """Three digits, thousands in full."""
+    """Format a number with three significant digits, or with all digits of its integer part from 100 on.
+
+    Below 1e-3 and from 1e7 on, use two significant digits.
+    """
     if value is None:
         return "-"
     if value == 0 or abs(value) < 1e-3 or abs(value) >= 1e7:
@@ -101,7 +104,7 @@ def sweep(op: str, dtype: str, *, plot: Path | None, force: bool, json_path: str
     """Measure, print and write what the options of `kernels sweep` request; return the exit code."""
     errors = console(stderr=True)
     if plot is not None and plot.suffix != ".png":
-        raise UsageError(f"--plot {plot} is no .png file")
+        raise UsageError(f"--plot {plot} must end in .png")
     refuse_outputs(plot, json_path, force=force)
 
     def say(text: str) -> None:
@@ -141,7 +144,7 @@ def _title(result: SweptKernels) -> str:
 
 
 def _show_swept(result: SweptKernels) -> None:
-    """Print a row a kernel, and the time of each kernel that took enough inputs."""
+    """Print one row per kernel, and the time of each kernel that was measured on at least TIMED_INPUTS inputs."""
     rows = table(
         "kernel", ">inputs", ">max ULP", "at", ">mean ULP", ">bias ULP",
         ">not correctly rounded", ">above 1 ULP", ">non-finite disagreements",
@@ -181,7 +184,7 @@ def _place(errors: KernelErrors, pattern: int | None) -> str:
 
 
 def _draw(result: SweptKernels, path: Path) -> None:
-    """Draw the largest error of each bin of inputs, kernel by kernel, and every input around the worst of all."""
+    """Draw the largest error in each bin of inputs for each kernel, and the errors of all inputs around the worst."""
     envelopes = []
     for kernel in result.found:
         bins = BinErrors.of(kernel)

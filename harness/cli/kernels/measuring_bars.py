@@ -19,11 +19,14 @@ Counted = Callable[[int], None]
 
 @contextmanager
 def sweep_bar(label: str, total: int, measured: int) -> Iterator[Counted]:
-    """Yield a function that takes the number of inputs measured so far, of `total`; `measured` are already."""
+    """Yield a function to call with the number of inputs measured so far, of `total`.
+
+    `measured` of them were measured by an earlier sweep.
+    """
     errors, began = console(stderr=True), time.monotonic()
 
     def rate(done: int) -> str:
-        # of what was measured since: what was kept from before took no time
+        # inputs of an earlier sweep took no time in this one
         seconds = time.monotonic() - began
         return f"{(done - measured) / seconds / 1e6:,.3g} million inputs/s" if seconds else ""
 
@@ -50,11 +53,11 @@ def sweep_bar(label: str, total: int, measured: int) -> Iterator[Counted]:
 
 
 PATIENCE = 2.0
-"""Seconds without a bar."""
+"""The seconds before a bar appears."""
 
 
 class LateBar:
-    """Shows how much is done once it takes longer than `PATIENCE`, and only where standard error is a terminal."""
+    """A bar that appears after `PATIENCE` seconds, and only if standard error is a terminal."""
 
     def __init__(self) -> None:
         columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(), TimeElapsedColumn())
@@ -71,7 +74,7 @@ class LateBar:
             self._bar.stop()
 
     def update(self, done: int, total: int, piece: str) -> None:
-        """Show how many of how many pieces are done, and which is next."""
+        """Show the number of finished pieces, of `total`, and the name of the next piece."""
         # padded, so that the bar does not jump from kernel to kernel
         self._bar.update(self._task, completed=done, total=total, description=piece.ljust(32))
         if not self._shown and sys.stderr.isatty() and time.monotonic() - self._since > PATIENCE:

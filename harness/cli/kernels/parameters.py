@@ -1,4 +1,4 @@
-"""Arguments that several of the commands take. Imports no torch: a shell asks for completions at every key."""
+"""Arguments that several commands take. Imports no torch: a shell requests completions at every key."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from click.shell_completion import CompletionItem
 from numdrift.kernels.registry import built_in, op_name
 
 SECONDS = 120.0
-"""The seconds that a kernel of the user's own may take by default."""
+"""The default time limit for a user's kernel, in seconds."""
 
 
 def named_op(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """The op that was given, `gelu` for `aten.gelu` and `aten::gelu` too."""
+    """Return the op's name: `gelu` also for `aten.gelu` and `aten::gelu`."""
     return value if value is None else op_name(value)
 
 
 def complete_op(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The ops that begin like this, in the spelling that was begun."""
+    """Return the ops that begin with `incomplete`, in the spelling of its prefix."""
     begun = op_name(incomplete)
     prefix = incomplete.removesuffix(begun)
     return [
@@ -28,11 +28,11 @@ def complete_op(ctx: click.Context, param: click.Parameter, incomplete: str) -> 
 
 
 def complete_kernel(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The kernels of the command's op that begin like this, or files."""
+    """Return the kernels of the command's op that begin with `incomplete`; if there are none, complete file names."""
     registry = built_in()
     op, equals, begun = incomplete.rpartition("=")
     names = {operation.name for operation in registry.operations()}
-    # click leaves arguments where they are when an option after them has no value yet
+    # if a later option has no value yet, click leaves the arguments in ctx.args
     words = map(op_name, (op, ctx.params.get("op") or "", *ctx.args))
     items = [
         CompletionItem(f"{op}{equals}{kernel.name}", help=kernel.description)

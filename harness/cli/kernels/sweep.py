@@ -13,7 +13,7 @@ from ..command_options import force_option, json_option, out_option
 from .parameters import complete_kernel, op_argument, timeout_option
 
 MEASUREMENT = "numdrift.harness.cli.kernels.measured:sweep"
-"""Imports torch, which help and completion do without."""
+"""A function whose module imports torch, which help and completion do not need."""
 
 DTYPES = ("float32", "bfloat16", "float16")
 """The names of the lab's `ENCODINGS`."""

@@ -19,7 +19,7 @@ from ..output import console, number, table, write_json
 
 SCHEMA = 1
 MOST_ROWS = 40
-"""Inputs or outputs that are shown; --json has all."""
+"""The most inputs or outputs that are shown; --json has all."""
 
 
 def readable(path: Path) -> Snapshot:
@@ -72,7 +72,7 @@ def show(path: Path, json_path: str | None, *, hlo: bool = False) -> int:
     _ports(out, "inputs", contents.inputs)
     _ports(out, "outputs", contents.outputs)
     sensitive = snapshot.sensitive()
-    if sensitive:  # said last, where it is seen before the file is handed on
+    if sensitive:  # printed last, so that it is seen before the file is shared
         listed = ", ".join(f"{words} ({count})" for words, count in sensitive.items())
         out.print(f"\nIt may be confidential: it holds the values of {listed}.", soft_wrap=True)
     return 0
@@ -97,7 +97,7 @@ def _ports(out: Console, title: str, ports: Sequence[PortFacts]) -> None:
 
 
 def as_json(path: Path, snapshot: Snapshot, contents: Contents) -> dict[str, object]:
-    """Return everything that is known of a snapshot, without its values."""
+    """Return every fact of a snapshot, without its values."""
     return {
         "schema": SCHEMA,
         "path": str(path),
@@ -120,7 +120,7 @@ def as_json(path: Path, snapshot: Snapshot, contents: Contents) -> dict[str, obj
 
 
 ORDER = ("beyond rounding", "within rounding", "equal", "identical", "not held")
-"""Those that differ are shown before the others."""
+"""The states of outputs, in the order of the table: those that differ come first."""
 
 
 def replay(path: Path, mode: str | None, *, quiet: bool, json_path: str | None) -> int:
@@ -146,7 +146,7 @@ def replay(path: Path, mode: str | None, *, quiet: bool, json_path: str | None) 
         out = console()
         out.print(f"In mode {answer.spec} {answer.text}.", soft_wrap=True)
         outputs = sorted(answer.comparison.outputs, key=lambda output: ORDER.index(output.state))
-        if any(output.state in ORDER[:2] for output in outputs):  # what is identical throughout needs no table
+        if any(output.state in ORDER[:2] for output in outputs):  # without a difference no table is needed
             rows = table("output", "dtype", "shape", ">differing", ">max ULP", ">relative L2", ">of rounding", "")
             for output in outputs[:MOST_ROWS]:
                 rows.add_row(

@@ -62,7 +62,7 @@ def command(target: str | None, mode: str | None, out: Path, json_path: str | No
         out_console.print("\n" * (number > 0) + f"{run.path} ({run.manifest.spec})", soft_wrap=True)
         rows = table(">step", "graph", ">execution", "holds", ">calls", ">size", "taken because", "file")
         for entry in entries:
-            facts = entry.facts  # {} of a snapshot that was not written to its end: it can still be listed
+            facts = entry.facts  # empty for an incomplete snapshot, which is listed all the same
             contents = " ".join(facts.get("held", ())) or "the graph alone"
             rows.add_row(
                 *(str(facts.get(name, "-")) for name in ("step", "graph", "execution")),

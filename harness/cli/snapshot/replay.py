@@ -12,7 +12,7 @@ from ..command_options import json_option
 from .show import file_argument
 
 REPLAYING = "numdrift.harness.cli.snapshot.contents:replay"
-"""Imports torch, which help does without."""
+"""A function whose module imports torch, which help does not need."""
 
 EXAMPLES = """\b
 Examples:

@@ -1,4 +1,4 @@
-"""`numdrift snapshot show`: what one snapshot holds."""
+"""`numdrift snapshot show`: the contents of one snapshot."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numdrift.kernels.registry import load_target
 from ..command_options import json_option
 
 SHOWING = "numdrift.harness.cli.snapshot.contents:show"
-"""Imports torch, which help does without."""
+"""A function whose module imports torch, which help does not need."""
 
 EXAMPLES = """\b
 Examples:

@@ -1,4 +1,4 @@
-"""`numdrift snapshot take`: a training in several modes, of which chosen executions are kept."""
+"""`numdrift snapshot take`: train in several modes, and keep chosen executions."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from ..run import show_failure
 SCHEMA = 1
 
 INCOMPLETE = "the snapshot of "
-"""So begins the notice of one that could not be written to its end."""
+"""The beginning of the notice on an incomplete snapshot."""
 
 REASONS = ("no snapshot of ", "no snapshots are taken: ", "loading the callback ")
-"""So begin the notices that say why nothing was taken."""
+"""The beginnings of the notices that say why nothing was taken."""
 
 EXAMPLES = """\b
 Examples:
@@ -84,7 +84,7 @@ def command(
     with reporter_for([spec.name for spec in plan.modes], quiet=quiet) as reporter:
         result = execute(plan, reporter)
     if request.until_drift and not result.exit_code:
-        # these runs only said where each mode begins to differ: it is trained again, and that step is taken
+        # these runs only show where each mode begins to differ: it is trained again to take that step
         steps = first_differing_steps([(run.manifest.mode, run.journal) for run in result.runs])
         finished: list[FinishedRun] = []
         for spec in plan.modes[1:]:
@@ -102,7 +102,7 @@ def command(
 
 
 def _show(result: BatchResult, *, on: str, selects: bool, quiet: bool, json_path: str | None) -> int:
-    """Print the snapshots that were taken, and the reason where there are none; return the exit code."""
+    """Print the snapshots that were taken, and the reason if there are none; return the exit code."""
     snapshots: dict[str, list[SnapshotEntry]] = {}
     for run in result.runs:
         ranks = [rank_folder(run.folder.path, rank) for rank in range(run.manifest.world_size)]
@@ -135,8 +135,8 @@ def _show(result: BatchResult, *, on: str, selects: bool, quiet: bool, json_path
     if shown and any(snapshots.values()):
         investigation = result.runs[0].folder.path.parent
         out.print(f"`numdrift snapshot list {investigation}` lists them.", soft_wrap=True)
-    # The request decides: a script that only evaluates has no steps, which fails a run, and its executions are taken
-    # all the same.
+    # A script that only evaluates has no steps, and the batch counts that as a failure. Its executions are taken all
+    # the same.
     if any(entry.incomplete for entries in snapshots.values() for entry in entries):
         return max(result.exit_code, NumdriftError.exit_code)
     if any(run.manifest.failed for run in result.runs) or result.interrupted:
@@ -147,7 +147,7 @@ def _show(result: BatchResult, *, on: str, selects: bool, quiet: bool, json_path
 
 
 def _nothing(run: FinishedRun, on: str) -> str:
-    """Say why a run has no snapshot; "" where it ended before anything was executed, which is its failure."""
+    """Return why a run has no snapshot; "" if it failed before anything was executed, since its failure says why."""
     event = next(iter(run.journal.events("snapshots")), None)
     if (event is None or not event["ran"]) and run.manifest.failed:
         return ""

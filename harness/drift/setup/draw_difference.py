@@ -20,7 +20,7 @@ Side = Literal["a", "b", "both"]
 class DrawDifference:
     """The first draw that the two runs do not share.
 
-    side: the run that makes the draw; `both` where each run draws there, but draws another count or by another op
+    side: the run that makes the draw; `both` if each run draws there, but another count or by another op
     a, b: the draw of each run
     after: the draw before it, which both runs share
     seeded: whether the draw puts the generator at another state
@@ -35,7 +35,7 @@ class DrawDifference:
 
     @property
     def call(self) -> CallRecord:
-        """The draw to name. Of both, it is the other mode's, unless only the reference's has a module."""
+        """The draw that a sentence names: for `both` the other mode's, unless only the reference's has a module."""
         named = self.a if self.side == "a" else self.b
         if self.side == "both" and named is not None and not named.module and self.a is not None and self.a.module:
             named = self.a
@@ -44,7 +44,7 @@ class DrawDifference:
 
 
 def extra_draw(a: Iterable[CallRecord], b: Iterable[CallRecord], generator: str) -> DrawDifference | None:
-    """Return the first draw from a generator in which the calls of a step differ; None where all are equal."""
+    """Return the first draw from a generator in which the calls of a step differ; None if all are equal."""
     a_draws, b_draws = _draws(a, generator), _draws(b, generator)
     for place, (a_draw, b_draw) in enumerate(zip_longest(a_draws, b_draws)):
         if a_draw is not None and b_draw is not None and a_draw[1] == b_draw[1]:

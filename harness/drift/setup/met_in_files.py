@@ -1,4 +1,4 @@
-"""Runs that have met in a file: one read a file that another wrote. Then they are not two runs of one script."""
+"""Runs that met in a file: one read a file that another wrote, so they are not separate runs of one script."""
 
 from __future__ import annotations
 

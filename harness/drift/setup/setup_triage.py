@@ -1,4 +1,4 @@
-"""All differences in the inputs of two runs, initial values first: reasons to differ, however well both compute."""
+"""All differences in the inputs of two runs, initial values first. They change results, however well both compute."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class _Other:
 def initial_differences(
     a: RecordedRun, b: RecordedRun, state_a: TensorFile | None, state_b: TensorFile | None
 ) -> list[SetupDifference]:
-    """Return the differences before step 0. Distances are computed from the states of step 0 where both are passed."""
+    """Return the differences before step 0. Distances are computed from the states of step 0 if both are passed."""
     left, right = a.journal.initial(), b.journal.initial()
     if not left or not right:
         return []
@@ -71,7 +71,7 @@ def _of_the_beginning(state: TensorFile | None) -> bool:
 
 
 def _other(a: InitialTensor, b: InitialTensor, state_a: TensorFile | None, state_b: TensorFile | None) -> _Other | None:
-    """Describe how two tensors of one name differ; None where they do not, or where that is unknown."""
+    """Describe how two tensors of one name differ; None if they do not, or if that is unknown."""
     if a.shape != b.shape:
         return _Other(a.name, f"is of shape {list(a.shape)} against {list(b.shape)}", None, False)
     if not a.digest.readable or not b.digest.readable:
@@ -124,7 +124,7 @@ def _grouped(others: Sequence[_Other], harmless: str) -> list[SetupDifference]:
 
 
 WITHOUT_NUMBERS = frozenset({"DEVICE", "TORCHINDUCTOR_CACHE_DIR"})
-"""Variables that numdrift sets for the mode, and that torch sets itself where it compiles."""
+"""Variables that change no number: numdrift sets them for the mode, or torch sets them when it compiles."""
 
 OF_PROCESS = ("TORCHELASTIC_", "LTC_SAVE_TENSORS")
 """The beginnings of variables that change no number: they say how ranks were started, or where lazy graphs are

@@ -14,8 +14,8 @@ from ..setup_difference import SetupDifference
 
 # The inputs of the steps of two runs: random numbers and batches. Only the first call of a root module in a step brings
 # data from outside: a later one may get inputs that an earlier one computed. An argument of the first call may come
-# from the model as well, as a hidden state does that is carried on. Such a value differs from the step after the first
-# drift on; an argument that is still equal in a later step is data.
+# from the model as well: a hidden state, for example, that is carried on. Such a value differs in the steps after the
+# first drift. An argument that is equal in a later step is data.
 
 Argument = tuple[str, tuple[int, ...], str]
 FLOATING = ("float16", "bfloat16", "float32", "float64")
@@ -37,8 +37,8 @@ def generator_setup(a: RecordedRun, b: RecordedRun) -> list[SetupDifference]:
 def made_by_the_training(free: RecordedRun, forced: RecordedRun | None) -> set[int]:
     """Return the places of the models' arguments that the training computes itself (a memory, a prediction).
 
-    An intervention shows them: where a training began in another state, an argument from outside stays the same, and
-    one that derives from the training changes.
+    A resynced run shows them: if a step begins in another state, an argument from outside stays the same, and one that
+    derives from the training changes.
     """
     places = set[int]()
     if forced is None:
@@ -68,8 +68,8 @@ its dtype, by norm. Such a batch is the result of a few ops, computed by other k
 
 
 def rounded_arguments(forced: RecordedRun | None) -> set[int]:
-    """Return the places of the models' arguments that a mode computes within a step begun in the reference's state, and
-    that equal the reference's but for rounding. An example is noise that is mixed into a batch on the device."""
+    """Return the places of the models' arguments that a mode computes in a resynced step and that equal the
+    reference's but for rounding. An example is noise that is mixed into a batch on the device."""
     largest: dict[int, float] = {}
     for event in () if forced is None else forced.journal.events("own-batch"):
         for place, apart in event["arguments"]:
@@ -115,8 +115,8 @@ def batch_setup(
 
 
 def compared_arguments(a: StepRecord, b: StepRecord) -> Iterator[tuple[int, Argument, bool]]:
-    """Yield each argument of the first call by its place, with whether both sides' are equal. The place is -1 where the
-    counts differ.
+    """Yield the place of each argument of the first call, a's argument, and whether b's is equal. The place is -1 if
+    the counts differ.
 
     Arguments that one side did not read are left out, and so are numbers that the modes keep in different precisions.
     """

@@ -76,7 +76,7 @@ def answers(
 def _compiled(
     names: tuple[str, str], pairs: Sequence[Matched], apart: Sequence[Decomposed], post: PostChange | None
 ) -> Iterator[str]:
-    """Describe the effect of a changed pre graph on the post graph, where both sides have the same compiler."""
+    """Describe the effect of a changed pre graph on the post graph, if both sides have the same compiler."""
     if post is None:
         return
     whole = [f"{decomposition.op} is one node in {names[decomposition.whole == 'b']}" for decomposition in apart]
@@ -114,7 +114,7 @@ def _alone(
         ("only-a", "only-b", names, sides[1]),
         ("only-b", "only-a", names[::-1], sides[0]),
     ):
-        # The other side may execute them outside its graphs. A lazy core does so for ops that it lacks, and for the
+        # The other side may execute them outside its graphs. A lazy core does that for ops that it lacks, and for the
         # counter of an optimizer's steps, a number on the CPU.
         fallbacks = {kind_of_name(cut.removeprefix("fallback ")) for cut in side.cuts if cut.startswith("fallback ")}
         steps: list[Matched] = []
@@ -242,7 +242,7 @@ class Decomposed:
 
     @cached_property
     def parts(self) -> tuple[str, ...]:
-        """The ops of the decomposition, in order. Where calls are decomposed differently, the most common
+        """The ops of the decomposition, in order. If calls are decomposed differently, the most common
         decomposition."""
         parts_of_calls = Counter(tuple(op.node.op for op in computing(self._apart(call))) for call in self.calls)
         return parts_of_calls.most_common(1)[0][0]
@@ -280,7 +280,7 @@ def decomposed(pairs: Sequence[Matched]) -> list[Decomposed]:
 
 
 def _weight(ops: Sequence[Op]) -> int:
-    """Rate the effect on rounding of decomposing an op into these.
+    """Rate how a decomposition into these ops affects rounding.
 
     0: elementwise arithmetic that adds to or subtracts from the rounded result of another part (1 - y * y). Digits
        cancel, and a kernel of the whole op can contract the two operations into one rounding.

@@ -95,7 +95,7 @@ class Side:
     nodes: int
     kernels: int
     compiles: bool = True
-    """False where ops run one by one and a graph is only a stretch of one phase."""
+    """False if ops run one by one and a graph is only a stretch of one phase."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class Diff:
     pairs: Sequence[NodePair]
     casts: Sequence[Cast]
     post_changed: bool | None = None
-    """True if the post graphs differ; None where they cannot be compared (other modes, or not captured)."""
+    """True if the post graphs differ; None if they cannot be compared (other modes, or not captured)."""
 
     def to_json(self) -> dict[str, object]:
         """Return the record as plain JSON values, under the names of its fields."""

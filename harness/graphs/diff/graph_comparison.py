@@ -33,7 +33,7 @@ def compare_graphs(a: RunGraphs, b: RunGraphs, *, step: int | None = None, phase
         ops = tuple([op for op in side if op.phase == phase] for side in ops)  # type: ignore[assignment]
     alone = {id(op) for pair in matched if pair.kind.startswith("only-") for op in (*pair.a, *pair.b)}
     casts = casts_on_one_side(*ops, alone)
-    # Compiled graphs are compared only where one compiler made both. `x=compile,fullgraph` has the compiler `compile`.
+    # Compiled graphs are compared only if one compiler made both. `x=compile,fullgraph` has the compiler `compile`.
     posts = tuple([graph for graph in executed.post if phase in (None, *graph.phases)] for executed in steps)
     bases = {graphs.run.manifest.spec.partition(",")[0].rpartition("=")[2] for graphs in (a, b)}
     post = compare_post(*posts) if len(bases) == 1 and all(posts) else None

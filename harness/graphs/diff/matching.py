@@ -15,7 +15,7 @@ from .value_flow import MIXED, Unit, ValueFlow
 
 Pairs = dict[int, int]
 Signature = Callable[[int, Unit], Hashable | None]
-"""Returns the identity of a unit of side 0 (A) or 1 (B), or None when it is not known."""
+"""Returns the identity of a unit of side 0 (A) or 1 (B), or None if it is not known."""
 
 CROWDED = 64
 """A unit with more neighbours than this spreads the matching only in the round after it was paired."""
@@ -44,7 +44,7 @@ class Matching:
     def anchor(self, signature: Signature, why: str, *, several: bool = False) -> None:
         """Pair the units whose signature is unique on both sides.
 
-        With `several`, also pair units that share a signature, in order, where both sides have equally many.
+        With `several`, also pair units that share a signature, in order, if both sides have equally many.
         """
         buckets: tuple[dict[Hashable, list[int]], ...] = (defaultdict(list), defaultdict(list))
         for side, units in enumerate(self.sides):
@@ -71,7 +71,7 @@ class Matching:
         frontier = dict.fromkeys(pairs)
         fresh = set(frontier)
         while frontier:
-            # Each pair proposes the neighbours that are unique in kind, slot and shape on both sides; where some are
+            # Each pair proposes the neighbours that are unique in kind, slot and shape on both sides; if some are
             # left over, also those that are unique in kind alone.
             wishes: tuple[dict[int, set[int]], ...] = (defaultdict(set), defaultdict(set))
             for u, v in frontier:
@@ -113,7 +113,7 @@ class Matching:
                 size_a != size_b and isinstance(size_a, int) and isinstance(size_b, int) for size_a, size_b in sizes
             ):
                 return False
-        # Phases and modules count only where both are known.
+        # Phases and modules count only if both are known.
         if x.first.phase and y.first.phase and x.first.phase != y.first.phase:
             return False
         modules = (x.first.node.module, y.first.node.module)
@@ -152,7 +152,7 @@ class Matching:
             if number in mates:
                 continue
             unit = units[number]
-            # The slot belongs to the reading unit, and is irrelevant where that unit's inputs may be exchanged.
+            # The slot belongs to the reading unit, and is irrelevant if that unit's inputs may be exchanged.
             taker = unit if takers else of
             place = 0 if taker.kind in COMMUTATIVE else slot
             key = (unit.kind, unit.first.phase, place, unit.shape) if exact else (unit.kind, unit.first.phase)
@@ -221,8 +221,8 @@ class Signatures:
 
         def of(side: int, unit: Unit) -> Hashable | None:
             own = (unit.first.turn, unit.first.node.sequence)
-            # Autograd gives a backward op the number of its forward op. A number that corresponds to several numbers of
-            # the other side (one forward op against several) identifies nothing.
+            # A backward op has the autograd sequence number of its forward op. A number that corresponds to several
+            # numbers of the other side (one forward op against several) identifies nothing.
             tied_numbers = tied[side].get(own, ())
             if unit.first.phase == "forward" or len(tied_numbers) != 1:
                 return None
@@ -270,21 +270,21 @@ class Signatures:
 
 def match(matching: Matching) -> None:
     """Pair units by the most reliable properties first; unique units before equally many units with one property."""
-    tell = Signatures(matching)
+    signatures = Signatures(matching)
     rounds: list[tuple[Callable[[], Signature], str]] = [
-        (lambda: tell.named, "data flow"),
-        (lambda: tell.module_between, "module"),
-        (lambda: tell.module, "module"),
-        (tell.sequence, "sequence"),
-        (lambda: tell.source, "source"),
-        (lambda: tell.neighbours, "data flow"),
-        (lambda: tell.kind_between, "kind"),
+        (lambda: signatures.named, "data flow"),
+        (lambda: signatures.module_between, "module"),
+        (lambda: signatures.module, "module"),
+        (signatures.sequence, "sequence"),
+        (lambda: signatures.source, "source"),
+        (lambda: signatures.neighbours, "data flow"),
+        (lambda: signatures.kind_between, "kind"),
     ]
     # Turns, then modules, are dropped only when no more pairs are found with them.
     for strict, turns in ((True, True), (True, False), (False, False)):
-        matching.strict, tell.turns = strict, turns
+        matching.strict, signatures.turns = strict, turns
         for several in (False, True):
             for signature, why in rounds:
                 matching.anchor(signature(), why, several=several)
-    matching.anchor(tell.kind, "kind")
-    matching.anchor(tell.kind_anywhere, "kind")
+    matching.anchor(signatures.kind, "kind")
+    matching.anchor(signatures.kind_anywhere, "kind")

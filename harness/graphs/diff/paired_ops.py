@@ -137,7 +137,7 @@ def ops_of(step: Sequence[Executed]) -> list[Op]:
 
 
 def _kind(node: Node) -> str:
-    """Return the kind of a node's op. Where a backend has another name for it, return the kind of the op that was
+    """Return the kind of a node's op. If a backend has another name for it, return the kind of the op that was
     called (torch_xla has `matmul` where `bmm` was called)."""
     return kind_of_name(node.original) if node.original and not node.group else kind_of(node.domain, node.op)
 
@@ -150,7 +150,7 @@ def _is_name(binding: str) -> bool:
 def _parts(node: Node) -> Iterator[Node]:
     """Yield one node for each tensor of a `_foreach_` node's lists, and any other node unchanged.
 
-    A tensor that is written in place counts as an output, even where the op's schema returns nothing.
+    A tensor that is written in place counts as an output, even if the op's schema returns nothing.
     """
     if not node.op.startswith("_foreach_"):
         yield _writing(node)

@@ -34,7 +34,7 @@ class Matched:
 
 def pair_ops(a: Sequence[Op], b: Sequence[Op]) -> list[Matched]:
     """Pair the ops of two sides; every op is in exactly one of the results."""
-    # First, the ops of a decomposed call represent the whole op, where the other side has that op.
+    # First, the ops of a decomposed call represent the whole op, if the other side has that op.
     whole_a, whole_b = wholes_of(a, kinds_in(b)), wholes_of(b, kinds_in(a))
     matching = _matched(a, b, (whole_a, whole_b), views=False, carried=())
     # A group without a partner is dissolved: a second matching pairs its ops one by one.
@@ -157,7 +157,7 @@ def _left_over(a: Sequence[Op], b: Sequence[Op], pairs: Sequence[Matched]) -> It
             )
 
 
-# Unpaired regions, paired where both read the same values and pass values to the same ops.
+# Unpaired regions are paired if both read the same values and pass values to the same ops.
 
 LARGEST = 40
 """Regions with more units than this are never paired."""
@@ -186,7 +186,7 @@ class _Region:
 def same_regions(matching: Matching) -> Iterator[tuple[str, tuple[Op, ...], tuple[Op, ...]]]:
     """Yield the regions with the same border: the kind that they represent, and their ops on both sides.
 
-    Several regions count as one where together they have the border of one region of the other side.
+    Several regions count as one if together they have the border of one region of the other side.
     """
     sides = tuple(
         [candidate for candidate in _regions(matching, side) if candidate.ins and candidate.outs] for side in (0, 1)

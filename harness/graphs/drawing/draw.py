@@ -21,7 +21,7 @@ from ..culprit_marks import Mark
 from .drawing_layout import Point, lay_out, neighbourhood
 
 WHOLE, PART = 250, 100
-"""A graph of more than WHOLE nodes is drawn in part, PART nodes of it."""
+"""If a graph has more than WHOLE nodes, only PART of them are drawn."""
 
 DPI = 144
 PIXELS = 30_000

@@ -17,20 +17,20 @@ SECONDS, BYTES = 120, 2 * 2**30
 """The limits of a layout. Hundreds of boxes take two seconds, thousands take minutes."""
 
 SCRIPT = """
-globalThis.structuredClone = (value) => JSON.parse(JSON.stringify(value));  // a browser has it, V8 alone has not
+globalThis.structuredClone = (value) => JSON.parse(JSON.stringify(value));  // V8 lacks this function of browsers
 function layOut(text) {
-  const given = JSON.parse(text);
+  const request = JSON.parse(text);
   const graph = new dagre.graphlib.Graph({multigraph: true});
   graph.setGraph({nodesep: 14, edgesep: 8, ranksep: 34, marginx: 8, marginy: 8});
-  given.boxes.forEach(([width, height], number) => graph.setNode(String(number), {width, height}));
-  given.lines.forEach(([from, to], number) => graph.setEdge(String(from), String(to), {}, String(number)));
+  request.boxes.forEach(([width, height], number) => graph.setNode(String(number), {width, height}));
+  request.lines.forEach(([from, to], number) => graph.setEdge(String(from), String(to), {}, String(number)));
   dagre.layout(graph);
   const size = graph.graph();
   return JSON.stringify({
-    width: given.boxes.length ? size.width : 0,
-    height: given.boxes.length ? size.height : 0,
-    centres: given.boxes.map((_, number) => [graph.node(String(number)).x, graph.node(String(number)).y]),
-    lines: given.lines.map(([from, to], number) =>
+    width: request.boxes.length ? size.width : 0,
+    height: request.boxes.length ? size.height : 0,
+    centres: request.boxes.map((_, number) => [graph.node(String(number)).x, graph.node(String(number)).y]),
+    lines: request.lines.map(([from, to], number) =>
       graph.edge(String(from), String(to), String(number)).points.map((point) => [point.x, point.y])),
   });
 }
@@ -93,15 +93,17 @@ def _point(values: Sequence[float]) -> Point:
 def neighbourhood(graph: Graph, centres: Collection[str], most: int) -> Graph:
     """Return the graph of the nodes nearest to the centres along its edges, at most `most` of them.
 
-    Without centres, or with none that is in the graph, return the largest connected piece among its first nodes. Values
-    that the part reads from the rest of the graph are among its inputs. Its outputs are only outputs of the whole
-    graph."""
+    If no centre is in the graph, return the largest connected piece among its first nodes. The inputs of the part
+    include the values that it reads from the rest of the graph. Its outputs are those outputs of the graph that it
+    computes.
+    """
     if len(graph.nodes) <= most:
         return graph
     present = [node.name for node in graph.nodes if node.name in centres]
     nodes = _nearest(_neighbours(graph), present, most) if present else set[str]()
     if not present:
-        # Nodes that read no other node (fills, casts of parameters) often come first by the hundred and show little.
+        # Skip the nodes that read no other node, such as fills and casts of parameters: a graph may begin with hundreds
+        # of them, which show little.
         made = {name for node in graph.nodes for name in node.outputs}
         inner = [node for node in graph.nodes if not made.isdisjoint(node.inputs)] or list(graph.nodes)
         neighbours = _neighbours(replace(graph, nodes=tuple(inner[:most])))

@@ -53,7 +53,7 @@ def in_order(nodes: Sequence[Node], existing: Sequence[str]) -> Ordered:
         for number, node in enumerate(single)
     }
     if any(need > number for number, all_ in needs.items() for need in all_):
-        # The next node is the ready node that came first in the old order: as few nodes as possible move.
+        # Of the nodes that are ready, take the first in the old order, so that as few nodes as possible move.
         sorter = TopologicalSorter(needs)
         try:
             sorter.prepare()
@@ -67,8 +67,8 @@ def in_order(nodes: Sequence[Node], existing: Sequence[str]) -> Ordered:
             single = [single[number] for number in order]
         except CycleError:
             notes.append("some nodes need each other's values: there is no order")
-    taken_values = (value for node in single for value in node.inputs if value)
-    missing = dict.fromkeys(value for value in taken_values if value not in makers and value not in existing)
+    read_values = (value for node in single for value in node.inputs if value)
+    missing = dict.fromkeys(value for value in read_values if value not in makers and value not in existing)
     return Ordered(single, last, tuple(missing), notes)
 
 

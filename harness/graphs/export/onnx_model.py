@@ -73,7 +73,7 @@ def to_onnx(graph: Graph, marks: Mapping[str, Mark] = NO_MARKS) -> onnx.ModelPro
     if unknown := [name for name in (*inputs, *outputs) if not has_shape(values.get(name))]:
         notes.append(f"shapes that are not known: {_listed(unknown)}")
     if ordered.missing:
-        notes.append(f"taken, but made by no node of the record: {_listed(ordered.missing)}")
+        notes.append(f"read, but made by no node of the record: {_listed(ordered.missing)}")
     if lost:
         notes.append(f"outputs that no node of the record makes: {_listed(lost)}")
     describe(model, _facts(graph, notes) | dict(in_parts("code", graph.code)))
@@ -81,7 +81,7 @@ def to_onnx(graph: Graph, marks: Mapping[str, Mark] = NO_MARKS) -> onnx.ModelPro
 
 
 def _node(node: Node, marks: Mapping[str, Mark], written: dict[str, str] | None = None) -> onnx.NodeProto:
-    """Create one node; `written` maps each generated source so far to the first node that has it."""
+    """Create one node; `written` maps each generated source to the first node with this source."""
     mark = marks.get(node.name)
     made = helper.make_node(
         clean(title(node.op, marked=mark is not None)),
@@ -239,7 +239,7 @@ def write_onnx(graph: Graph, path: Path, marks: Mapping[str, Mark], *, read_from
     try:
         model = to_onnx(graph, marks)
     except (TypeError, ValueError, AttributeError) as error:
-        raise JournalError(read_from, f"is no graph: {error}") from error
+        raise JournalError(read_from, f"is not a graph: {error}") from error
     written = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         onnx.save_model(model, written, format="protobuf")

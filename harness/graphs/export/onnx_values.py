@@ -38,7 +38,7 @@ DTYPES: dict[str, int] = {
 
 
 def value_info(name: str, value: Value) -> onnx.ValueInfoProto:
-    """Return the ONNX record of one value, without a type where neither dtype nor shape is known.
+    """Return the ONNX record of one value, without a type if neither dtype nor shape is known.
 
     A dtype that ONNX lacks becomes UNDEFINED; the metadata has its name.
     """

@@ -48,7 +48,7 @@ def write_page(
     marks_b: Marks = NO_MARKS,
     drift: Drift = NO_DRIFT,
 ) -> str:
-    """Return the whole page as text. Raises JournalError when a graph that was compared cannot be read."""
+    """Return the whole page as text. Raises JournalError if a graph that was compared cannot be read."""
     data = page_data(diff, a, b, marks_a, marks_b, drift)
     style = _text("page.css")
     dagre, script = scripts()

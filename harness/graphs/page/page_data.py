@@ -35,7 +35,7 @@ class Texts:
         return self._numbers.setdefault(text, len(self._numbers))
 
     def pieces(self, text: str, parts: Iterable[str]) -> list[int]:
-        """Return the numbers of the texts that make up `text`: its `parts` where they occur, and the rest."""
+        """Return the numbers of the texts that make up `text`: those of its `parts` that occur, and the rest."""
         longest_first = sorted({part for part in parts if part}, key=lambda part: (-len(part), part))
         if not longest_first:
             return [self.number(text)]
@@ -47,7 +47,7 @@ class Texts:
 
 
 def page_data(diff: Diff, a: RunGraphs, b: RunGraphs, marks_a: Marks, marks_b: Marks, drift: Drift) -> dict[str, Any]:
-    """Return everything that the page draws. Raises JournalError when a graph cannot be read."""
+    """Return everything that the page draws. Raises JournalError if a graph cannot be read."""
     texts = Texts()
     graphs = {
         "a": [_graph(graph, texts, marks_a) for graph in compared(diff.a, a)],
@@ -98,7 +98,7 @@ def _graph(graph: Graph, texts: Texts, marks: Marks) -> dict[str, Any]:
             shown["mark"] = {"label": mark.label, "numbers": numbers, "reason": mark.reason}
         nodes.append(shown)
     made["nodes"] = nodes
-    # The source of a whole graph contains that of each of its kernels: it is stored as the numbers of its pieces.
+    # The source of a whole graph contains its kernels' sources: it is stored as the numbers of its pieces.
     if graph.code:
         made["code"] = texts.pieces(graph.code, (node.code for node in graph.nodes))
     if graph.cut is not None and graph.cut.stack:

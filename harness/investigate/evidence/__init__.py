@@ -1,4 +1,4 @@
-"""Evidence: what the experiments of an investigation left beside its runs.
+"""Evidence: the files that the experiments of an investigation left beside its runs.
 
     in   folders of recorded runs and of experiments
     out  for each pair of runs its experiments, its resynced steps and their scores

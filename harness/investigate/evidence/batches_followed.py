@@ -1,5 +1,7 @@
-"""The step in which a differing batch is followed to its origin: the other mode began it in the reference's state, and
-both modes have a tape of it or can record one."""
+"""The step in which a differing batch is followed to its origin.
+
+The other mode began this step in the reference's state, and both modes have a tape of it or can record one.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from .pair_evidence import PairEvidence
 
 
 def batch_step(evidence: PairEvidence) -> int | None:
-    """Return the step in which to follow a differing batch; None where no batch differs in a step that began in one
+    """Return the step in which to follow a differing batch; None if no batch differs in a step that began in one
     state.
 
     The tape of step 0 begins when the first model is called, so it lacks the calls before that: any other step is
@@ -22,7 +24,7 @@ def batch_step(evidence: PairEvidence) -> int | None:
     if forced is None:
         return None
     reference_records = {record.step: record for record in evidence.a.journal.steps}
-    # In these steps the reference's batch replaced a different one of the script's own.
+    # In these steps the reference's batch replaced a different batch of the script.
     differing = {int(event["step"]) for event in forced.journal.events("given")}
     for record in forced.journal.steps:
         reference_record = reference_records.get(record.step)
@@ -40,9 +42,9 @@ def batch_step(evidence: PairEvidence) -> int | None:
 
 
 def step_with_its_data(pair: PairFindings, evidence: PairEvidence) -> int | None:
-    """Return another step beyond rounding whose tape shows how its data are made; None where there is none.
+    """Return another step beyond rounding whose tape shows how its data are made; None if there is none.
 
-    Such a step is needed where the only finding is that step 0 starts from other data. Where optimizers take turns, the
+    Such a step is needed if the only finding is that step 0 starts from other data. If optimizers take turns, the
     step belongs to the same optimizer.
     """
     proven_culprits, forced = [culprit for culprit in pair.culprits if culprit.is_proven], evidence.forced

@@ -2,8 +2,8 @@
 improving.
 
     cpu                ends after step 24, whose loss is under the limit
-    compile            its loss is over it by a rounding: it ends after step 25
-    compile-from-cpu   step 24 begun in cpu's state: it ends there, as cpu does
+    compile            its loss is over the limit by a rounding: it ends after step 25
+    compile-from-cpu   step 24 begins in cpu's state: it ends there, as cpu does
 
 A length that follows from the reference's state is no difference in the set-up; a length that an option sets is one.
 """
@@ -15,8 +15,8 @@ from ...runs.recorded_run import RecordedRun
 
 
 def ended_by_values(reference: RecordedRun, run: RecordedRun, forced: RecordedRun | None) -> bool:
-    """Check whether the two runs differ in length, but have the same length where the last common step begins in the
-    reference's state."""
+    """Check whether the two runs differ in length, but not if the last common step begins in the reference's
+    state."""
     counts = [len(compared_run.journal.steps) for compared_run in (reference, run)]
     if forced is None or counts[0] == counts[1] or forced.manifest.status != "complete":
         return False
@@ -26,7 +26,7 @@ def ended_by_values(reference: RecordedRun, run: RecordedRun, forced: RecordedRu
 
 
 def length_in_words(reference: RecordedRun, run: RecordedRun) -> str:
-    """Describe the two lengths, and the losses by which the script decided where both have one."""
+    """Describe the two lengths, and the losses by which the script decided, if both have one."""
     reference_steps, steps = (len(compared_run.journal.steps) for compared_run in (reference, run))
     a, b, last = reference.manifest.label, run.manifest.label, min(reference_steps, steps) - 1
     losses = [compared_run.journal.steps[last].loss for compared_run in (reference, run)]

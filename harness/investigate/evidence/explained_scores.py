@@ -1,5 +1,7 @@
-"""The scores of a pair's steps, and what explains a step beyond the threshold other than a fault: a discrete choice
-on the edge (a kink), or ops that are ill-conditioned there."""
+"""The scores of a pair's steps, and explanations, other than a fault, of a step beyond the threshold.
+
+These are a discrete choice on the edge (a kink), and ops that are ill-conditioned there.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from ..words.culprit_words import ill_conditioned_here
 class Scores:
     """The scores of a pair's steps.
 
-    steps: the scores; empty where `why` says what is missing
+    steps: the scores; empty if `why` says what is missing
     noise: a sentence about how the noise was measured
     unreplayed: the reasons why steps do not replay or cannot be read
     """
@@ -31,7 +33,7 @@ class Scores:
 
 
 def suspicious_steps(scores: Scores) -> list[int]:
-    """Return the steps beyond the threshold that were not looked at closer."""
+    """Return the steps beyond the threshold that were not replayed with stronger rounding."""
     return [
         step_score.step
         for step_score in scores.steps
@@ -40,8 +42,8 @@ def suspicious_steps(scores: Scores) -> list[int]:
 
 
 def with_explanations(scores: Scores, localized: Sequence[Localization]) -> Scores:
-    """Replace the score of each step whose drift comes from a discrete choice by what is left with the reference's
-    choices, and mark the steps whose drift comes from ill-conditioned ops."""
+    """Mark the steps whose drift comes from ill-conditioned ops, and rescore those whose drift comes from a discrete
+    choice: the new score is of the drift that is left with the reference's choices."""
     threshold = scores.threshold.fault
     localization_of = {localization.step: localization for localization in localized}
     chosen = {step for step, localization in localization_of.items() if localization.is_explained(threshold)}
@@ -64,23 +66,23 @@ def with_explanations(scores: Scores, localized: Sequence[Localization]) -> Scor
     alike = _as_ill_conditioned(steps, scores.threshold, looked=localization_of)
     if alike:
         steps = [replace(scored, ill_conditioned=True) if scored.step in alike else scored for scored in steps]
-        notes.append(f"less than the worst of those drift, and were not looked into: step {_listed(alike)}")
+        notes.append(f"these drift less than the worst of those, and were not looked into: step {_listed(alike)}")
     return replace(scores, steps=tuple(steps), notes=tuple(notes))
 
 
 def _with_the_choices(scored: StepScore, left: float) -> StepScore:
-    """Return the score of a step whose discrete choices are the reference's, and of whose drift `left` remains."""
+    """Return the score of a step with the reference's discrete choices, of whose drift `left` remains."""
     tensors = tuple(
         replace(tensor, score=min(tensor.score, left), why=EDGE if tensor.score else tensor.why)
         for tensor in scored.tensors
     )
-    # It counts as looked at closer, so that no further tape of it is requested.
+    # It counts as replayed with stronger rounding, so that no further tape of it is requested.
     return replace(scored, score=min(scored.score, left), tensors=tensors, discrete=(), looked_closer=True)
 
 
 def _as_ill_conditioned(steps: Sequence[StepScore], threshold: Threshold, looked: Container[int]) -> list[int]:
-    """Return the steps beyond the threshold that were not looked into, where the worst one beyond it is
-    ill-conditioned: then so are these."""
+    """Return the steps beyond the threshold that were not examined, if the worst step is ill-conditioned: then so are
+    these."""
     beyond = [scored for scored in steps if worst_of([scored]) > threshold.fault]
     worst = max(beyond, key=lambda scored: worst_of([scored]), default=None)
     if worst is None or not worst.ill_conditioned:
@@ -89,10 +91,10 @@ def _as_ill_conditioned(steps: Sequence[StepScore], threshold: Threshold, looked
 
 
 def without_unlooked(scores: Scores) -> Scores:
-    """Leave out suspicious steps that were not looked at, where kinks explain all that were looked at.
+    """Leave out suspicious steps that were not replayed with stronger rounding, if kinks explain all that were.
 
-    Kinks are rare: where there are many, rounding crosses some in every step, and the noise includes them. Where most
-    steps are suspicious, none is left out.
+    Kinks are rare: if there are many, rounding crosses some in every step, and the noise includes them. If most steps
+    are suspicious, none is left out.
     """
     looked = [step_score for step_score in scores.steps if step_score.looked_closer]
     edges = [step_score.step for step_score in looked if step_score.on_edge]

@@ -1,5 +1,4 @@
-"""The evidence that the experiments of an investigation left beside its runs, and the part of it that concerns one
-pair."""
+"""The evidence of an investigation, which its experiments leave beside its runs, and the evidence for one pair."""
 
 from __future__ import annotations
 
@@ -30,9 +29,9 @@ class EvidenceFolder:
         return _ended(self.path / experiment.name)
 
     def of_pair(self, a: str, b: str) -> dict[Experiment, RecordedRun]:
-        """Return every experiment of a pair that has ended, given the names of its runs.
+        """Return the ended experiments of the pair whose runs are named `a` and `b`.
 
-        Where a manifest does not name its experiment (older ones do not), the folder's name does.
+        An older manifest does not name its experiment; then the folder's name does.
         """
         experiments = {}
         # Later folders replace earlier ones, and the order of files differs from disk to disk, so they are sorted.
@@ -102,8 +101,11 @@ class PairEvidence:
 
     @property
     def b_again(self) -> RecordedRun | None:
-        """The other mode's control: its own repetition, else the run that takes the chosen steps from the reference's
-        state and all others from its own."""
+        """The other mode's control.
+
+        It is the mode's repetition. Without one, it is the run with resynced steps, if that run has continued from its
+        own state after them.
+        """
         again, forced = self.only("b", "again"), self.forced
         if again is None and forced is not None and forced.journal.events("rejoined"):
             return forced
@@ -120,9 +122,9 @@ class PairEvidence:
 
     @property
     def measured(self) -> tuple[RecordedRun, ...]:
-        """The runs with tapes whose noise is the reference's.
+        """The runs whose tapes measure the reference's noise.
 
-        For lazy tensors these include tapes of the same ops on the CPU, and of the executed graphs.
+        For a lazy mode they include the tapes of the same ops on the CPU and the tapes of the executed graphs.
         """
         tapes_itself = parse_mode(self.a.manifest.spec).capabilities.tapes_itself
         kinds = () if tapes_itself else ("taped-at", "executed-at")
@@ -141,8 +143,10 @@ class PairEvidence:
 
     @property
     def onsets(self) -> tuple[tuple[RecordedRun, RecordedRun], ...]:
-        """The rounds of further steps: the reference's run that keeps their states, and the mode's run that starts from
-        them."""
+        """The two runs of each round of further steps.
+
+        The reference's run keeps the states of the steps, and the mode's run starts from these.
+        """
         return tuple(zip(self.several("a", "onset"), self.several("b", "onset"), strict=False))
 
     @property
@@ -180,7 +184,7 @@ class PairEvidence:
     def of_rank(self, rank: int) -> PairEvidence:
         """Return the evidence of one rank. Raises RunNotFound or JournalError where a run does not have it.
 
-        Localizations stay with rank 0: only its steps are taken apart.
+        Localizations belong to rank 0: no other rank's steps are localized.
         """
         if not rank:
             return self
@@ -198,8 +202,10 @@ class PairEvidence:
 
 
 def evidence_for(a: RecordedRun, b: RecordedRun) -> PairEvidence:
-    """Find the experiments of a pair beside the reference. Experiments beside a run from another folder are not
-    found."""
+    """Return the evidence of a pair from the evidence folder beside the reference.
+
+    If `b` is in another folder, return only the reference's own experiments.
+    """
     folder = EvidenceFolder.of(a)
     experiments = folder.of_pair(a.path.name, b.path.name)
     of_a = {experiment: run for experiment, run in experiments.items() if experiment.run == a.path.name}

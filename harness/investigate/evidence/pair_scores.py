@@ -68,10 +68,10 @@ def scores_of(evidence: PairEvidence) -> Scores:
 
 
 def score_of(evidence: PairEvidence, run: RecordedRun, step: int, folder: Path | None = None) -> StepScore | None:
-    """Return the score of a step that this run took from the reference's state; None where one side did not finish the
+    """Return the score of a step that this run took from the reference's state; None if one side did not finish the
     step.
 
-    With a `folder`, score the outcome in it, of the step executed in another way.
+    With a `folder`, score the outcome in it: that of the step executed in another way.
 
     Raises JournalError for an outcome that cannot be read.
     """
@@ -89,7 +89,7 @@ def _scored(
     evidence: PairEvidence,
     folder: Path | None = None,
 ) -> StepScore:
-    """Score a step by its own noise, else by that of the nearest tape, else by that of perturbed runs of the script."""
+    """Score a step by its own noise, else by the nearest tape's noise, else by the noise of perturbed runs."""
     nearest = min(noises, key=lambda taped_step: abs(taped_step - step), default=None)
     if nearest is not None and not evidence.one_against_several:
         a, b = (_Outcome.of(path, step) for path in (reference.path, folder or run.path))
@@ -129,7 +129,7 @@ class _Outcome:
 
 @dataclass(frozen=True, slots=True)
 class _Scoring:
-    """A step of two runs and the noise to score it by: that of this step, or of the nearest with a tape."""
+    """A step of two runs and the noise to score it by: this step's, or that of the nearest step with a tape."""
 
     step: int
     a: _Outcome
@@ -147,8 +147,8 @@ def _scored_once(scoring: _Scoring) -> StepScore:
 def _started(evidence: PairEvidence) -> dict[int, RecordedRun]:
     """Map each step that the other mode began in the reference's state to the run that has its outcome.
 
-    The mode may reach the first step that differs in that very state by itself: then both runs kept their states, and
-    these are equal.
+    The mode may also reach the first differing step by itself in the reference's state. Then both runs kept their
+    states, and these are equal.
     """
     run_of_step: dict[int, RecordedRun] = {}
     for run in evidence.started:
@@ -194,7 +194,7 @@ def _taped_noise(evidence: PairEvidence) -> tuple[dict[int, Noise], tuple[str, .
                 continue
             if noise is None:
                 continue
-            # Of a step that was taped twice, use the noise that was looked at closer.
+            # Of a step that was taped twice, use the noise with stronger rounding.
             if noise.equal and not noise.replays:
                 continue  # its tape was not replayed with random rounding
             if noise.equal and (step not in noises or noise.edge_replays):
@@ -205,7 +205,7 @@ def _taped_noise(evidence: PairEvidence) -> tuple[dict[int, Noise], tuple[str, .
 
 
 def accuracy_of(evidence: PairEvidence) -> Accuracy | None:
-    """Return the referee's result over all steps that have one; None without any. Raises JournalError for damaged
+    """Return the referee's result over all steps that have one; None if no step has. Raises JournalError for damaged
     files."""
     started = _started(evidence)
     if not started:

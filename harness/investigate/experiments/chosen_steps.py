@@ -1,8 +1,8 @@
-"""The choice of steps to look at: those that the other mode starts from the reference's state, and those that are
-recorded as tapes.
+"""The choice of steps: those that the other mode starts from the reference's state, and those that are recorded as
+tapes.
 
-The choice depends on the free runs: where a pair first differs, where it comes apart most suddenly, and which steps
-have a kept state.
+The choice depends on the free runs: the step in which a pair first differs, the step in which it comes apart suddenly,
+and the steps with a kept state.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ STATE_SHARE = 9
 three times as much (parameters and Adam's two moments), the gradients left over once, the outcome five times."""
 
 SUDDEN = 8.0
-"""A pair comes apart suddenly where its drift exceeds that of each of the BEFORE steps by this factor."""
+"""A pair comes apart suddenly in a step if its drift exceeds that of each of the BEFORE steps by this factor."""
 
 BEFORE = 8
 
@@ -68,8 +68,8 @@ def forced_steps(
 
 
 def taped_steps(forced: Sequence[int], first_differing: Iterable[int]) -> tuple[int, ...]:
-    """Return the forced steps that are recorded as tapes: the first, those where a pair first differs, the middle, the
-    last."""
+    """Return the resynced steps that are recorded as tapes: the first, those in which a pair first differs, the middle
+    and the last."""
     wanted = [forced[0], *sorted(set(first_differing)), forced[len(forced) // 2], forced[-1]]
     return tuple(sorted(dict.fromkeys(step for step in wanted if step in forced)))[:MOST_TAPES]
 
@@ -89,9 +89,9 @@ class ChosenSteps:
     taped: the steps whose noise is measured
     recorded: the steps that the reference has a tape of
     held: the steps that each other mode has a tape of
-    of: for each run's path, the steps that one further training of it may begin in the reference's state while it
-        remains its control in all others; a run that is missing there takes all `forced` steps in one training and is
-        repeated in another
+    of: by each run's path, the steps that one further training of it may begin in the reference's state, while its
+        other steps remain the run's control; a run that is missing here takes all `forced` steps in one training,
+        and is repeated in another
     """
 
     forced: tuple[int, ...]
@@ -149,8 +149,8 @@ def choose(
     # A tape takes about half as much space as its state and outcome. A reference that compiles reads values slowly, and
     # lazy tensors have none: such a reference records the `taped` steps only.
     recorded = steps if eager and 2 * len(steps) * size <= budget else taped
-    # The step looked into is the first significant one. Mostly it is one of these; where all drift is rounding, it is
-    # the last one.
+    # The examined step is the first significant one, which mostly is one of these. If all drift is rounding, it is the
+    # last one.
     held = tuple(step for step in taped if step in (steps[0], *firsts, *apart, steps[-1]))
     return ChosenSteps(steps, taped, recorded, held, of)
 
@@ -159,14 +159,14 @@ def within_control(
     reference: RecordedRun, run: RecordedRun, first: int | None, sudden: int | None, most: int
 ) -> tuple[int, ...]:
     """Return the steps that a repetition of the run may begin in the reference's state while it still repeats the run
-    in the others; an empty tuple where that is not possible.
+    in the others; an empty tuple if that is not possible.
 
     The pair differs from step `first` on, and comes apart in step `sudden`.
 
     Both runs have kept the state of each of these steps. The run has also kept its own state of the next step, from
-    which it continues as itself. No two of the steps are neighbours, except where the pair comes apart. In the first
-    step that differs both runs are in one state anyway. Where a batch comes apart late there are no such steps: input
-    that a training computes itself (a memory, a prediction) is in no state.
+    which it continues as itself. No two of the steps are neighbours, except those at which the pair comes apart. In
+    the first step that differs both runs are in one state anyway. If a batch comes apart late, there are no such steps:
+    input that a training computes itself (a memory, a prediction) is in no state.
     """
     if first is None or late_arguments(reference, run):
         return ()
@@ -175,11 +175,11 @@ def within_control(
     able = [step for step in range(first + 1, count) if step in begun and (step + 1 in own or step == count - 1)]
     if first not in begun and not able:
         return ()
-    # Where the runs differ in length, the last common step shows whether a computed value decides the length.
+    # If the runs differ in length, the last common step shows whether a computed value decides the length.
     last = count - 1 if len(reference.journal.steps) != len(run.journal.steps) else None
     wanted = {step for step in (sudden, None if sudden is None else sudden - 1, last) if step in able}
     chosen = {first, *wanted}
-    # Where optimizers take turns, take one step of each: only its tape has the inputs that this optimizer receives.
+    # If optimizers take turns, take one step of each: only its tape has the inputs that this optimizer receives.
     ended_by = {record.step: record.optimizer for record in reference.journal.steps}
     for name in dict.fromkeys(ended_by.values()) if len(set(ended_by.values())) > 1 else ():
         of_name = (step for step in able if ended_by[step] == name and not chosen & {step - 1, step, step + 1})
@@ -209,7 +209,7 @@ def late_arguments(a: RecordedRun, b: RecordedRun) -> bool:
 
 
 def sudden_step(a: RecordedRun, b: RecordedRun) -> int | None:
-    """Return the first step in which the gradients of two runs come apart suddenly; None where they drift apart
+    """Return the first step in which the gradients of two runs come apart suddenly; None if they drift apart
     steadily."""
     drifts: list[tuple[int, float]] = []
     for step, reference_digest, digest in common_digests(a.journal, b.journal):

@@ -17,7 +17,7 @@ from ...records.run.user_option import MEBIBYTE, in_bytes, option
 from ...runs.recorded_run import RecordedRun, find_investigation, runs_with_suffixes
 
 DEFAULT_STATE_BUDGET = 1 << 30
-"""The bytes of states and outcomes that the reference may keep, and the same again for each mode that starts from
+"""The largest number of bytes of states and outcomes that the reference keeps, and also each mode that starts from
 them."""
 
 
@@ -41,7 +41,7 @@ def compared_modes(specs: Sequence[ModeSpec], *, alone: bool = False) -> list[Mo
 
 
 def draws_its_own(spec: ModeSpec) -> bool:
-    """Check whether a mode draws random numbers of its own."""
+    """Check whether a mode draws other random numbers than eager mode."""
     return bool(spec.capabilities.draws_as) and spec.fallback_random != "on" and spec.draws != "cpu"
 
 
@@ -62,7 +62,7 @@ def remedy_of_draws(specs: Sequence[ModeSpec]) -> str:
 
 
 def sentence_of_draws(specs: Sequence[ModeSpec]) -> str:
-    """Name the modes that draw the CPU's random numbers; "" where none does."""
+    """Name the modes that draw the CPU's random numbers; "" if none does."""
     drawing = [spec.name for spec in specs if spec.draws == "cpu" and spec.accelerator is not None]
     if not drawing:
         return ""
@@ -181,7 +181,7 @@ def recorded_runs(out: Path, folder: Path, suffix: str | None) -> list[RecordedR
     """Return the runs of one batch of an investigation, the reference first; without a suffix, those of its newest
     batch.
 
-    Raises UsageError where they cannot be investigated, naming the flag that was missing.
+    Raises UsageError, which names the missing flag, if they cannot be investigated.
     """
     path = find_investigation(out, str(folder), suffixes=[suffix] if suffix else [])
     runs = runs_with_suffixes(path, [] if suffix is None else [suffix])

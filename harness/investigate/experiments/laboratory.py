@@ -93,8 +93,10 @@ class Laboratory:
         return round(time.monotonic() - self.began, 3)
 
     def scripts(self, reference: ModeSpec, others: Sequence[ModeSpec]) -> Path:
-        """Return the address of the interpreter that executes the scripts of culprits; it starts to import at the first
-        call."""
+        """Return the address of the interpreter that executes the scripts of culprits.
+
+        The first call starts the interpreter, which then imports its modules in the background.
+        """
         if self._interpreter is None:
             compiles = any(spec.capabilities.compiles for spec in (reference, *others))
             imports = COMPILER if compiles else ("torch",)
@@ -128,7 +130,7 @@ class Laboratory:
         plans = [replace(plan, timeout=self.timeout) for plan in experiments.plans]
         missing = [plan for plan in plans if anew or not self._is_recorded(plan, plan.modes[0].name)]
         self.reused += len(plans) - len(missing)
-        for place, plan in enumerate(missing):  # half done by an earlier call, or made with another request
+        for place, plan in enumerate(missing):  # left incomplete by an earlier call, or made for another request
             folder = plan.investigation.run(plan.modes[0].name, "")
             self.workers.let_go(folder.path)
             _remove(folder)
@@ -137,9 +139,9 @@ class Laboratory:
         if missing:
             self._execute(experiments.title, missing)
         crowded = [plan for plan in missing if self._lacked_memory(plan)]
-        if crowded:  # other processes shared the memory; alone, the training itself had enough
+        if crowded:  # the first runs had enough memory with their devices to themselves
             names = " and ".join(plan.modes[0].name for plan in crowded)
-            self.progress.say(f"{names} had not enough memory beside the other processes: again, one by one, alone")
+            self.progress.say(f"{names} ran out of memory beside other processes: running again, one at a time")
             self.workers.close_processes()
             for plan in crowded:
                 folder = plan.investigation.run(plan.modes[0].name, "")
@@ -176,8 +178,9 @@ class Laboratory:
     def has_room(self, specs: Sequence[ModeSpec]) -> bool:
         """Check whether the accelerators have room for one more process of each of these modes at once.
 
-        A quarter of a device must hold twice the peak of the largest training on it, as the work beside a training
-        needs more than the training.
+        A process is assumed to need twice the highest peak of a training on its device, because the work beside a
+        training needs more memory than the training. The processes together may take a quarter of each device. A device
+        has no room while its peak is unknown.
         """
         devices = [device for spec in specs if (device := spec.accelerator) is not None]
         peaks = [self._memory[device] for device in devices if device in self._memory]
@@ -210,9 +213,9 @@ class Laboratory:
         except (NumdriftError, OSError, ValueError, TypeError, KeyError):
             return None
         wanted = run_config(plan, spec, folder)
-        if recorded.until is None:  # it has everything that a run with an earlier end leaves
+        if recorded.until is None:  # a complete run has all results of one that ends earlier
             wanted = replace(wanted, until=None)
-        if not wanted.resync:  # further steps that are kept do not change the training
+        if not wanted.resync:  # keeping more steps than requested does not change the training
             for name in ("states", "outcomes", "tapes"):
                 more, enough = getattr(recorded, name), getattr(wanted, name)
                 if more is not None and (enough is None or more.covers(enough)):
@@ -246,7 +249,7 @@ def repeating(run: RecordedRun, experiment: Experiment, **changes: Any) -> Batch
     recorder."""
     config = RunConfig.load(run.path / "config.json")
     spec = changes.pop("spec", config.mode)
-    # A limit in seconds would end another training at another step: a run that it ended is repeated for as many steps.
+    # A limit in seconds would end the new training at another step, so it gets the recorded number of steps instead.
     timed = "max_seconds" in run.journal.limits
     options: dict[str, Any] = {
         "script": Path(config.script),
@@ -268,8 +271,10 @@ def repeating(run: RecordedRun, experiment: Experiment, **changes: Any) -> Batch
 
 
 def begun_in(states: Path, run: RecordedRun, experiment: Experiment, steps: Sequence[int], **changes: Any) -> BatchPlan:
-    """Return a plan that runs the recorded run again, begins these steps in the states of this folder, and ends after
-    the last of them."""
+    """Return a plan that runs the recorded run again and ends after the last of `steps`.
+
+    Each of these steps begins in its state from the folder `states`.
+    """
     return repeating(
         run, experiment, **{"outcomes": StepSelection.of(steps), "resync": states, "until": max(steps), **changes}
     )

@@ -1,5 +1,5 @@
-"""The environment variables and threads with which a recorded run is repeated: those that it had, wherever it is
-repeated."""
+"""The environment variables and threads with which a recorded run is repeated: those of the run, not of the machine
+that repeats it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ no number."""
 
 
 def variables_of(run: RecordedRun) -> dict[str, str] | None:
-    """Return the variables of this process, with those that the run recorded in their place; None where it recorded
+    """Return the variables of this process, with those that the run recorded in their place; None if it recorded
     none."""
     recorded = run.manifest.environment.get("environment")
     if not isinstance(recorded, Mapping):
@@ -35,8 +35,8 @@ def variables_of(run: RecordedRun) -> dict[str, str] | None:
 
 
 def not_restored(run: RecordedRun) -> list[str]:
-    """Describe the differences between the run's surroundings and these that can change its bits, each in a
-    sentence."""
+    """Describe, each in a sentence, the differences between the run's environment and this one that can change its
+    bits."""
     then, spec = run.manifest.environment, parse_mode(run.manifest.spec)
     if not then or spec.python is not None:
         return []
@@ -46,8 +46,7 @@ def not_restored(run: RecordedRun) -> list[str]:
         torch = ""
     current = {"torch": torch, "python": platform.python_version()}
     sentences = [
-        f"{run.manifest.label} was recorded with {name} {then[name]}, and is repeated with {now}: it need not give the "
-        "same bits"
+        f"{run.manifest.label} was recorded with {name} {then[name]}, and is repeated with {now}: its bits may differ"
         for name, now in current.items()
         # torch itself says `2.13.0+cpu`, its package `2.13.0`.
         if now and name in then and str(then[name]).partition("+")[0] != now.partition("+")[0]

@@ -2,7 +2,7 @@
 
 once_more    each mode trains once more, bit for bit, and becomes a worker; the reference keeps outcomes and tapes of
              chosen steps, the others begin these in the reference's state, and each continues as itself
-apart        where one training cannot be both: a control, and the chosen steps
+apart        if one training cannot be both: a control, and the chosen steps
 suspicious   tapes of the steps that drift, with stronger rounding
 onset        further steps, between the last within rounding and the first beyond
 envelope, seeds     whole trainings
@@ -38,14 +38,14 @@ from .laboratory import Laboratory, Progress, Round, begun_in, repeating
 from .tapes_beside import is_measured_beside, measured_by_holder
 
 RERUNS = 4
-"""The number of perturbed runs that replace the tape where no step replays."""
+"""The number of perturbed runs that measure the noise if no step replays."""
 
 MOST_CONFIRMED = 8
-"""The largest number of suspicious steps that are looked at closer."""
+"""The largest number of suspicious steps that are replayed with stronger rounding."""
 
 ALWAYS_CONFIRMED = 2
-"""The number of suspicious steps that are looked at in any case. Where there are more, and they are most of the steps,
-no kink explains them."""
+"""The number of suspicious steps that are replayed in any case. If there are more, and they are most of the steps, no
+kink explains them."""
 
 EDGE_REPLAYS = 16
 """The number of replays of a suspicious step with stronger rounding."""
@@ -126,7 +126,7 @@ def apart(
     """Begin the chosen steps of every mode in the reference's state, in one training that ends after the last of them.
 
     Values that the script carries from one step to the next stay near to the reference's. There is no such training
-    where no state could be kept. The modes `again` also get their controls.
+    if no state could be kept. The modes `again` also get their controls.
     """
     plans = [repeating(run, control_of(run)) for run in again]
     for run in others:
@@ -148,8 +148,8 @@ def _forced(
 
 
 def unsure(reference: RecordedRun, others: Sequence[RecordedRun]) -> Round:
-    """Make a control for each mode whose first significant step is in no control: the step began in the reference's
-    state, and its result might be chance."""
+    """Make a control for each mode whose first significant step no control has computed by itself. That step began in
+    the reference's state, and its result might be chance."""
     plans = []
     for run in others:
         evidence = evidence_for(reference, run)
@@ -168,7 +168,7 @@ def is_repeatable(reference: RecordedRun) -> bool:
 
 
 def noise_without_tape(reference: RecordedRun, chosen: ChosenSteps, progress: Progress) -> Round:
-    """Measure the noise where no step replays: start the reference's steps from states that are one ULP off."""
+    """Measure the noise if no step replays: start the reference's steps from states that are one ULP off."""
     repeated, states = EvidenceFolder.of(reference).find(control_of(reference)), _states_of(reference)
     if not steps_in(states):
         states = reference.path / STATES
@@ -246,7 +246,7 @@ def look_closer(laboratory: Laboratory, reference: RecordedRun, run: RecordedRun
 
 
 def is_few(suspicious: Sequence[int], scores: Scores) -> bool:
-    """Check whether a kink may explain these steps. A kink is rare; where most steps drift, it explains none of
+    """Check whether a kink may explain these steps. A kink is rare; if most steps drift, it explains none of
     them."""
     return len(suspicious) <= ALWAYS_CONFIRMED or 2 * len(suspicious) <= len(scores.steps)
 

@@ -1,7 +1,7 @@
 """Measurements on the reference's tapes by clean processes, beside the other experiments: noise, and exact values.
 
 noise_beside      while the reference trains once more, its tapes are replayed with random rounding and in double
-complete_noise    the run's worker measures what a clean process cannot replay
+complete_noise    the run's worker measures the steps that a clean process cannot replay
 referee_beside    the values in double of tapes that have none yet
 """
 
@@ -39,7 +39,7 @@ LONGEST = 600.0
 LOOK_SECONDS = 0.02
 
 LARGE = 64 << 20
-"""The bytes of parameters and buffers from which on a step is measured by its own process, as soon as it has ended. A
+"""From this many bytes of parameters and buffers on, the training's process measures a step as soon as it has ended. A
 second copy of all its values costs memory, and its ops use all processors well."""
 
 
@@ -82,7 +82,7 @@ def noise_beside(
     try:
         yield
         if process is not None:
-            with suppress(OSError, subprocess.TimeoutExpired):  # the worker measures what is missing
+            with suppress(OSError, subprocess.TimeoutExpired):  # the worker measures the missing steps
                 ended.touch()
                 process.wait(LONGEST)
     finally:
@@ -93,7 +93,7 @@ def noise_beside(
 
 
 def complete_noise(reference: RecordedRun, again: Experiment, chosen: ChosenSteps, laboratory: Laboratory) -> None:
-    """Have the run's worker measure what a clean process could not: its kernels are the step's own."""
+    """Have the run's worker measure the steps that a clean process could not: its kernels are the step's own."""
     run = EvidenceFolder.of(reference).path / again.name
     for step in chosen.taped:
         noise = _noise(run, step)
@@ -102,7 +102,7 @@ def complete_noise(reference: RecordedRun, again: Experiment, chosen: ChosenStep
 
 
 def measured_by_holder(laboratory: Laboratory, run: Path, step: int, edge_replays: int = 0) -> bool:
-    """Have the run's worker replay a step; return whether there is a worker and it answered."""
+    """Have the run's worker replay a step; return whether a worker answered."""
     request = {"request": "noise", "step": step, "replays": NOISE_REPLAYS, "edge": edge_replays}
     answer = laboratory.workers.ask(run, request)
     if answer is not None:
@@ -111,7 +111,7 @@ def measured_by_holder(laboratory: Laboratory, run: Path, step: int, edge_replay
 
 
 def _noise(run: Path, step: int) -> Noise | None:
-    """Return the recorded noise of a step; None where there is none or it cannot be read."""
+    """Return the recorded noise of a step; None if there is none or it cannot be read."""
     try:
         return read_noise(run, step)
     except JournalError:
@@ -159,7 +159,7 @@ def run_referee(
     elif code:
         log = _log(folder, "referee")
         reason = (log.read_text(errors="replace").strip().splitlines() or ["it printed nothing"])[-1]
-        laboratory.progress.say(f"the fp64 referee failed (exit code {code}): {reason}; all of it is in {log}")
+        laboratory.progress.say(f"the fp64 referee failed (exit code {code}): {reason}; see {log}")
 
 
 @contextmanager

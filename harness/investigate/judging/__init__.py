@@ -3,6 +3,6 @@
     in   recorded runs and their evidence
     out  for each pair a verdict, sentences for the user, and culprits
 
-Nothing is run here: `judge` says what the evidence shows, and `investigate_command` which command would make what
-is missing.
+Nothing is run here: `judge` returns the findings, and `investigate_command` the command that makes missing
+experiments.
 """

@@ -1,7 +1,7 @@
 """The share of a pair's drift that its proven causes account for, and a sentence about the rest. Every pair that
 differs has such a sentence or a full account.
 
-    0.998, ""                                          swapped out together, all of it goes
+    0.998, ""                                          all of it goes when they are swapped out together
     0.83,  "the causes explain 83 % of the drift of step 3; what is left (z 1.2) ..."
     None,  "no cause was looked for: step 3: _embedding_bag is not replayed"
 """
@@ -35,10 +35,10 @@ def accounted(
     localized: Sequence[Localization],
     culprits: Sequence[Culprit],
 ) -> tuple[float | None, str]:
-    """Return the share of the drift that goes with all proven causes (None where it is unknown), and a sentence about
+    """Return the share of the drift that goes with all proven causes (None if it is unknown), and a sentence about
     what is left and what was excluded.
 
-    The sentence is empty where all of the drift goes. A pair without a drift has no share and no sentence.
+    The sentence is empty if all of the drift goes. A pair without a drift has no share and no sentence.
     """
     if verdict.word not in ACCOUNTED:
         return None, ""
@@ -68,7 +68,7 @@ def _what_is_left(localization: Localization, verdict: Verdict, scores: Scores, 
     values, differ = ("1 value", "differs") if others == 1 else (f"{others} values", "differ")
     lazily = f"{values} of the step in {b} {differ} from the results of its ops one by one"
     if left.explained is None and not left.why:
-        alike = f"step {localization.step}: executed one by one, the ops of both modes compute the same bits"
+        alike = f"step {localization.step}: the ops of both modes, executed one by one, compute the same bits"
         return f"{alike}; {lazily}, and that is not explained" if others else f"{alike}: what differs is no op's"
     own, taped = (
         next((step_score.score for step_score in scores.steps if step_score.step == localization.step), None),
@@ -100,7 +100,7 @@ def _what_is_left(localization: Localization, verdict: Verdict, scores: Scores, 
     suspects = [culprit for culprit in localization.culprits if culprit.proof is not None and not culprit.is_proven]
     if not where:
         unproven = "a suspect has" if len(suspects) == 1 else f"{len(suspects)} suspects have"
-        where = [f"{unproven} no proof" if suspects else "no op was found that makes it"]
+        where = [f"{unproven} no proof" if suspects else "no op was found that causes it"]
     if not proven_culprits:
         return f"no cause of the drift of step {localization.step} ({rest}) is proven; {'; '.join(where)}"
     share = 100 * (left.explained or 0.0)

@@ -26,7 +26,7 @@ def command_for(a: RecordedRun, b: RecordedRun) -> str:
     """Return a command that makes the experiments that a pair of runs lacks.
 
     For runs of one investigation, the command continues it without running them again. Runs of two investigations, or
-    an experiment and a run, become two modes of their script. Where they do not train one script in two modes, the
+    an experiment and a run, become two modes of their script. If they do not train one script in two modes, the
     command has a placeholder for the script.
     """
     first, second = a.manifest, b.manifest
@@ -41,7 +41,7 @@ def command_for(a: RecordedRun, b: RecordedRun) -> str:
 
 
 def command_in_same_interpreter(a: RecordedRun, b: RecordedRun, reference: ModeSpec, mode: ModeSpec) -> str:
-    """Return a command that compares b with the mode of a in b's interpreter; "" where no command line makes these
+    """Return a command that compares b with the mode of a in b's interpreter; "" if no command line makes these
     runs."""
     executable, manifest = b.manifest.environment.get("executable"), a.manifest
     if not executable or manifest.in_process or b.manifest.in_process:

@@ -8,7 +8,7 @@ A pair is judged in this order:
     3  the verdict that follows from them                  `drift.verdict`, which states its order of precedence
     4  the causes that the questions have found, by which  `verdict_of_causes`, whose RULES stand in the order of
        the verdict may become another one                  precedence
-    5  what the causes do not explain                      `completeness`
+    5  the drift that the causes do not explain            `completeness`
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _ending(run: RecordedRun) -> RunEnding:
 
 
 def judge_pair(evidence: PairEvidence, comparisons: int = 1, step: int | None = None) -> PairFindings:
-    """Judge one pair, rank by rank where its runs have several."""
+    """Judge one pair, rank by rank if its runs have several."""
     return judged_by_rank(evidence, lambda of_rank: _judge_process(of_rank, comparisons, step))
 
 
@@ -118,7 +118,7 @@ def _without_steps(evidence: PairEvidence, failure: Sequence[str]) -> PairFindin
 
 @dataclass(frozen=True, slots=True)
 class _JudgedCauses:
-    """A verdict after its causes were looked at.
+    """A verdict, adjusted to the causes that were found.
 
     answer: the answers of all questions
     culprits: the culprits that count under the verdict
@@ -143,7 +143,7 @@ def _with_causes(verdict: Verdict, evidence: PairEvidence, measured: MeasuredPai
     culprits = in_order(answer.culprits)
     verdict = with_causes(verdict, culprits, a, b)
     culprits = of_significant_steps(verdict, culprits)
-    # A stage, a setting or a part of the model is named only where no op is proven.
+    # A stage, a setting or a part of the model is named only if no op is proven.
     if verdict.word == "beyond-rounding" and not proven(verdict.word, culprits):
         first = verdict.first_significant_step
         ways = [way for way in answer.instead if first is None or way.step is None or way.step >= first]
@@ -229,7 +229,7 @@ def _sentences(measured: MeasuredPair, judged: _JudgedCauses, curves: Curves) ->
 
 
 def _notes(evidence: PairEvidence, measured: MeasuredPair, judged: _JudgedCauses) -> list[str]:
-    """Return the notes, each once: on the verdict, on the runs and where they ran, and on the evidence."""
+    """Return the notes, each once: on the verdict, on the runs and their environments, and on the evidence."""
     verdict, interpreters = judged.verdict, judged.interpreters
     a, b = evidence.a.manifest.label, evidence.b.manifest.label
     around = [] if interpreters is None else [interpreters.sentence(a, b)]

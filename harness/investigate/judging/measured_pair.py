@@ -53,7 +53,7 @@ class MeasuredPair:
     """The measurements of a pair.
 
     setup: the differences in the set-up, without those that follow from how the two runs are compared
-    referee: the comparison with the steps in double; None where it was not made, or the runs are identical
+    referee: the comparison with the steps in double; None if it was not made, or if the runs are identical
     unreadable: the evidence that could not be read
     length: a sentence about two lengths that follow from computed values, else ""
     """
@@ -94,7 +94,7 @@ def measure(evidence: PairEvidence) -> MeasuredPair:
 def verdict_evidence(evidence: PairEvidence, measured: MeasuredPair, failed: Sequence[str]) -> VerdictEvidence:
     """Return the measurements in the form in which the verdict is decided."""
     a, b, compared = evidence.a, evidence.b, measured.compared
-    # The repetition reports why no step can start from a state when it fails to keep one.
+    # If the repetition could not keep a state, its notice says why no step can start from one.
     lacking = f"{STATE} is not available: "
     notices = () if evidence.a_again is None else evidence.a_again.manifest.notices
     why = next((notice.partition(lacking)[2] for notice in notices if lacking in notice), "")
@@ -131,8 +131,8 @@ def named_runs(evidence: PairEvidence) -> dict[str, RecordedRun]:
 
 
 def failure_of(evidence: PairEvidence) -> list[str]:
-    """Describe the run that did not get through: a mode's own run, else an experiment that the verdict needs. The list
-    is empty where all did."""
+    """Describe the run that failed: a mode's own run, else an experiment that the verdict needs. The list is empty if
+    none did."""
     failures = [
         f"{name} {ENDED.get(run.manifest.status, run.manifest.status)} after {len(run.journal.steps)} steps: "
         f"{run.manifest.message}"

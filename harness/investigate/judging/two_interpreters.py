@@ -1,4 +1,4 @@
-"""The interpreters of a pair in its findings: how they differ, and what may be to blame for a culprit."""
+"""The interpreters of a pair in its findings: how they differ, and which of version and mode may be to blame."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MODE_KEYS = {"threads": "threads", "dtype": "default_dtype"}
 
 
 def interpreters_of(a: RecordedRun, b: RecordedRun) -> TwoInterpreters | None:
-    """Describe how the interpreters of two runs differ; None where both have the same packages."""
+    """Describe how the interpreters of two runs differ; None if both have the same packages."""
     left, right = a.manifest.environment, b.manifest.environment
     if not are_two(left, right):
         return None
@@ -37,7 +37,7 @@ def interpreters_of(a: RecordedRun, b: RecordedRun) -> TwoInterpreters | None:
 
 
 def blamed_by_training(interpreters: TwoInterpreters | None, without: TrainedWithout | None) -> TwoInterpreters | None:
-    """Blame the mode where a whole training shows that the version causes none of the difference.
+    """Blame the mode if a whole training shows that the version causes none of the difference.
 
     That training is in the mode, with its own version's plain kernels in place of the culprits, and equals the
     reference bit for bit.
@@ -49,7 +49,7 @@ def blamed_by_training(interpreters: TwoInterpreters | None, without: TrainedWit
 
 
 def with_versions(culprits: Sequence[Culprit], interpreters: TwoInterpreters | None) -> list[Culprit]:
-    """Return the culprits. Where the two versions of torch differ, the culprits that are ops name both."""
+    """Return the culprits. If the two versions of torch differ, the culprits that are ops name both."""
     if interpreters is None or not interpreters.are_two_versions:
         return list(culprits)
     return [

@@ -1,11 +1,13 @@
 """The effect of causes on the verdict: proofs about single ops override the noise of a whole step.
 
-1  nondeterministic  stays, and says which call does not repeat
-2  different-setup   where a proven cause draws from another state of a generator
-3  beyond-rounding   stays, and begins earlier where a cause is wrong by itself in an earlier step
-4  beyond-rounding   where a proven cause is wrong by itself (see `localize.judged_alone`), however noisy the step is
-5  rounding          stays, and is worth a look, where a proven kernel is within the rounding of its inputs, and yet far
-                     less accurate than the other side's
+   verdict before              verdict after     condition
+1  nondeterministic            nondeterministic  a cause is a call that does not repeat; the text names it
+2  rounding, beyond-rounding   different-setup   a proven cause draws from another state of a generator
+3  beyond-rounding             beyond-rounding   a cause is wrong by itself in an earlier step; the drift begins there
+4  rounding                    beyond-rounding   a proven cause is wrong by itself (see `localize.causes.judged_alone`),
+                                                 however noisy the step is
+5  rounding                    rounding          a proven kernel's error is within the rounding of its inputs, but far
+                                                 larger than the other side's; the verdict is marked for inspection
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from ...records.results.findings import Verdict
 from ..words.culprit_words import title_of, wrong_by_itself
 
 LESS_ACCURATE = 100.0
-"""The ratio of the two sides' errors from which on the kernel is worth a look."""
+"""The ratio of the two sides' errors above which the verdict is marked for inspection."""
 
 
 def _names_what_does_not_repeat(verdict: Verdict, culprits: Sequence[Culprit], a: str, b: str) -> Verdict | None:
@@ -44,7 +46,7 @@ def _is_wrong_from_earlier(verdict: Verdict, culprits: Sequence[Culprit], a: str
     began = min((culprit.step for culprit in wrong if culprit.step is not None), default=None)
     if verdict.word != "beyond-rounding" or first is None or began is None or began >= first:
         return None
-    text = f"{verdict.text}; what causes it is wrong from step {began} on, where noise hides it"
+    text = f"{verdict.text}; its cause is wrong from step {began} on, but noise hides it at first"
     return replace(verdict, text=text, first_significant_step=began)
 
 
@@ -69,13 +71,13 @@ def _is_less_accurate(verdict: Verdict, culprits: Sequence[Culprit], a: str, b: 
             if worse > LESS_ACCURATE * better:
                 notes.append(
                     f"{title_of(culprit)} is {worse / better:.3g} times less accurate in {label}, "
-                    "though within what rounding of its inputs causes"
+                    "but its error is within what rounding of its inputs causes"
                 )
     return replace(verdict, inspect=True, notes=(*verdict.notes, *notes)) if notes else None
 
 
 def _wrong(culprits: Sequence[Culprit], word: str) -> list[Culprit]:
-    """Return the culprits that are wrong by themselves, and make a verdict of this word."""
+    """Return the culprits that are wrong by themselves and whose own verdict is `word`."""
     return [culprit for culprit in culprits if culprit.is_wrong_by_itself and culprit.local_significance == word]
 
 
@@ -93,15 +95,19 @@ RULES: tuple[Rule, ...] = (
 
 
 def with_causes(verdict: Verdict, culprits: Sequence[Culprit], a: str, b: str) -> Verdict:
-    """Return the verdict that follows from the scores of the steps, adjusted to the causes. `a` and `b` name the
-    modes."""
+    """Return the verdict of the steps' scores, adjusted to the causes.
+
+    `a` and `b` are the names of the modes.
+    """
     adjusted = (rule(verdict, culprits, a, b) for rule in RULES)
     return next((changed for changed in adjusted if changed is not None), verdict)
 
 
 def with_place(verdict: Verdict, causes: Sequence[SetupDifference], culprits: Sequence[Culprit]) -> Verdict:
-    """Add the origin to the verdict of a different set-up, where a batch or a draw was followed to it. `causes` are the
-    differences behind the verdict, the first one first."""
+    """Add the origin of a different batch or draw to the verdict `different-setup`, if a culprit names it.
+
+    `causes` are the differences behind the verdict, the first one first.
+    """
     if verdict.word != "different-setup" or not causes:
         return verdict
     first = causes[0]
@@ -119,11 +125,10 @@ def with_place(verdict: Verdict, causes: Sequence[SetupDifference], culprits: Se
 
 
 def in_order(culprits: Sequence[Culprit]) -> list[Culprit]:
-    """Sort the culprits: a draw that only one mode makes comes before the culprits that draw other numbers because of
-    it.
+    """Sort the culprits. A draw that only one mode makes comes first, because it changes the numbers of later draws.
 
-    Data that is only known to have existed before a step is left out where the preparation before the first step
-    explains the same arguments better.
+    A culprit of a later step without an op says only that its data existed before the step. It is left out if culprits
+    of step 0, which includes the preparation before it, explain the same arguments.
     """
     followed_names = {name for culprit in culprits for name in culprit.batch or () if culprit.step == 0}
     reported = [
@@ -138,8 +143,11 @@ def in_order(culprits: Sequence[Culprit]) -> list[Culprit]:
 
 
 def of_significant_steps(verdict: Verdict, culprits: Sequence[Culprit]) -> list[Culprit]:
-    """Return the culprits without those of steps before the first significant one, if a later step has culprits.
-    Nothing was wrong in such an earlier step."""
+    """Return the culprits without those of steps before the first significant step, where nothing was wrong.
+
+    Culprits of kind SETUP or NONDETERMINISM are kept. If the first significant step and those after it have no culprit,
+    all culprits are kept.
+    """
     first = verdict.first_significant_step
     if first is None or not any(culprit.step is not None and culprit.step >= first for culprit in culprits):
         return list(culprits)

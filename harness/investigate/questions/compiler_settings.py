@@ -1,16 +1,17 @@
-"""The stage or setting of torch.compile, or the setting of a device, that a drift comes with: one step is executed
-under other stages and settings.
+"""The search for the stage or setting of torch.compile, or the setting of a device, that causes a drift.
 
-The worker that has the step compiles the graph that dynamo captured there again, calls it with the step's own inputs,
-and executes everything else as recorded. Compiled without a change, the graph must first reproduce the step's bits.
-Only where that is not possible is the script trained again, up to the step, for each stage and setting.
+The search executes one step with other stages and settings. The worker that has the step compiles the step's dynamo
+graph again and calls it with the step's own inputs. It executes everything else as recorded. First it compiles the
+graph without a change, which must reproduce the step's bits. If the worker cannot do this, the script is trained again
+up to the step, once for each stage and setting.
 
 The stages are torch's own ladder: capture, autograd capture, decompositions, code generation. Where the score rises
-from one stage to the next, that stage causes the drift. Where the mode differs from the reference in more than
-compilation (a variable, a kernel), the ladder begins with the mode without torch.compile: the compiler does not cause
-what differs there. The settings are those of Inductor's code generation that change its rounding, for the CPU or for a
-device. On a device, the settings that choose kernels are added (`setting_axes`). An eager mode on a device has only
-these.
+from one stage to the next, that stage causes the drift. The mode may differ from the reference in more than compilation
+(a variable, a kernel). Then the ladder begins with the mode without torch.compile. The compiler does not cause the
+drift that this mode has.
+
+The settings are those of Inductor's code generation that change its rounding, for the CPU or for a device. On a device,
+the settings that choose kernels are added (`setting_axes`). An eager mode on a device has only these.
 
     cpu 0, eager 0, aot_eager 0, aot_eager_decomp_partition 2, inductor 400      code generation causes the drift
     contract=fast 400, inductor.cpp.simdlen=1 3                                  without vectors it is gone
@@ -51,10 +52,13 @@ STAGES = {
 
 
 class CompilerSettings:
-    """The step executed with every other stage and setting, on request and where no op is proven to cause the drift."""
+    """The question that executes a step with every other stage and setting."""
 
     def asks(self, inquiry: Inquiry, plan: InvestigationRequest) -> bool:
-        """Return False for a mode on the CPU that Inductor does not compile: it has no settings."""
+        """Return True on request (`knobs`), or if no op is proven to cause a drift beyond rounding.
+
+        Return False for a mode without stages and settings, such as a mode on the CPU that Inductor does not compile.
+        """
         pair = inquiry.pair
         unexplained = pair.verdict == "beyond-rounding" and not proven(pair.verdict, pair.culprits)
         # The step itself has to be beyond rounding; a step that an op explains does not count.
@@ -74,8 +78,8 @@ class CompilerSettings:
             compiled = spec_of(b).is_inductor
             trained = _not_recompiled(laboratory, inquiry, variants) if compiled else variants
             if uncompiled is not None:
-                # Without torch.compile there is no graph to execute. Where eager kernels execute dynamo's graph within
-                # rounding, the mode without torch.compile is within rounding, too.
+                # Without torch.compile there is no graph to execute, so this variant has to be trained. It can be
+                # skipped if eager kernels execute dynamo's graph within rounding: then it is within rounding, too.
                 scores = settings_of(inquiry.evidence)
                 if scores is None or scores.stages.get("eager", math.inf) > inquiry.threshold:
                     trained = {f"backend={UNCOMPILED}": uncompiled, **trained}
@@ -110,10 +114,10 @@ def _not_recompiled(laboratory: Laboratory, inquiry: Inquiry, variants: Mapping[
         return {}
     if holding(laboratory, inquiry, "b") is None:
         laboratory.make(Round(f"a worker for step {step}", [once_more(inquiry, "b")]))
-    held = holding(laboratory, inquiry, "b")
-    if held is None:
+    worker = holding(laboratory, inquiry, "b")
+    if worker is None:
         return lacking
-    run, _ = held
+    run, _ = worker
     say(f"step {step} of {b.manifest.label}, compiled anew by {len(lacking)} other stages and settings")
     failed: dict[str, ModeSpec] = {}
     reasons: list[str] = []
@@ -131,15 +135,19 @@ def _not_recompiled(laboratory: Laboratory, inquiry: Inquiry, variants: Mapping[
 
 
 def _recompiled(evidence: PairEvidence, text: str) -> list[tuple[RecordedRun, Path]]:
-    """Return the runs whose worker may have executed the step with this setting, each with the folder of the
-    outcome."""
+    """Return the runs whose worker may have executed the step with this setting.
+
+    Each run comes with the folder of the outcome.
+    """
     runs = [run for run in (evidence.forced, *evidence.several("b", "held")) if run is not None]
     return [(run, recompiled_folder(run.path, folder_name(text))) for run in runs]
 
 
 def settings_of(evidence: PairEvidence) -> CompilerScores | None:
-    """Return the scores of the first step that was executed with other stages and settings; None where no such scores
-    exist or can be read."""
+    """Return the scores of the first step that was executed with other stages and settings.
+
+    Return None if no such scores exist or can be read.
+    """
 
     def score(run: RecordedRun, step: int, folder: Path | None = None) -> float | None:
         try:
@@ -148,24 +156,24 @@ def settings_of(evidence: PairEvidence) -> CompilerScores | None:
             return None
         return None if scored is None else worst_of([scored])
 
-    made = evidence.experiments("b", "set")
+    experiments = evidence.experiments("b", "set")
     texts = [text for text, _ in variants_of(spec_of(evidence.b), spec_of(evidence.a))]
     recompiled = {text: _recompiled(evidence, text) for text in texts}
-    steps = {experiment.step for experiment in made if experiment.step is not None}
-    steps |= {step for attempts in recompiled.values() for _, folder in attempts for step in outcome_steps(folder)}
+    steps = {experiment.step for experiment in experiments if experiment.step is not None}
+    steps |= {step for folders in recompiled.values() for _, folder in folders for step in outcome_steps(folder)}
     for step in sorted(steps):
         whole = next((step_score for run in evidence.started if (step_score := score(run, step)) is not None), None)
         if whole is None:
             continue
         scores: dict[str, float] = {}
         for text in texts:
-            ways: list[tuple[RecordedRun, Path | None]] = [*recompiled[text]]
-            ways += [
+            attempts: list[tuple[RecordedRun, Path | None]] = [*recompiled[text]]
+            attempts += [
                 (run, None)
-                for experiment, run in made.items()
+                for experiment, run in experiments.items()
                 if (experiment.step, experiment.detail) == (step, folder_name(text))
             ]
-            for run, folder in ways:
+            for run, folder in attempts:
                 step_score = score(run, step, folder)
                 if step_score is not None:
                     scores.setdefault(text, step_score)
@@ -217,14 +225,14 @@ def setting_culprits(
     text, score = min(scores.settings.items(), key=lambda item: item[1], default=("", math.inf))
     stages = {labels[0]: 0.0, **scores.stages, "inductor": scores.score}
     beyond = next(stage for stage, score in stages.items() if score > threshold)
-    before = list(stages)[list(stages).index(beyond) - 1]  # the reference is the first, at 0, so there is one
-    # A drift that exists without the compiler comes from none of its stages. The graph that dynamo captured may drift
-    # for the same reason.
+    before = list(stages)[list(stages).index(beyond) - 1]  # never -1: the reference comes first, with score 0
+    # No stage causes a drift that exists without the compiler. If the modes are not alike and the first stage drifts,
+    # the other difference between them may be the reason.
     own = beyond == UNCOMPILED or (before == labels[0] and not alike)
     named_before = "the mode without torch.compile" if before == UNCOMPILED else before
     stage = f"{STAGES[beyond]} makes the drift: {named_before} is within rounding" if scores.stages and not own else ""
     if score <= threshold:
-        # The stage is not named in addition: swapping it out also swaps out every stage after it.
+        # Do not name the stage as a second culprit: swapping it out would also swap out every later stage.
         kernels = _of_kernels(text)
         return [
             mode_culprit(

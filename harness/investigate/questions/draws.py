@@ -2,7 +2,7 @@
 
 Journals have the states of the generators before each step. The step in which these come apart is recorded again in
 both modes, call by call and line by line, with the states before and after each draw. For a mode that compiles, or
-whose graphs are lazy, the script is also recorded without either. Where the modes come apart then, too, the script
+whose graphs are lazy, the script is also recorded without either. If the modes come apart then, too, the script
 itself draws differently, and its line is known.
 """
 
@@ -32,7 +32,7 @@ from .question import Inquiry, QuestionAnswer
 from .setting_axes import stand_in
 
 ALONE = "-op-by-op"
-"""The ending of an experiment's name in which a stand-in replaces the mode."""
+"""The ending of the name of an experiment in which a stand-in replaces the mode."""
 
 
 class Draws:
@@ -55,7 +55,7 @@ class Draws:
                     ):
                         if mode is not None and mode.capabilities.has_values:
                             plans[made] = repeating(run, made, spec=mode, calls=StepSelection.of([step]), until=step)
-        laboratory.make(Round("which draw is one mode's alone", list(plans.values())))
+        laboratory.make(Round("the draw that only one mode makes", list(plans.values())))
         for inquiry in inquiries:
             for difference in _apart(inquiry):
                 path, (draw, by_stand_in) = (
@@ -108,7 +108,7 @@ def _experiment(run: RecordedRun, difference: GeneratorDifference, how: str = ""
 
 
 def _found_in(evidence: PairEvidence, difference: GeneratorDifference) -> Path:
-    # The file is beside the runs.
+    """Return the path of the result file, beside the runs."""
     name = f"{_experiment(evidence.b, difference).name}-{difference.generator}-{evidence.a.path.name}.json"
     return EvidenceFolder.of(evidence.a).path / name
 

@@ -1,5 +1,7 @@
-"""Steps of lazy tensors that are taken again to record the executed graphs. This is done where the step's ops, executed
-one by one on the CPU, do not reproduce its results."""
+"""Lazy steps that are executed once more, to record the graphs that lazy tensors execute.
+
+This is necessary where the ops of a step, executed one by one on the CPU, do not reproduce the results of the step.
+"""
 
 from __future__ import annotations
 
@@ -21,21 +23,24 @@ SIDES: tuple[Literal["a", "b"], ...] = ("a", "b")
 
 
 def is_to_be_executed(inquiry: Inquiry, localization: Localization | None) -> bool:
-    """Check whether the ops of lazy tensors, executed one by one on the CPU, differ from the executed graphs, and no
-    run has recorded these yet."""
+    """Check whether the step must be executed once more to record its graphs.
+
+    This is so if the ops of lazy tensors, executed one by one on the CPU, do not reproduce the step, and no run has
+    recorded its graphs yet.
+    """
     sides = [side for side in SIDES if not spec_of_side(inquiry, side).capabilities.tapes_itself]
-    made = EvidenceFolder.of(inquiry.evidence.a)
+    folder = EvidenceFolder.of(inquiry.evidence.a)
     return (
         localization is not None
         and is_of_another_step(localization, inquiry)
         and bool(sides)
-        and all(made.find(executed_step(inquiry, side)) is None for side in sides)
+        and all(folder.find(executed_step(inquiry, side)) is None for side in sides)
     )
 
 
 def is_of_another_step(localization: Localization, inquiry: Inquiry) -> bool:
-    """Check whether a localization's tapes differ from what was executed by an amount that matters beside the step's
-    score."""
+    """Check whether a tape of the localization differs from its mode's own execution by more than is negligible beside
+    the step's score."""
     score = worst_of([step_findings for step_findings in inquiry.pair.steps if step_findings.step == inquiry.step])
     return localization.is_of_another_step(score)
 
@@ -47,8 +52,7 @@ def has_executed(inquiry: Inquiry) -> bool:
 
 
 def as_executed(inquiries: Sequence[Inquiry]) -> Round:
-    """Take the steps of lazy tensors again, with tapes of the executed graphs, in processes that stay alive as
-    workers."""
+    """Return a round that executes the lazy steps once more, in workers, with tapes of the executed graphs."""
     plans = {}
     for inquiry in inquiries:
         steps = StepSelection.of([inquiry.step])

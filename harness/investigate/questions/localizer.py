@@ -19,11 +19,11 @@ from .question import Inquiry
 
 LOCALIZER = "numdrift.harness.localize.localizer_process"
 PATIENCE = 24 * 3600.0
-"""The seconds that a localization may take."""
+"""The time in seconds that a localization may take."""
 
 
 def expect_localizer(laboratory: Laboratory, reference: RecordedRun, run: RecordedRun) -> None:
-    """Load the imports of a localizer in advance, where one will work by itself."""
+    """Preload the modules of a localizer that will run as the only one."""
     laboratory.processes.expect([_guest(Path(), reference, run, alone=True)])
 
 
@@ -34,7 +34,10 @@ def _guest(config: Path, reference: RecordedRun, run: RecordedRun, *, alone: boo
 
 @contextmanager
 def localizer(inquiry: Inquiry, config: LocalizerConfig, laboratory: Laboratory, *, alone: bool) -> Iterator[None]:
-    """Run the localizer beside this context. Its lines are passed on, and it ends with the context."""
+    """Run the localizer while the context's body runs, and report its progress.
+
+    On exit, wait until the localizer ends. Kill it after PATIENCE seconds, or if the body raises.
+    """
     path = config.folder / "localizer.json"
     path.write_text(json_text(config, indent=1), encoding="utf-8")
     guest = _guest(path, inquiry.evidence.a, inquiry.evidence.b, alone=alone)
@@ -50,7 +53,7 @@ def localizer(inquiry: Inquiry, config: LocalizerConfig, laboratory: Laboratory,
         for line in output:
             progress.say(f"  {inquiry.evidence.b.manifest.label}: {line.rstrip()}")
 
-    # Read continuously, as a process whose pipe is full waits.
+    # Read continuously, because a process whose pipe is full waits.
     passing = threading.Thread(target=pass_on, daemon=True)
     passing.start()
     try:

@@ -1,13 +1,11 @@
-"""The same step with other mark-step policies, which shows whether a lazy mode's drift comes from where its graphs are
-cut.
+"""The same step with other mark-step policies, which shows whether the cuts of its graphs make a lazy mode drift.
 
 A lazy graph is executed when something needs its values: a mark_step, a number that is read, or an op that falls back
-to the CPU. Values that are not kept then are computed again by the next graph. Where that draws random numbers, it
-draws others. So the policy is a swap: where another policy removes the drift, the re-execution was the cause.
+to the CPU. Values that are not kept then are computed again by the next graph. If that draws random numbers, it draws
+others. So the policy is a swap: if another policy removes the drift, the re-execution was the cause.
 
-The tape of the executed graphs shows which op that is (`ops`): then the policy is a remedy of that culprit. Where there
-is no such tape, the policy is the culprit itself, named by the ops that draw and that are part of several graphs of the
-step.
+A tape of the executed graphs shows which op that is (`ops`), and the policy is the remedy of that culprit. Without such
+a tape the policy is the culprit itself, named by the ops that draw and that are part of several graphs of the step.
 """
 
 from __future__ import annotations
@@ -40,11 +38,11 @@ from .question import Inquiry, QuestionAnswer, mode_culprit
 from .setting_axes import with_setting
 
 BY_ITSELF = "execute=op"
-"""The key of a mode that executes each op once, when it is called. It is tried where every policy executes something
+"""The key of a mode that executes each op once, when it is called. It is tried if every policy executes something
 again."""
 
 ON_CPU = "each op executed by itself on the CPU"
-"""The replacement of a policy where that does not help either: the same ops, with which the step is compared."""
+"""The replacement of a policy if that does not help either: the same ops, with which the step is compared."""
 
 POLICIES = ("phase", "step", "off")
 """The policies to try; `auto` cuts where `phase` does."""
@@ -53,12 +51,12 @@ LAST_UNCUT = 4
 """The last step that is tried without any cut.
 
 Without a cut, all steps before it are one graph, and each value that is read executes all of it again. In the tenth
-step of a transformer of two layers whose products are sums, that took 20 s a step, and 14 GB.
+step of a transformer of two layers whose products are sums, that took 20 s per step, and 14 GB.
 """
 
 
 class MarkSteps:
-    """The same step with other policies. Where one removes the drift, its culprit is added to the localization of the
+    """The same step with other policies. If one removes the drift, its culprit is added to the localization of the
     step."""
 
     def asks(self, inquiry: Inquiry, plan: InvestigationRequest) -> bool:
@@ -82,7 +80,7 @@ class MarkSteps:
 
 
 def _try_policies(laboratory: Laboratory, inquiry: Inquiry, localization: Localization) -> None:
-    """Try the other policies, and add the culprit to the localization where one of them takes the drift away."""
+    """Try the other policies, and add the culprit to the localization if one of them removes the drift."""
     b, step = inquiry.evidence.b, inquiry.step
     own = spec_of(b).mark_step or "auto"
     same_cuts = {own, "phase"} if own == "auto" else {own}
@@ -114,7 +112,7 @@ def _try_policies(laboratory: Laboratory, inquiry: Inquiry, localization: Locali
 def _score(inquiry: Inquiry, policy: str) -> float:
     """Score the step with a policy against the same ops executed one by one on the CPU.
 
-    It is infinite where the run did not finish the step, and 0 where those ops were not executed.
+    It is infinite if the run did not finish the step, and 0 if those ops were not executed.
     """
     folder, step = EvidenceFolder.of(inquiry.evidence.a), inquiry.step
     stand_in, run = folder.find(inquiry.experiment("held")), folder.find(inquiry.experiment("cut", policy))
@@ -130,8 +128,8 @@ def _score(inquiry: Inquiry, policy: str) -> float:
 def _may_draw(reference: RecordedRun) -> bool:
     """Check whether the training may draw random numbers: its generator moves, or too few of its states are known.
 
-    Cuts that every policy makes are a cause only where something is drawn again. On some processors, lazy mode has
-    other last bits than its ops one by one, and a kernel of few bits magnifies these whatever the cuts are.
+    Cuts that every policy makes are a cause only if something is drawn again. On some processors, lazy mode has
+    other last bits than its ops one by one, and a kernel of few bits magnifies these, whatever the cuts are.
     """
     states = [record.generators["torch"] for record in reference.journal.steps if "torch" in record.generators]
     return len(states) < 2 or len({*states}) > 1
@@ -160,7 +158,7 @@ def _write(inquiry: Inquiry, localization: Localization, own: str, best: str, sc
 
 
 def _setting(policy: str) -> str | None:
-    """Return the key of a mode that sets the policy, with its value; None where no key sets it."""
+    """Return the key of a mode that sets the policy, with its value; None if no key sets it."""
     return {BY_ITSELF: BY_ITSELF, ON_CPU: None}.get(policy, f"mark_step={policy}")
 
 
@@ -185,8 +183,8 @@ def drawn_again(graphs: RunGraphs) -> list[list[Node]]:
 
 
 def _culprit(inquiry: Inquiry, own: str, best: str, scores: Mapping[str, float], run: RecordedRun | None) -> Culprit:
-    """Build the culprit, named by the ops drawn again in the graphs that `run` executed, else by what cuts the
-    graphs."""
+    """Build the culprit, named by the ops drawn again in the graphs that `run` executed, else by the cause of
+    the cuts."""
     fallen, drawn = list[tuple[str, str]](), list[list[Node]]()
     if run is not None:
         graphs = RunGraphs(run)

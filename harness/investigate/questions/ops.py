@@ -1,8 +1,8 @@
 """The localization of a step of a pair: the ops that compute other bits on the same inputs, and those that cause the
 drift.
 
-the runs of both modes   have tapes of the step, and their processes are workers; where that is not so, or a process has
-                         died, the step is taken once more
+the runs of both modes   have tapes of the step, and their processes are workers; if not, or if a process
+                         has died, the step is taken once more
 the localizer            a clean process: reads both tapes, asks both workers, writes localization.json
 """
 
@@ -56,12 +56,12 @@ class Ops:
     def answer(self, evidence: PairEvidence, threshold: float, step: int | None) -> QuestionAnswer:
         """Return the culprits of all localized steps.
 
-        A culprit of several steps is reported for `step`, else for the first of them. Where the drift of a step comes
-        from a discrete choice on the edge, or from ill-conditioned ops, its culprits are rounding, except for those
-        that are wrong by themselves.
+        A culprit of several steps is reported for `step`, else for the first of them. If the drift of a step comes
+        from a discrete choice on the edge, or from ill-conditioned ops, its culprits are rounding, except those that
+        are wrong by themselves.
         """
         localized, notes = localizations(evidence), list[str]()
-        by_look: dict[object, Culprit] = {}
+        by_identity: dict[object, Culprit] = {}
 
         def explained_last(result: Localization) -> tuple[bool, bool]:
             explained = result.is_explained(threshold) or result.is_ill_conditioned(threshold)
@@ -75,8 +75,8 @@ class Ops:
                     culprit = replace(culprit, significance="rounding")
                 # Data is identified by its first reason, as the same cause is in other blocks of another step.
                 reasons = culprit.reasons[:1] if _is_data(culprit) else culprit.reasons
-                look = (culprit.phase, culprit.op, culprit.kind, tuple(reasons))
-                by_look.setdefault(look, culprit)
+                identity = (culprit.phase, culprit.op, culprit.kind, tuple(reasons))
+                by_identity.setdefault(identity, culprit)
         for localization in localized:
             if localization.reason:
                 notes.append(f"step {localization.step} could not be localized: {localization.reason}")
@@ -84,7 +84,7 @@ class Ops:
         order: dict[str | None, int] = {"beyond-rounding": 0, "rounding": 1}
         # An op says more than the data that it made before the step.
         ordered = sorted(
-            by_look.values(),
+            by_identity.values(),
             key=lambda candidate: (not candidate.is_proven, order.get(candidate.significance, 2), _is_data(candidate)),
         )
         return QuestionAnswer(ordered, notes=notes)
@@ -134,13 +134,13 @@ def folder_of(inquiry: Inquiry) -> Path:
 
 
 def localization_of(inquiry: Inquiry) -> Localization | None:
-    """Return the localization of the step for the same inputs; None where there is none."""
+    """Return the localization of the step for the same inputs; None if there is none."""
     try:
         localization = read_localization(folder_of(inquiry))
     except JournalError:
         return None
     wanted = _inputs(inquiry)
-    # A localization that has also followed the batch answers everything, should the verdict turn out to be another one.
+    # A localization that has also followed the batch serves under any verdict.
     answers = (wanted, {**wanted, "followed": True})
     return localization if localization is not None and localization.content.get("inputs") in answers else None
 
@@ -151,14 +151,14 @@ def _inputs(inquiry: Inquiry) -> dict[str, Any]:
 
 
 def _cannot(laboratory: Laboratory, inquiry: Inquiry) -> bool:
-    """Check whether a step cannot be localized, and say why."""
+    """Return True, and report the reason, if a step cannot be localized."""
     a, step, say = inquiry.evidence.a, inquiry.step, laboratory.progress.say
     if inquiry.evidence.one_against_several:
         say(f"step {step} of {inquiry.evidence.b.manifest.label} is compared with one process: {AGAINST_ONE}")
         return True
     if any(tape_path(run.path, step).exists() for run in inquiry.evidence.taped):
         return False
-    # Where the ranks communicate in each step, no step of the reference can have a tape.
+    # If the ranks communicate in each step, no step of the reference can have a tape.
     for run in inquiry.evidence.taped:
         for kept_step in outcome_steps(run.path):
             reason = str((read_noise_record(run.path, kept_step) or {}).get("reason", ""))

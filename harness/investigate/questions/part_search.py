@@ -1,10 +1,10 @@
-"""The part of a model that carries a mode's drift: one step of the reference, with ever smaller parts of the model on
-the backend.
+"""The search for the part of a model that carries a mode's drift. One step of the reference is executed again and
+again, with ever smaller parts of the model on the backend.
 
-Everything else stays in the reference's own process on the CPU: the loss function, the optimizer and the other
-operators. So nothing inside the backend is observed. Its effect on an operator and on its gradient shows in the step's
-outcome, which is scored as always. A part is swapped in when it alone is on the backend, and swapped out when all
-others are.
+Everything else is executed on the CPU, in the reference's process: the loss function, the optimizer and the other
+operators. Nothing inside the backend is observed. Its effect on an operator and on the operator's gradient shows in the
+step's outcome, which is scored like any other. A part is swapped in if it alone is on the backend, and swapped out if
+all other parts are.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from ..experiments.laboratory import Laboratory, Round, begun_in
 from .question import SEARCHED, Inquiry, QuestionAnswer, mode_culprit
 
 FOUND = "found"
-"""The word that replaces the number in the name of the file with the result of all runs."""
+"""The word in place of a run's number, in the name of the file with the result of all runs."""
 
 
 def check_parts(specs: Sequence[ModeSpec], plan: InvestigationRequest, *, nproc: int = 1) -> None:
     """Raise UsageError for modes and options that cannot be partitioned, before anything is started."""
     if plan.localize == "none":
         raise UsageError(
-            "a bisection by partitions looks for a cause, and --localize none looks for none: leave one of both out"
+            "a bisection by partitions looks for a cause, and --localize none looks for none: leave one of the two out"
         )
     if nproc > 1:
         raise UsageError(
@@ -60,7 +60,7 @@ def check_parts(specs: Sequence[ModeSpec], plan: InvestigationRequest, *, nproc:
 
 
 class ModelParts:
-    """Ever smaller parts of the model on the backend, on request."""
+    """The parts of the model that carry the drift, on request."""
 
     def asks(self, inquiry: Inquiry, plan: InvestigationRequest) -> bool:
         return plan.partition_bisect
@@ -75,7 +75,7 @@ class ModelParts:
                 scores = _PartitionedStep(laboratory, inquiry).scores()
             except NotAvailable as error:
                 scores = PartScores(inquiry.step, reason=str(error))
-            # The file is beside the runs; their names have a number where its name has a word.
+            # The runs are numbered. The file beside them has a word in place of the number.
             path = EvidenceFolder.of(inquiry.evidence.a).path / f"{inquiry.experiment('parts', FOUND).name}.json"
             write_result(path, {"step": inquiry.step, "inputs": inputs_of(inquiry.evidence), **plain(scores)})
 
@@ -88,7 +88,7 @@ class ModelParts:
 
 
 class _PartitionedStep:
-    """The reference's step, taken again and again with different operators on the backend."""
+    """The reference's step, executed again and again with different operators on the backend."""
 
     def __init__(self, laboratory: Laboratory, inquiry: Inquiry) -> None:
         self._laboratory = laboratory
@@ -97,7 +97,7 @@ class _PartitionedStep:
         self._record = PartitionRecord()
 
     def scores(self) -> PartScores:
-        """Score the step and its parts. Where the whole model does not carry the drift, no part is looked for.
+        """Score the step and its parts. If the whole model does not carry the drift, no part is searched for.
 
         Raises NotAvailable.
         """
@@ -131,20 +131,20 @@ class _PartitionedStep:
         )
 
     def _scores_with(self, sets: Sequence[frozenset[Part]]) -> list[float]:
-        """Return the scores of the step with only these parts on the backend. Raises NotAvailable."""
+        """Return the step's score for each set of parts, with only that set on the backend. Raises NotAvailable."""
         a, b, step = self._inquiry.evidence.a, self._inquiry.evidence.b, self._inquiry.step
-        made = [self._inquiry.experiment("parts", str(self._runs + number)) for number in range(len(sets))]
+        experiments = [self._inquiry.experiment("parts", str(self._runs + number)) for number in range(len(sets))]
         self._runs += len(sets)
         mode, config = spec_of(b).to_json(), PartitionConfig().to_json()
         plans = []
-        for experiment, only in zip(made, sets, strict=True):
+        for experiment, only in zip(experiments, sets, strict=True):
             options = {"mode": mode, "config": config, "only": [list(part) for part in sorted(only)]}
             plans.append(begun_in(self._inquiry.states, a, experiment, [step], instruments={"partition": options}))
         sizes = " and ".join(str(len(parts)) for parts in sets)
         of = f" of {len(self._record.calls)}" if self._record.calls else ""
         title = f"step {step} of {b.manifest.label} in parts: {sizes}{of} operators on its backend"
         self._laboratory.make(Round(title, plans))
-        return [self._score_of(part_experiment) for part_experiment in made]
+        return [self._score_of(experiment) for experiment in experiments]
 
     def _score_of(self, experiment: Experiment) -> float:
         run = EvidenceFolder.of(self._inquiry.evidence.a).find(experiment)
@@ -179,7 +179,7 @@ def _score(evidence: PairEvidence, runs: Sequence[RecordedRun], step: int) -> fl
 
 
 def parts_of(evidence: PairEvidence) -> PartScores | None:
-    """Return the result of the bisection of the pair's first bisected step; None where there is none."""
+    """Return the result of the pair's first bisected step; None if there is none."""
 
     def scores_in(content: dict[str, Any]) -> PartScores | None:
         return read(PartScores, content) if content.pop("inputs") == inputs_of(evidence) else None
@@ -226,10 +226,10 @@ def _named(carrier: PartCarrier) -> str:
 
 
 def part_culprits(scores: PartScores | None, threshold: float) -> Iterator[Culprit]:
-    """Yield the parts that carry a drift beyond rounding, for use where nothing else could be named."""
+    """Yield the parts that carry a drift beyond rounding, for a pair without any other cause."""
     if scores is None or scores.reason or scores.score <= threshold:
         return
-    # The scores are those of a chain: each part is removed from what the carriers before it left.
+    # The scores form a chain: each carrier is moved to the CPU in addition to the carriers before it.
     before = scores.whole
     for carrier in scores.carriers:
         if carrier.alone > threshold and carrier.without < before:

@@ -1,7 +1,8 @@
-"""The preparation of two scripts before they first call a model. Where their first batches or initial values differ, or
-a generator is at another state, both are executed again up to there, with a tape from their first line on.
+"""The preparation of two scripts: everything before they first call a model. If their first batches or initial values
+differ, or a generator is at another state, both scripts are executed again up to that call. The tapes begin at their
+first lines.
 
-    data = torch.load("waves.pt") / 256     argument 0 differs: div (train.py:8) is given other=256 in bad, 255 in cpu
+    data = torch.load("waves.pt") / 256     argument 0 differs: div (train.py:8) receives other=256 in bad, 255 in cpu
     model, mask = Net(), causal(16)
     for x in data: model(x, mask)           the tapes end here
 """
@@ -28,11 +29,11 @@ from .localizer import localizer
 from .question import Inquiry, QuestionAnswer
 
 FOLLOWED = ("batch", "generator", "initial")
-"""Kinds of set-up differences that come from the preparation, where they exist from step 0 on."""
+"""Kinds of set-up differences that come from the preparation if they exist from step 0 on."""
 
 
 class Preparation:
-    """The origin of different first batches or initial values, where no op of a step causes them."""
+    """The origin of different first batches or initial values that no op of a step causes."""
 
     def asks(self, inquiry: Inquiry, plan: InvestigationRequest) -> bool:
         evidence = inquiry.evidence

@@ -1,5 +1,5 @@
-"""The interface of a way to look for causes: a question that is asked of a step, and answers when the pair is
-judged."""
+"""The interface of a question: a way to look for the causes of a drift. It is asked about a step, and answered when the
+pair is judged."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from ..experiments.investigation_plan import InvestigationRequest
 from ..experiments.laboratory import Laboratory
 
 SEARCHED = ("rounding", "beyond-rounding", "nonfinite")
-"""Verdicts whose cause is in a step that both modes took from one state."""
+"""Verdicts whose cause lies in a step that both modes start from the same state."""
 
 
 @dataclass(frozen=True, slots=True)
 class Inquiry:
-    """A pair whose drift is to be explained, the findings about it so far, and the step `at` to look into. `at` is None
-    where no step was taken by both modes from one state."""
+    """A pair whose drift is to be explained, the findings about it so far, and the step `at` to examine. `at` is None
+    if there is no step that both modes started from the same state."""
 
     evidence: PairEvidence
     at: int | None
@@ -36,30 +36,30 @@ class Inquiry:
 
     @property
     def threshold(self) -> float:
-        """The score from which on the drift is a fault."""
+        """The score at which a fault begins."""
         assert self.pair.threshold is not None
         return self.pair.threshold
 
     @property
     def states(self) -> Path:
-        """The folder of the reference's run that has, or should have, the state of the step."""
-        # The inputs of the models may be stored beside a state that was kept on purpose.
+        """The folder of states in a run of the reference that has the step's state, or in the first run if none has."""
+        # A run that keeps states on purpose comes first: the inputs of the models may be stored beside them.
         runs = [*self.evidence.kept, self.evidence.a]
         having = [run for run in runs if self.step in state_steps(run.path)]  # a round of onsets may have kept it
         return (having[0] if having else runs[0]).path / "states"
 
     def experiment(self, kind: str, detail: str = "") -> Experiment:
-        """Return an experiment with this step, of the other mode against the reference."""
+        """Return an experiment on this step: the other mode against the reference."""
         a, b = self.evidence.a, self.evidence.b
         return Experiment(kind, b.path.name, a.path.name, self.step, detail)
 
 
 @dataclass(frozen=True, slots=True)
 class QuestionAnswer:
-    """The answer of a question about a pair: culprits, and sentences and notes for users.
+    """The answer to a question about a pair: culprits, and sentences and notes for users.
 
-    instead: culprits that count only where a drift beyond rounding has no other proven culprit
-    compiler, parts: scores that the findings keep, each of the one question that measures them
+    instead: culprits that count only if a drift beyond rounding has no other proven culprit
+    compiler, parts: scores that the findings keep; only one question measures each of them
     """
 
     culprits: Sequence[Culprit] = ()
@@ -71,7 +71,7 @@ class QuestionAnswer:
 
     @classmethod
     def joined(cls, answers: Sequence[QuestionAnswer]) -> QuestionAnswer:
-        """Return the answers of several questions as one. Of the culprits `instead`, those of the last come first."""
+        """Join the answers to several questions. The `instead` culprits of the last question come first."""
         return cls(
             culprits=[culprit for answer in answers for culprit in answer.culprits],
             instead=[culprit for answer in reversed(answers) for culprit in answer.instead],
@@ -83,22 +83,22 @@ class QuestionAnswer:
 
 
 class Question(Protocol):
-    """A way to look for causes. It leaves its results beside the runs, so that a later judgement of the pair finds
+    """A way to look for causes. It stores its results beside the runs, where a later judgement of the pair finds
     them."""
 
     def asks(self, inquiry: Inquiry, plan: InvestigationRequest) -> bool:
-        """Check whether there is something to find out about this step, by what is known so far."""
+        """Check whether the findings so far leave something to find out about this step."""
 
     def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationRequest) -> None:
-        """Make the experiments, for steps of several pairs. Raises Interrupted."""
+        """Make the experiments on the steps of several pairs. Raises Interrupted."""
 
     def answer(self, evidence: PairEvidence, threshold: float, step: int | None) -> QuestionAnswer:
         """Return the results so far, those about `step` first. Runs nothing."""
 
 
 def proven(verdict: str | None, culprits: Sequence[Culprit]) -> list[Culprit]:
-    """Return the proven culprits that must go: those beyond rounding, and all where the verdict is rounding."""
-    # Beside a fault, culprits within rounding stay: they are the same as in any mode.
+    """Return the proven culprits to swap out: those beyond rounding, or all of them if the verdict is rounding."""
+    # Beside a fault, culprits within rounding stay: every mode has such culprits.
     proven_culprits = [culprit for culprit in culprits if culprit.is_proven]
     return [
         culprit for culprit in proven_culprits if verdict == "rounding" or culprit.significance == "beyond-rounding"
@@ -108,11 +108,11 @@ def proven(verdict: str | None, culprits: Sequence[Culprit]) -> list[Culprit]:
 def mode_culprit(
     *, kind: str, step: int, name: str, before: float, after: float, threshold: float, why: str, **more: Any
 ) -> Culprit:
-    """Build a culprit that is not an op but a way in which a mode executes: where lazy graphs are cut, how the compiler
-    is set.
+    """Build a culprit that is not an op but a way in which a mode executes, such as the cuts of lazy graphs or a
+    setting of the compiler.
 
-    With another way in its place, the score goes from `before` to `after`. These two executions prove both swaps.
-    `more` are further fields of the culprit.
+    If the mode executes in another way, the score goes from `before` to `after`. These two executions prove both
+    swaps. `more` are further fields of the culprit.
     """
     return Culprit(
         kind=kind,

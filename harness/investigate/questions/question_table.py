@@ -1,6 +1,6 @@
 """The questions of an investigation, in the order in which they are asked.
 
-A new way to look for causes needs a file of its own, a line here, and a row in `records/results/experiment.py` if it
+A new way to look for causes needs its own file, a line here, and a row in `records/results/experiment.py` if it
 has a new kind of experiment. The method asks the question, and the judge uses its answers.
 """
 
@@ -20,7 +20,7 @@ QUESTIONS: dict[str, Question] = {
     "mark_steps": MarkSteps(),
     "compiler": CompilerSettings(),
 }
-"""The questions that are asked of every step that is looked into."""
+"""The questions that are asked about every examined step."""
 
 LAST_QUESTIONS: dict[str, Question] = {
     "repetitions": Repetitions(),
@@ -28,5 +28,5 @@ LAST_QUESTIONS: dict[str, Question] = {
     "preparation": Preparation(),
     "parts": ModelParts(),
 }
-"""The questions that are asked once, of the last step that the search looked into, or of none. They make further
+"""The questions that are asked once, about the last step that the search examined, or about no step. They make further
 runs."""

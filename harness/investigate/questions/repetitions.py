@@ -1,9 +1,9 @@
 """The search for the call that a mode does not repeat: two more trainings, compared call by call.
 
-The chance that made the control differ may strike elsewhere this time, or not at all. So the calls of all steps up to
-the one that differed are recorded and compared. Where the two trainings are equal, a third is made. The script is
-followed with every op executed by itself in two cases: the mode's ops have no values when they are called, or the call
-that differs is a compiled graph or has no line.
+A difference by chance may appear elsewhere this time, or not at all. So the calls of all steps up to the one in which
+the control differed are recorded and compared. If the two trainings are equal, a third is made. A stand-in of the mode,
+which executes every op by itself, is followed in two cases: the mode's ops have no values when they are called, or the
+call that differs is a compiled graph or has no line.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from .question import Inquiry, QuestionAnswer
 from .setting_axes import stand_in
 
 FOUND = "repetitions.json"
-"""The ending of the name of the file with the result, beside the trainings."""
+"""The end of the name of the file with the result, which lies beside the trainings."""
 
 STAND_IN = "op-by-op-"
 """A part of the names of the trainings of a mode's stand-in."""
 
 TAPED = "taped-"
-"""A part of the name of the training whose step is taped as the core of lazy tensors executes it."""
+"""A part of the name of the training with a tape of the step as the core of lazy tensors executes it."""
 
 MOST_TRAININGS = 3
 
@@ -52,7 +52,7 @@ MOST_STEPS, OF_THEM_FIRST = 128, 32
 @dataclass(frozen=True, slots=True)
 class Repeated:
     """The result of the trainings of a mode, or of its stand-in (`by_stand_in`). `difference` is the first difference
-    of two of them; None where they were equal."""
+    of two of them; None if they were equal."""
 
     steps: int
     trainings: int
@@ -62,7 +62,7 @@ class Repeated:
 
 
 class Repetitions:
-    """The first call that two trainings of a mode do not share."""
+    """The first call that differs between two trainings of a mode."""
 
     def asks(self, inquiry: Inquiry, plan: InvestigationRequest) -> bool:
         if inquiry.pair.verdict != "nondeterministic":
@@ -70,7 +70,7 @@ class Repetitions:
         return any(repeated_of(run) is None and not unfilled for run, _, unfilled in _unlike(inquiry.evidence))
 
     def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationRequest) -> None:
-        # Several pairs may share the reference, which is looked into once.
+        # Several pairs may share the reference, which is examined once.
         unlike_runs = {
             run.path: (run, control)
             for inquiry in inquiries
@@ -108,8 +108,8 @@ class Repetitions:
                 )
                 sentences.append(f"{control.text}; remedy: {remedy_of(difference)}")
             else:
-                sentences.append(_nothing(run, repeated, control, difference))
-        # Unfilled memory may have the same content in every run: then the steps that were taped anyway show it.
+                sentences.append(_sentence_without_call(run, repeated, control, difference))
+        # Unfilled memory may hold the same values in every run. Tapes made for another purpose show such a read, too.
         runs: tuple[tuple[Literal["a", "b"], RecordedRun], ...] = (("a", evidence.a), ("b", evidence.b))
         for side, run in runs:
             taped = [
@@ -129,7 +129,7 @@ def _unlike(evidence: PairEvidence) -> Iterator[tuple[RecordedRun, Repetition, l
     for run, again in ((evidence.a, evidence.a_again), (evidence.b, evidence.b_again)):
         if again is not None and run.manifest.is_one_process:
             control = repetition(run, again)
-            # A script that ends after a certain time takes another number of steps, and no call is to blame.
+            # If a script ends after a certain time, its number of steps varies, and no call is to blame.
             if not control.repeatable and control.what != "steps":
                 yield run, control, _unfilled_of(run)
 
@@ -142,8 +142,8 @@ def _unfilled_of(run: RecordedRun) -> list[UnfilledRead]:
 def _without_unfilled(
     laboratory: Laboratory, waiting: Sequence[tuple[RecordedRun, Repetition]]
 ) -> list[tuple[RecordedRun, Repetition]]:
-    """Tape the step that does not repeat in the modes of lazy tensors, and return the pairs in which that shows no read
-    of memory without values."""
+    """Tape the step that does not repeat, in modes of lazy tensors. Return the runs without a read of memory without
+    values on their tapes, with their controls."""
     lazy = [(run, control) for run, control in waiting if not spec_of(run).capabilities.tapes_itself]
     plans = []
     for run, control in lazy:
@@ -157,7 +157,7 @@ def _without_unfilled(
 
 
 def recorded_steps(last: int) -> list[int]:
-    """Return the steps up to the last one whose calls are recorded: all, or the first ones and the last ones."""
+    """Return the steps up to `last` whose calls are recorded: all of them, or the first and the last ones."""
     if last < MOST_STEPS:
         return list(range(last + 1))
     return [*range(OF_THEM_FIRST), *range(last + 1 - (MOST_STEPS - OF_THEM_FIRST), last + 1)]
@@ -169,7 +169,7 @@ def _tried(laboratory: Laboratory, waiting: Sequence[tuple[RecordedRun, Repetiti
     for count in range(2, MOST_TRAININGS + 1):
         if not waiting:
             break
-        # Two at first; where they are equal, one more.
+        # Two at first; if they are equal, one more.
         numbers = range(count) if count == 2 else (count - 1,)
         plans = [_recorded(run, number, control, how) for run, control in waiting for number in numbers]
         labels = " and ".join(run.manifest.label for run, _ in waiting)
@@ -203,7 +203,7 @@ def _compared(run: RecordedRun, trainings: int, control: Repetition, how: str) -
         difference = first_difference(read_calls(first), read_calls(last))
     except NumdriftError as error:
         return Repeated(steps, trainings, reason=str(error))
-    # The calls of a training that was cut short end somewhere: that is neither a difference nor an agreement.
+    # The calls of a training that was cut short end early, which is neither a difference nor an agreement.
     at_an_end = difference is None or difference.a is None or difference.b is None
     if at_an_end and not (first.manifest.got_through and last.manifest.got_through):
         return unfinished
@@ -223,7 +223,7 @@ def _found_in(run: RecordedRun) -> Path:
 
 
 def repeated_of(run: RecordedRun) -> Repeated | None:
-    """Return the result for a mode that does not repeat; None where it was not looked for."""
+    """Return the result for a mode that does not repeat; None if its trainings were not compared."""
     return read_result(_found_in(run), lambda content: read_fields(Repeated, content))
 
 
@@ -247,7 +247,10 @@ def _unfilled_culprit(run: RecordedRun, unfilled_read: UnfilledRead) -> Culprit:
     return _culprit(run, unfilled_read.call, "unfilled", unfilled_read.call.step, unfilled_sentence(unfilled_read))
 
 
-def _nothing(run: RecordedRun, repeated: Repeated, control: Repetition, difference: CallDifference | None) -> str:
+def _sentence_without_call(
+    run: RecordedRun, repeated: Repeated, control: Repetition, difference: CallDifference | None
+) -> str:
+    """Say why no call is named that does not repeat."""
     label = run.manifest.label
     if repeated.reason:
         return f"{label}: which call does not repeat is not known: {repeated.reason}"

@@ -4,7 +4,7 @@ compile                  backend=eager ... inductor, contract=fast, inductor.cpp
 compile,device=cuda      backend=eager ... inductor, inductor.triton.cudagraphs=on, ..., tf32=off, sdpa=math, ...
 cuda                     tf32=off, sdpa=math, cudnn=off, ...
 
-A setting is tried where torch has it. A setting that generates C++ is never tried on a device that executes none.
+A setting is tried if torch has it. A setting of generated C++ is never tried on a device that executes no C++.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ DEVICE_SETTINGS: Axes = {
     "inductor.triton.cudagraphs": ("on", "off"),
     "inductor.max_autotune": ("on", "off"),
 }
-"""Settings of code for a device: contracted a*b+c, eager's casts, eager's division, its smallest numbers and its
-functions, reductions in one block or split, fusion, rewritten patterns, recorded launches. The slowest comes last:
-kernels that are chosen by their speed."""
+"""Settings of code for a device: contracted a*b+c, eager's casts, eager's division, subnormal numbers and functions,
+reductions in one block or split, fusion, rewritten patterns, recorded launches. The slowest to try comes last: kernels
+that are chosen by their speed."""
 
 
 def axes_of(spec: ModeSpec) -> Axes:
-    """Return the settings that a mode has."""
+    """Return the settings to try in a mode."""
     of_device = {} if spec.accelerator is None else axes_of_device(device_of(spec.base, spec.device))
     if not spec.is_inductor:
         return {} if spec.capabilities.compiles else of_device
@@ -85,7 +85,7 @@ def _meaning(value: str) -> str:
 
 
 def is_possible(text: str, spec: ModeSpec) -> bool:
-    """Check whether the installed torch can have this stage or setting. Imports torch where only torch knows."""
+    """Check whether the installed torch has this stage or setting. Imports torch if only torch knows."""
     group, _, option = text.partition(".")
     if group != "inductor" or spec.accelerator is None:  # every torch has the others
         return True

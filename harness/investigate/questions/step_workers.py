@@ -17,8 +17,8 @@ from .question import Inquiry
 
 
 def holding(laboratory: Laboratory, inquiry: Inquiry, side: Literal["a", "b"]) -> tuple[Path, Path] | None:
-    """Return the folder of the side's run that has a tape of the step, and the address of its worker; None without a
-    worker."""
+    """Return the folder of the side's run that has a tape of the step, and the address of its worker; None if there is
+    no worker."""
     evidence, step = inquiry.evidence, inquiry.step
     if side == "a":
         taped = EvidenceFolder.of(evidence.a).find(Experiment("taped-at", evidence.a.path.name, step=step))

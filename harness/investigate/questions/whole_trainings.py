@@ -27,14 +27,14 @@ from .question import proven
 from .setting_axes import with_setting
 
 MEMBERS = 4
-"""The number of perturbed trainings in the envelope where none were requested."""
+"""The number of perturbed trainings in the envelope if the user requests none."""
 
 ATEN = "aten"
 
 
 @dataclass(frozen=True, slots=True)
 class Curves:
-    """The judgement of the loss curves: the envelope and the lag, each None where its trainings were not requested.
+    """The judgement of the loss curves: the envelope and the lag, each None if its trainings were not requested.
     `sentences` describe both."""
 
     envelope: Envelope | None
@@ -43,7 +43,7 @@ class Curves:
 
 
 def curves_of(evidence: PairEvidence, comparisons: int) -> Curves:
-    """Judge the curves. `comparisons` pairs are judged together, for which the lag test is corrected."""
+    """Judge the curves. The lag test is corrected for the `comparisons` pairs that are judged together."""
     a, b = series(evidence.a), series(evidence.b)
     label = evidence.b.manifest.label
     envelope = _envelope_of(evidence, evidence.b)
@@ -56,7 +56,7 @@ def curves_of(evidence: PairEvidence, comparisons: int) -> Curves:
 
 
 def _envelope_of(evidence: PairEvidence, run: RecordedRun) -> Envelope | None:
-    """Compare a run with the envelope of the reference's perturbed trainings; None where there are none."""
+    """Compare a run with the envelope of the reference's perturbed trainings; None if there are none."""
     perturbed = [series(rerun) for rerun in evidence.several("a", "perturbed")]
     return loss_envelope(series(evidence.a), series(run), perturbed) if perturbed else None
 
@@ -76,17 +76,17 @@ class Remedy:
 
 
 def remedy(a: ModeSpec, b: ModeSpec, culprits: Sequence[Culprit]) -> Remedy:
-    """Return the mode of `b` with the reference's kernels in place of the culprits': the reference's own swaps of these
-    ops, and where it has none its plain kernels."""
+    """Return mode `b` with the reference's kernels in place of the culprits'. For each op these are the reference's
+    swaps, or its plain kernel if it has no swap."""
     spec, swaps, left = b, dict[str, None](), list[str]()
     for culprit in culprits:
         changes = list[str]()
         if culprit.kind != KERNEL and culprit.swapped:
             spec, changes = with_setting(spec, culprit.swapped), [culprit.swapped]
         kernel = dict(spec.kernel)
-        # An op that the compiler may not inline takes its arguments as eager mode lays them out.
+        # An op that the compiler must not inline receives its arguments in eager mode's layout.
         reached = culprit.kind == KERNEL or (culprit.kind == LAYOUT and spec.capabilities.compiles)
-        reached = reached and (culprit.op or "").startswith("aten.")  # an op of the script's own has no other kernel
+        reached = reached and (culprit.op or "").startswith("aten.")  # a script's op has no other kernel
         of_reference = dict.fromkeys(map(_plain, (*culprit.ops["a"], *culprit.beside)))
         for op in dict.fromkeys((*of_reference, *map(_plain, culprit.ops["b"]))) if reached else ():
             reference_swaps = {key: value for key, value in a.kernel.items() if _plain(key) == op}
@@ -118,7 +118,7 @@ def without_culprits(runs: Sequence[RecordedRun], findings: Findings) -> Round:
 
 
 def not_trained(runs: Sequence[RecordedRun], findings: Findings) -> list[str]:
-    """Say of each pair within rounding why its mode is not trained without its culprits; the findings say so of the
+    """Say for each pair within rounding why its mode is not trained without its culprits. The findings say so for the
     other pairs."""
     sentences = []
     for run, pair in zip(runs[1:], findings.pairs, strict=True):
@@ -145,7 +145,7 @@ def is_left_over(runs: Sequence[RecordedRun], findings: Findings, trained: Round
 
 
 def trained_without(evidence: PairEvidence, verdict: str | None, culprits: Sequence[Culprit]) -> TrainedWithout | None:
-    """Report on the whole training without the culprits, or say why it cannot be made; None where it was not made for
+    """Report on the whole training without the culprits, or say why it cannot be made; None if it was not made for
     these culprits."""
     spec, run = spec_of(evidence.b), evidence.only("b", "without")
     fix = remedy(spec_of(evidence.a), spec, proven(verdict, culprits))
@@ -157,7 +157,7 @@ def trained_without(evidence: PairEvidence, verdict: str | None, culprits: Seque
     begun = (
         f"trained to the end {swaps if swaps.startswith('without ') else f'with {swaps}'}, {evidence.b.manifest.label}"
     )
-    if not run.journal.steps:  # it says nothing about the culprits, and what is proven stands
+    if not run.journal.steps:  # this says nothing about the culprits, whose proofs stand
         text = f"{begun} ended in its first step: {run.manifest.status}, {run.manifest.message}"
         return TrainedWithout(spec=str(fix.spec), swaps=fix.swaps, status=run.manifest.status, text=text)
     compared = compare_runs(evidence.a, run)
@@ -189,7 +189,7 @@ def trained_without(evidence: PairEvidence, verdict: str | None, culprits: Seque
 
 def farther_away(without: RunComparison, whole: RunComparison, b: str) -> str:
     """Say that a training without the culprits of a compiled mode is farther away than the mode itself, and by how
-    much; "" where it is not. Taking an op out of a graph changes how the others are fused and compiled."""
+    much; "" if it is not. Taking an op out of a graph changes how the others are fused and compiled."""
     if without.common_steps != whole.common_steps:
         return ""
     losses = [comparison.losses.max_relative or 0.0 for comparison in (without, whole)]
@@ -204,8 +204,8 @@ def farther_away(without: RunComparison, whole: RunComparison, b: str) -> str:
     else:
         return ""
     return (
-        f", farther away than {b} itself ({by}): what the swap takes out changes what else is compiled, so that "
-        "this neither confirms nor refutes them"
+        f", farther away than {b} itself ({by}): an op that is swapped out changes how the rest is compiled, so "
+        "this neither confirms nor refutes the culprits"
     )
 
 

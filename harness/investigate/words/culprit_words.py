@@ -32,7 +32,7 @@ DIFFERS = {VERSION: "differs by version", MODE: "differs by mode, not by version
 """The phrase for a culprit in two versions of torch, by what is to blame: the version or the mode."""
 
 LOCAL_FAULT = 16.0
-"""The rho from which on an error is mentioned, as in `localize.judged_alone`."""
+"""The rho above which an error is mentioned, as in `localize.judged_alone`."""
 
 MANY = 1e12
 """A ratio of this size or more prints as "many times": its denominator is next to nothing."""
@@ -79,16 +79,16 @@ def named_culprits(
 ) -> tuple[list[Culprit], int]:
     """Return the culprits to name, and the count of the others.
 
-    Proven culprits are named. A suspect is named where an experiment supports it: half of its proof holds, and the
-    verdict is more than rounding. With `suspects`, all of them are named. Differences in the set-up are left out: the
-    verdict reports them.
+    Proven culprits are named. A suspect is named if an experiment supports it: half of its proof holds, and the verdict
+    is more than rounding. With `suspects`, all suspects are named. Differences in the set-up are left out: the verdict
+    reports them.
     """
     named, counted = list[Culprit](), 0
     for culprit in culprits:
         if culprit.proof is None:
             continue
-        speaks = verdict != "rounding" and (culprit.proof.swap_in.holds or culprit.proof.swap_out.holds)
-        if suspects or culprit.is_proven or speaks:
+        supported = verdict != "rounding" and (culprit.proof.swap_in.holds or culprit.proof.swap_out.holds)
+        if suspects or culprit.is_proven or supported:
             named.append(culprit)
         else:
             counted += 1
@@ -120,7 +120,7 @@ def title_of(culprit: Culprit) -> str:
 def _called_from(culprit: Culprit) -> str:
     """Return the line of the call.
 
-    Where that is not in the script itself, its function and the script's line are added:
+    If that line is not in the script itself, its function and the script's line are added:
 
         model.py:28 (Block.forward) <- train.py:300
     """
@@ -152,13 +152,13 @@ def in_words(names: Sequence[str]) -> str:
 
 
 def wrong_by_itself(culprit: Culprit, a: str, b: str) -> str:
-    """Describe the rule by which a cause is more than rounding, independent of the rest of its step, with its
-    numbers."""
+    """Describe the rule that finds a cause to be more than rounding, whatever the rest of its step does. The rule's
+    numbers are included."""
     sides = {"a": a, "b": b}
     worse = max(culprit.rho, key=lambda side: culprit.rho[side], default="b")
     match culprit.local_rule:
         case "generator":
-            return "draws other random numbers, for its generator is at another state"
+            return "draws other random numbers, because its generator is at another state"
         case "choice":
             return "computes different results from equal inputs, where all correct kernels agree"
         case "values" if not culprit.roundings:
@@ -191,7 +191,7 @@ def ill_conditioned_here(causes: Sequence[Culprit], score: float) -> str:
     rho = max(value for cause in causes for value in cause.rho.values())
     return (
         f"ill-conditioned here: all of the drift comes from {names}{more}, which errs by {rho:.2g} times what rounding "
-        f"of its inputs causes, whatever kernel computes it; of that the step makes {score:.3g} times its noise"
+        f"of its inputs causes, whatever kernel computes it; the step turns that into {score:.3g} times its noise"
     )
 
 
@@ -216,7 +216,7 @@ def _errors(culprit: Culprit, a: str, b: str) -> str:
 
 
 def _bound(culprit: Culprit, a: str, b: str) -> str:
-    """Name the sides that err by more than a correct kernel of its precision can; "" where neither does."""
+    """Name the sides that err by more than a correct kernel of its precision can; "" if neither does."""
     ratios = [(label, culprit.bound.get(side)) for side, label in (("a", a), ("b", b))]
     beyond = [f"in {label} {_times(ratio)}" for label, ratio in ratios if ratio is not None and ratio > 1]
     if not culprit.is_of_kernel or not beyond:
@@ -227,8 +227,8 @@ def _bound(culprit: Culprit, a: str, b: str) -> str:
 
 
 def versions_of(culprit: Culprit) -> str:
-    """Name the op in both versions of torch, and say whether the version alone may be to blame; "" where both sides
-    have one version."""
+    """Name the op in both versions of torch, and say whether the version alone may be to blame; "" if both sides have
+    the same version."""
     if not culprit.torch:
         return ""
     names = {side: f"{_named_op(culprit, side)} of torch {version}" for side, version in culprit.torch.items()}
@@ -237,7 +237,7 @@ def versions_of(culprit: Culprit) -> str:
 
 
 def versions_of_all(culprit: Culprit, a: str, b: str) -> str:
-    """Write the same sentence for all culprits of a pair; `culprit` represents them."""
+    """Return the same sentence for all culprits of a pair; `culprit` represents them."""
     by = f"they {DIFFERS.get(culprit.blame, OR_MODE).replace('differs', 'differ')}"
     return f"all are ops of torch {culprit.torch['a']} in {a} and of torch {culprit.torch['b']} in {b}: {by}"
 

@@ -1,4 +1,4 @@
-"""Sentences about how two trainings of one mode differ, and about a draw that only one mode makes.
+"""Sentences about the difference of two trainings of one mode, and about a draw that only one of two modes makes.
 
 in step 5 aten.mul in the forward, train.py:46 (`y * noise()`), receives a different number in each run (1.0000012 and
 1.0000034), which came from outside of torch
@@ -62,9 +62,9 @@ def sentence_of(difference: CallDifference) -> str:
             return (
                 f"{when} {place} reads memory that was allocated without values, and holds different ones in each run"
             )
-    by = f" that {place_of(made)} has returned" if made is not None else ""
+    by = f" that {place_of(made)} has returned and" if made is not None else ""
     return (
-        f"{when} {place} reads memory{by} and that no op has written since, and yet it holds different values in each "
+        f"{when} {place} reads memory{by} that no op has written since, and yet it holds different values in each "
         "run: another thread, NumPy or a kernel of the script's own writes to it"
     )
 

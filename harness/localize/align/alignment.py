@@ -5,8 +5,8 @@ rewritten module leaves all others paired. An op without a counterpart in its pl
 name and shapes. The ops left between two pairs form an unpaired block: ops of one side in place of ops of the other.
 
 The elements that are paired are units. In compiled graphs all nodes that one op was decomposed into form one unit, with
-that op's name. The unit includes the nodes that the backward recomputes. It also includes those that one side computes
-twice from the same values, where the other side computes them once, as compilers do.
+that op's name. The unit includes the nodes that the backward recomputes. It also includes repeated nodes: a compiler
+may compute a node twice from the same values, where the other side computes it once.
 
 The blocks are ordered so that both sides can be executed block by block. Blocks that wait for each other become one
 block.

@@ -25,7 +25,7 @@ TURNED = "computes the transpose of the product, from both transposed and exchan
 """The same sums in another order: the kernel is chosen for other sizes and strides."""
 
 FOLDED = "takes the same elements in other dimensions"
-"""A sum over the first two of three dimensions becomes one over the first of two, by a kernel for other sizes."""
+"""A sum over the first two of three dimensions becomes a sum over the first of two, by a kernel for other sizes."""
 
 SUMS = ("sum", "mean")
 
@@ -36,7 +36,7 @@ GENERATOR = "the generator is at another state"
 
 
 def argument_differences(left: FlowNode, right: FlowNode, links: Links) -> list[str]:
-    """Return the differences in words, none where the calls agree.
+    """Return the differences in words; an empty list if the calls agree.
 
     Both calls are of one op, in place or not, or one of them is of a compiler's substitute for that op, which may take
     its arguments in another order.
@@ -53,7 +53,7 @@ def argument_differences(left: FlowNode, right: FlowNode, links: Links) -> list[
 
 
 def _of_same_op(left: FlowNode, right: FlowNode, links: Links) -> list[str]:
-    """Compare two calls of one op by their arguments' names, with those of positional arguments under ""."""
+    """Compare two calls of one op, argument by argument."""
     left_arguments, right_arguments = _by_name(left), _by_name(right)
     differences = []
     counts = len(left_arguments[""]), len(right_arguments[""])
@@ -67,7 +67,7 @@ def _of_same_op(left: FlowNode, right: FlowNode, links: Links) -> list[str]:
                 called = name or positional_names[position]
                 differences += [_called(called, text) for text in _plain(left_value, right_value)]
                 continue
-            # Both views are those of the link: they show the same elements, each in its side's layout.
+            # If both views are those of the link, they show the same elements, each in its side's layout.
             link = links.of["a"].get(left_use.value)
             is_relaid = (
                 link is not None
@@ -125,7 +125,7 @@ def named_arguments(node: FlowNode) -> dict[str, Any]:
 
 
 def is_folded_sum(left: FlowNode, right: FlowNode, links: Links) -> bool:
-    """Check that two sums are over the same elements of one tensor, which one side views in fewer dimensions.
+    """Check whether two sums add the same elements of one tensor, which one side views in fewer dimensions.
 
     Their results have equally many elements, in the same order.
     """
@@ -146,7 +146,7 @@ def is_folded_sum(left: FlowNode, right: FlowNode, links: Links) -> bool:
 
 
 def _of_other_op(left: FlowNode, right: FlowNode, links: Links) -> list[str]:
-    """Compare calls of two ops for the same computation: tensors by their positions, and numbers by their names.
+    """Compare calls of two ops that compute the same: tensors by their positions, and numbers by their names.
 
     max_pool2d_with_indices(x, [2, 2], [2, 2])                          its other arguments are defaults
     _low_memory_max_pool_with_offsets(x, [2, 2], [2, 2], 0, 1, False)   has no defaults
@@ -173,7 +173,7 @@ def _numbers(node: FlowNode) -> dict[str, list[Any]]:
 
 
 def epsilon_difference(left_nodes: Sequence[FlowNode], right_nodes: Sequence[FlowNode]) -> list[str]:
-    """Compare the epsilons of a norm that one side has decomposed: there it is the number added to the variance.
+    """Compare the epsilons of a norm. On a side that has decomposed it, epsilon is the number added to the variance.
 
     native_layer_norm(x, [16], w, b, 1e-05)     var_mean(x), add(var, 0.001), rsqrt, ...      "eps: 1e-05 against 0.001"
     """
@@ -224,7 +224,7 @@ def draws_differ(left: FlowNode, right: FlowNode) -> bool:
 
 
 def drawn_reasons(left: FlowNode, right: FlowNode, reasons: list[str]) -> list[str]:
-    """Return the differences of two calls, with a difference in layout explained where both calls draw.
+    """Return the differences of two calls. If both calls draw, explain a difference in layout.
 
     A kernel draws in the order of the memory. So on tensors with different layouts the same numbers are drawn into
     different elements.
@@ -263,7 +263,7 @@ def _plain(left: Any, right: Any) -> list[str]:
 
 
 def plain_text(value: Any) -> str:
-    """Return an argument that is not a tensor as people write it."""
+    """Format an argument that is not a tensor."""
     if isinstance(value, float):
         return f"{value:.6g}"
     return _name(value) if isinstance(value, torch.dtype) else str(value)

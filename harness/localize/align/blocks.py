@@ -52,11 +52,11 @@ def homes(blocks: Sequence[Block], side: str) -> dict[int, int]:
 
 
 def in_place_of_each_other(a: StorageFlow, b: StorageFlow, blocks: Sequence[Block]) -> list[Block]:
-    """Merge a block of side a alone with one of side b alone if the same argument of the same op reads their results.
+    """Merge a block of only side a with a block of only side b if the same argument of the same op reads their results.
 
-    An example is a pooling module that is created where it is called and that the other side replaces by another one.
-    The place of such a module in the model is only the name of its class. Blocks of which one waits for the other are
-    not merged.
+    An example is a pooling module that the script creates where it calls it, and that the other side replaces by
+    another one. The only known place of such a module in the model is the name of its class. Two blocks are not merged
+    if one waits for the other.
     """
     replacements = dict.fromkeys(_replacements(a, b, blocks))
     graph = waiting(a, b, blocks) if replacements else networkx.DiGraph()
@@ -78,8 +78,8 @@ def in_place_of_each_other(a: StorageFlow, b: StorageFlow, blocks: Sequence[Bloc
 
 
 def _replacements(a: StorageFlow, b: StorageFlow, blocks: Sequence[Block]) -> Iterator[tuple[int, int]]:
-    """Yield the numbers of a block of side a alone and one of side b alone whose results a pair of ops reads at the
-    same place among its arguments."""
+    """Yield the numbers of a block of side a only and a block of side b only, if a pair of ops reads their results at
+    the same place among its arguments."""
     alone = {number for number, block in enumerate(blocks) if not (block.a and block.b)}
     if not alone:
         return

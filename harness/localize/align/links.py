@@ -27,14 +27,14 @@ class Links:
     """The links of each side.
 
     The two sides' links need not be inverse: the result of an extra op is linked to the counterpart of the op's input.
-    `again` are each side's nodes that repeat an earlier node of the same block, each with that node.
+    `again` maps each node of a side that repeats an earlier node of its block to that node.
     """
 
     of: dict[Side, dict[FlowValue, Link]] = field(default_factory=lambda: {"a": {}, "b": {}})
     again: dict[Side, dict[int, int]] = field(default_factory=lambda: {"a": {}, "b": {}})
 
     def connect(self, a: Use, b: Use) -> None:
-        """Link each value to the other unless it has a link; one side may have folded dimensions."""
+        """Link each value to the other, unless it already has a link. One side may have folded dimensions."""
         if a.view.size != b.view.size:
             if not are_folded(a.view, b.view):
                 return

@@ -1,6 +1,6 @@
 """The units of one side of a step, which are paired with those of the other side.
 
-A unit is the nodes that represent one op of the script.
+A unit consists of the nodes that represent one op of the script.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def op_name(node: FlowNode) -> str:
 
 def units_of(flow: StorageFlow, *, modules: bool) -> list[OpUnit]:
     """Return the units of a side in the order of their calls; without `modules` their places contain no module."""
-    # A group is the nodes that one op was decomposed into, including those that the backward graph recomputes.
+    # A group consists of the nodes that one op was decomposed into, including those that the backward graph recomputes.
     groups: dict[Hashable, list[int]] = {}
     repeats, group_of = recomputed(flow), dict[int, Hashable]()
     for number, node in enumerate(flow.nodes):
@@ -69,8 +69,8 @@ def units_of(flow: StorageFlow, *, modules: bool) -> list[OpUnit]:
         group_of[number] = group_of[repeats[number]] if number in repeats else key
         groups.setdefault(group_of[number], []).append(number)
     states = state_slots(flow)
-    # The values that become a part of a parameter's gradient, with the gradient's name. They do so by addition alone,
-    # or by a script's hook on the sum. The loop runs backwards, so that it also reaches the terms of nested sums.
+    # The values that become a part of a parameter's gradient, by addition alone or by a script's hook on the sum. Each
+    # has the gradient's name. The loop runs backwards, so that it also reaches the terms of nested sums.
     gradient_of = {use.value: name for name, use in flow.watched.items() if name.startswith("gradient ")}
     for node in reversed(flow.nodes):
         adds = op_name(node) == "add" or view_behind(node.execution.operation) is not None

@@ -10,8 +10,8 @@ from .storage_flow import FlowValue, StorageFlow, layout_of
 def recomputed(flow: StorageFlow) -> dict[int, int]:
     """Return the nodes of compiled backward graphs that recompute a node of the forward graph, each with that node.
 
-    A partitioner recomputes nodes to save memory, and keeps their names. A node that reads a gradient is not one of
-    these, even if its name is: a pass may have chosen a name that was free in its graph.
+    A partitioner recomputes nodes to save memory, and keeps their names. A node that reads a gradient is not
+    recomputed, even if it has a forward node's name: a pass may have chosen a name that was free in its graph.
     """
     forward: dict[Hashable, int] = {}
     repeated: dict[int, int] = {}

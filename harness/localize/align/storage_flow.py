@@ -96,7 +96,7 @@ class StorageFlow:
     batch: Mapping[str, Use]
 
     def input_bytes(self, value: FlowValue) -> torch.Tensor | None:
-        """Return the recorded content of an input of the step; None for a value that is none."""
+        """Return the recorded content of an input of the step; None if the value is not an input."""
         return self.tape.inputs.get(value.slot) if value.version == 0 else None
 
     def is_whole(self, view: View, value: FlowValue) -> bool:
@@ -116,7 +116,7 @@ def is_contiguous(size: Sequence[int], stride: Sequence[int]) -> bool:
 
 
 def readers_of(flow: StorageFlow) -> dict[FlowValue, list[int]]:
-    """Return the nodes that read each value, in their order; values that no node reads are left out."""
+    """Return the nodes that read each value, in the order of the nodes. Values that no node reads are left out."""
     readers: dict[FlowValue, list[int]] = {}
     for number, node in enumerate(flow.nodes):
         for use in node.reads:

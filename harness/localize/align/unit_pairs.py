@@ -1,7 +1,7 @@
 """The pairs of two tapes' units: which op of one side is which op of the other.
 
-Ops are paired within their place, in order. A firm pair agrees in place, name and look (see `OpUnit`); a loose one in
-place and name, or in name and look elsewhere.
+Ops are paired within their place, in order. A firm pair agrees in place, name and look (see `OpUnit`). A loose pair
+agrees in place and name, or in name and look but not in place.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .repeats import alike
 from .storage_flow import FlowValue, StorageFlow
 
 Pairs = dict[int, int]
-"""The number of each paired unit of side a, with the number of its partner of side b."""
+"""The number of each paired unit of side a, with the number of its partner on side b."""
 
 
 @dataclass(slots=True)
@@ -40,7 +40,7 @@ def paired_units(a: StorageFlow, b: StorageFlow) -> PairedUnits:
     firm = _paired(left, right, {}, lambda unit: unit.place[:2], lambda unit: (unit.place, unit.name, unit.look))
     firm = _by_readers(left, right, firm)
     firm = _reversed(_by_readers(right, left, _reversed(firm)))
-    loose = _about_the_same(left, right, firm)
+    loose = _by_tensors(left, right, firm)
     loose |= _paired(left, right, firm | loose, lambda unit: unit.place, lambda unit: unit.name)
     loose |= _paired(left, right, firm | loose, lambda unit: unit.place[:2], lambda unit: (unit.name, unit.look))
     products, right = _with_products(left, right, b, firm | loose)
@@ -104,7 +104,7 @@ def _by_readers(units: Sequence[OpUnit], other_units: Sequence[OpUnit], pairs: P
     return result
 
 
-def _about_the_same(left: Sequence[OpUnit], right: Sequence[OpUnit], pairs: Pairs) -> Pairs:
+def _by_tensors(left: Sequence[OpUnit], right: Sequence[OpUnit], pairs: Pairs) -> Pairs:
     """Pair units that `pairs` lacks, by the parameters, states or gradients that they involve.
 
     Two units are a pair if they are the only ones of their side with this place, this op and these tensors. Their
@@ -113,9 +113,9 @@ def _about_the_same(left: Sequence[OpUnit], right: Sequence[OpUnit], pairs: Pair
     sides: list[dict[Hashable, list[int]]] = [{}, {}]
     for units, paired, groups in ((left, pairs.keys(), sides[0]), (right, {*pairs.values()}, sides[1])):
         for number, unit in enumerate(units):
-            about = tuple(part for part in unit.look if isinstance(part, str))
-            if about and number not in paired:
-                groups.setdefault((unit.place, unit.name, about), []).append(number)
+            tensors = tuple(part for part in unit.look if isinstance(part, str))
+            if tensors and number not in paired:
+                groups.setdefault((unit.place, unit.name, tensors), []).append(number)
     firsts, seconds = sides
     return {firsts[key][0]: seconds[key][0] for key in firsts if len(firsts[key]) == len(seconds.get(key, ())) == 1}
 
@@ -123,8 +123,7 @@ def _about_the_same(left: Sequence[OpUnit], right: Sequence[OpUnit], pairs: Pair
 def _with_products(
     units: Sequence[OpUnit], other_units: Sequence[OpUnit], other_flow: StorageFlow, pairs: Pairs
 ) -> tuple[Pairs, list[OpUnit]]:
-    """Pair each `addmm` with the `mm` and `add` that the other side executes in its place, where none of them is
-    paired.
+    """Pair each `addmm` with the `mm` and `add` that the other side executes in its place, if none of them is paired.
 
     Return the new pairs and the other side's units, in which the `mm` and the `add` have become one unit named `addmm`.
     On devices of torch_xla, torch decomposes a linear layer whose input has more than two dimensions.

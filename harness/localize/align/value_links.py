@@ -3,11 +3,11 @@
 The first link of a value stays, so the surest links are made first:
 
     1  the initial parameters, buffers and optimizer states, by their names
-    2  the copies of views that have a name at the end of the step, and with them what was copied
+    2  the copies of views that have a name at the end of the step, and the values that they copy
     3  the arguments of the first model, unless the reference's replaced them
     4  the inputs that calls of a pair read at the same place, if their contents are equal
-    5  block by block, what the calls of a pair read at the same place, and what they make
-    6  whatever else has a name on both sides
+    5  block by block, the values that the calls of a pair read at the same place, and their results
+    6  all other values that have a name on both sides
     7  repeated computations, to the counterpart of the first one
 
 With `recorded_step` of the tape's example, and 3 * weight written as a sum on the second side: the first sum has no
@@ -50,7 +50,7 @@ def linked(a: StorageFlow, b: StorageFlow, blocks: Sequence[Block], *, own_batch
     linking.named_copies()
     linking.copies()
     if own_batch:
-        # Before equal contents: a replaced batch has the reference's content
+        # This comes before equal contents: a replaced batch has the reference's content.
         linking.batches(made_outside=True)
     linking.equal_inputs()
     linking.blocks()
@@ -75,7 +75,7 @@ class _Linking:
         self._ways = [
             [[node for node in block.of(side) if node not in again[side]] for side in SIDES] for block in paired
         ]
-        """By block of one op, the nodes of each side that compute it, without those that repeat others."""
+        """For each paired block, the nodes of each side that compute its op, without those that repeat others."""
         self._loose: dict[Side, set[int]] = {
             side: {node for block in blocks if not block.is_pair for node in block.of(side)} for side in SIDES
         }
@@ -100,7 +100,7 @@ class _Linking:
                 self.links.connect(*uses)
 
     def copies(self) -> None:
-        """Link the copies of views by what they copy, and the reverse."""
+        """Link the copies of views by their sources, and the sources by their copies."""
         for side in SIDES:
             link_copies(self.links, side, self._copies[side])
 
@@ -129,7 +129,7 @@ class _Linking:
         return [uses for a, b in pairs for uses in common_reads(nodes_a[a], nodes_b[b])]
 
     def blocks(self) -> None:
-        """Link what the blocks of one op read and make, block by block."""
+        """Link the values that paired blocks read and make, block by block."""
         expanded = {
             copy.copy.value: copy.source for copy in self._copies["b"] if copy.copy.view.size != copy.source.view.size
         }
@@ -147,7 +147,7 @@ class _Linking:
                 self._decomposed({"a": way_a, "b": way_b}, readers, read_alike)
 
     def _reads(self, node_a: FlowNode, node_b: FlowNode, expanded: Mapping[FlowValue, Use]) -> None:
-        """Link what two calls read at the same places, where no pair makes it."""
+        """Link the values that two calls read at the same places, unless a pair makes them."""
         makers_a, makers_b = self._flows["a"].makers, self._flows["b"].makers
         for use_a, use_b in common_reads(node_a, node_b):
             makers = makers_a.get(use_a.value), makers_b.get(use_b.value)
@@ -161,7 +161,7 @@ class _Linking:
                 self.links.connect(use_a, use_b)
 
     def _results(self, node_a: FlowNode, node_b: FlowNode) -> None:
-        """Link what two calls make and write."""
+        """Link the values that two calls make and write."""
         results: list[tuple[Sequence[Use | None], Sequence[Use | None]]]
         results = [(node_a.makes, node_b.makes), (node_a.writes, node_b.writes)]
         if bool(node_a.writes) != bool(node_b.writes):  # in place on one side only
@@ -170,7 +170,7 @@ class _Linking:
         for use_a, use_b in (uses for made in results for uses in zip(*made, strict=False)):
             if use_a is None or use_b is None:
                 continue
-            # Integers of different dtypes differ in meaning: a compiler has offsets within a window, not indices.
+            # Integers of different dtypes differ in meaning: a compiler's offsets within a window are no indices.
             dtypes = {use_a.view.dtype, use_b.view.dtype}
             if len(dtypes) == 1 or any(dtype.is_floating_point or dtype.is_complex for dtype in dtypes):
                 self.links.connect(use_a, transposed(use_b) if turned else use_b)

@@ -1,7 +1,11 @@
 """Copies in place of views: a backend without views calls `t_copy` where another one calls `t`.
 
-A copy is linked to a view of its source's counterpart, and a source to the counterpart of its copy. So the other side
-is linked to the source, which exists whether or not the copy is made.
+Links pass from a source to its copy and back:
+
+- The copy is linked to a view of the source's counterpart.
+- The source is linked to the counterpart of its copy.
+- A value of the other side that is linked to the copy is linked to the source instead, because the source exists
+  whether or not the copy is made.
 """
 
 from __future__ import annotations
@@ -25,7 +29,7 @@ class ViewCopy:
 
     source: the view that was copied.
     copy: the copy.
-    viewed: returns the copied view for another view of the source; None if there is none.
+    viewed: applies the view op to another view of the source; returns None if the op cannot return a view of it.
     """
 
     source: Use
@@ -60,7 +64,7 @@ def _viewed(operation: Any, arguments: Sequence[Any], view: View) -> View | None
 
 
 def link_copies(links: Links, side: Side, copies: Sequence[ViewCopy]) -> None:
-    """Link the copies of a side to views of their sources' counterparts, then the sources by their copies."""
+    """Link each copy of a side through its source, then each source through its copy."""
     own_links, far_links = links.of[side], links.of[other(side)]
     for view_copy in copies:
         source, copy = view_copy.source, view_copy.copy
@@ -88,7 +92,10 @@ def link_copies(links: Links, side: Side, copies: Sequence[ViewCopy]) -> None:
 
 
 def _seen_through(link: Link, view: View) -> View | None:
-    """Return the other side's view for another view of a linked value; None if the link does not determine it."""
+    """Return the view of the other side's value that shows the same elements as `view`, a view of this side's value.
+
+    Return None if the link does not determine it.
+    """
     if layout_of(link.own_view) == layout_of(view):
         return link.far_view
     if layout_of(link.own_view) == layout_of(link.far_view):
@@ -97,10 +104,10 @@ def _seen_through(link: Link, view: View) -> View | None:
 
 
 def before_expansion(use_a: Use, use_b: Use, expanded: Mapping[FlowValue, Use]) -> tuple[Use, Use]:
-    """Return the uses to link: those of the source, if the other side has copied an expanded view.
+    """Return the uses to link. If side b copied an expanded view, these are the uses before the expansion.
 
-    `expanded` are the sources of side b's expanded copies, by the copy's value. A view that shows an element more than
-    once cannot be written to.
+    An expanded view shows an element more than once, and a hybrid cannot write to it. `expanded` has the sources of
+    side b's expanded copies, by the copy's value.
     """
     source = expanded.get(use_b.value)
     if source is None or use_a.view.size != use_b.view.size or len(source.view.size) != len(use_a.view.size):

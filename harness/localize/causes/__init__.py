@@ -5,10 +5,10 @@
 
 `suspects` finds the blocks that may differ by the arguments of their calls, without computing. `examination`
 executes them on the same inputs: do the bits differ, and how far is each side from exact arithmetic? `swap_sites`
-joins blocks that can only be taken together into sites, `split_sites` splits those that need not be joined, and
+joins blocks that can only be swapped together into sites, `split_sites` splits sites that need not be joined, and
 `site_causes` groups sites that look alike into causes. `proofs` executes hybrids: a cause is proven if swapping it in
-makes the drift and swapping it out removes it. `left_over` swaps all proven causes out together and measures what is
-left.
+makes the drift and swapping it out removes it. `left_over` swaps all proven causes out together and measures the drift
+that is left.
 
 `swap_sites` has a worked example.
 """

@@ -1,4 +1,4 @@
-"""The causes of a batch's difference in words.
+"""Descriptions of the causes of a batch's difference.
 
 triu (train.py:32) is given diagonal=0 in bad, 1 in cpu
 only bad executes _to_copy with dtype=int8 (train.py:31)
@@ -67,7 +67,7 @@ def what_it_does(
         side: Side = "b" if nodes["b"] else "a"
         text = f"only {labels[side]} executes {_listed(nodes[side])}"
     elif part.kind == "kernel" and [node.call.op for node in nodes["a"]] == [node.call.op for node in nodes["b"]]:
-        text = f"{placed_op} gives other values in {labels['b']} on equal inputs"
+        text = f"{placed_op} returns other values in {labels['b']} on equal inputs"
     elif WIRING in part.reasons:
         text = f"{placed_op} reads another tensor in {labels['b']} than in {labels['a']}"
     else:
@@ -193,7 +193,7 @@ def _both(pair: TapePair, value: FlowValue) -> tuple[torch.Tensor, torch.Tensor]
 # Inputs of a step other than the batch, such as a target that the script makes before it calls its model
 
 DIGITS = (6, 9, 17)
-"""Significant digits: a readable number of them, enough to distinguish any two float32, and any two float64."""
+"""Numbers of significant digits: a readable one, enough to distinguish any two float32, and any two float64."""
 
 
 def first_reader(pair: TapePair, value: FlowValue) -> FlowNode | None:
@@ -202,7 +202,7 @@ def first_reader(pair: TapePair, value: FlowValue) -> FlowNode | None:
 
 
 def inputs_in_words(pair: TapePair, inputs: Sequence[FlowValue], labels: Labels) -> tuple[str, ...]:
-    """Describe the inputs of the step that differ: the first use of each, and its first element that differs:
+    """Describe the inputs of the step that differ, by the first use of each and its first element that differs:
 
     argument 2 (target) of aten.binary_cross_entropy (gan.py:141), float32 [64, 1], 64 of 64 elements differ, by up to
     0.1: [0, 0] is 1 in cpu, 0.9 in bad
@@ -214,7 +214,7 @@ def inputs_in_words(pair: TapePair, inputs: Sequence[FlowValue], labels: Labels)
         reading = "something that no op reads" if reader is None else _as_argument(reader, value)
         lines.append(f"{reading}, {how_apart(left, right)}{_first_apart(left, right, labels)}")
     more = len(inputs) - len(lines)
-    return (*lines, f"and {more} more that it starts from") if more > 0 else tuple(lines)
+    return (*lines, f"and {more} more inputs") if more > 0 else tuple(lines)
 
 
 def _as_argument(node: FlowNode, value: FlowValue) -> str:

@@ -137,9 +137,9 @@ class _Forced:
 
 
 def with_choices_of_reference(pair: TapePair, scorer: Scorer, differing: set[int]) -> ChosenDrift | None:
-    """Execute side b with side a's choices; None where the step has none, or they cannot be applied to side b.
+    """Execute side b with side a's choices; None if the step has none, or if they cannot be applied to side b.
 
-    `differing` are the blocks that compute other bits on the same inputs: their choices are not replaced.
+    `differing` are the blocks that compute different bits on the same inputs: their choices are not replaced.
     """
     nodes: dict[str, dict[int, int]] = {"a": {}, "b": {}}
     for number, block in enumerate(pair.blocks):

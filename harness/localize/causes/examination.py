@@ -1,6 +1,6 @@
 """The examination of the blocks in which two tapes may differ.
 
-Both sides' versions of a block are executed on side b's values. This shows which blocks compute other bits, and
+Both sides' versions of a block are executed on side b's values. This shows which blocks compute different bits, and
 measures each side's error.
 """
 
@@ -30,7 +30,7 @@ from ..execute.tape_pair import TapePair
 from .selections import names_other_elements
 from .suspects import CASTS, Suspect
 
-ALONE = "what it makes has no counterpart"
+ALONE = "its results have no counterpart"
 
 
 # One block as a tape: its calls, on the inputs that it had
@@ -79,9 +79,9 @@ class Examined:
     largest: the distance of the sides' results, as a share of their size.
     roundings: the same distance, in roundings of the results' precision.
     slices: each side's calls and inputs, if they were requested.
-    relaid: the arguments whose layout causes the other bits, alone or together with the kernel.
-    terms: the most terms that one element of a result sums, 0 if unknown. They are known from the op, or, in another
-        layout, from the elements of such an argument per element of a result.
+    relaid: the arguments whose layout causes the different bits, alone or together with the kernel.
+    terms: the largest number of terms in the sum for one element of a result, 0 if unknown. It is known from the op,
+        or, in another layout, from the elements of such an argument per element of a result.
     elsewhere: True for an op that returns positions, if these are positions of other elements.
     once: True for an elementwise op with results of 16 bits, which computes in float32 and rounds them once.
     meant: for different arguments, the distance of the results in exact arithmetic on the same inputs, in multiples of
@@ -130,7 +130,7 @@ def examine(pair: TapePair, suspects_by_block: Mapping[int, Suspect], *, errors:
 def examined_block(
     execution: HybridExecution, suspect: Suspect, before: Memory, *, kept: bool, errors: bool
 ) -> Examined:
-    """Test a block after its execution as in side b; `before` is the memory at its start."""
+    """Test a block after its execution on side b; `before` is the memory at its start."""
     pair, number = execution.pair, suspect.block
     compared = compared_results(pair, number)
     if not compared:
@@ -222,9 +222,9 @@ def _terms_of_ops(pair: TapePair, number: int) -> int:
 def _by_layout(
     execution: HybridExecution, suspect: Suspect, before: Memory
 ) -> tuple[Suspect, tuple[RelaidArgument, ...]]:
-    """Classify a block with differently laid out arguments that computes other bits.
+    """Classify a block with differently laid out arguments that computes different bits.
 
-    The reason is the layout if the layout alone causes the other bits, else the kernel for that layout.
+    The reason is the layout if the layout alone causes the different bits, else the kernel for that layout.
     """
     swapped: SwappedLayout | None = None
     if execution.pair.blocks[suspect.block].is_pair and {LAYOUT, PART}.issuperset(suspect.reasons):
@@ -260,7 +260,7 @@ def compared_results(pair: TapePair, number: int) -> list[tuple[Use, Use]]:
 
 
 def _exactly(slices: Mapping[Side, Tape]) -> tuple[Side, ExactResults] | None:
-    """Compute side a's calls in double, or side b's if only those can be."""
+    """Compute side a's calls in double, or side b's if side a's fail."""
     for side in SIDES:
         if side in slices and slices[side].calls:
             with suppress(Exception):  # an op may raise anything on doubles
@@ -273,7 +273,7 @@ def _exactly(slices: Mapping[Side, Tape]) -> tuple[Side, ExactResults] | None:
 def _apart_exactly(
     exact: tuple[Side, ExactResults] | None, slices: Mapping[Side, Tape], results_a: Sequence[torch.Tensor]
 ) -> float:
-    """Return the distance of the two versions of a block in double, where it cannot come from rounding.
+    """Return the distance of the two versions of a block in double, in which rounding has no part.
 
     It is the largest distance of a result, divided by the error that rounding causes: rounding of its inputs, and of
     the result to side a's precision. Return 0 if it is not known.

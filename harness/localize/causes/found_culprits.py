@@ -40,7 +40,7 @@ WRONG = ("different-setup", "beyond-rounding", None, "rounding")
 MOST_PLACES = 100
 
 MAIN = 0.5
-"""The share of an infinite drift from which on a cause counts as the reason why it is infinite."""
+"""The smallest share of an infinite drift with which a cause counts as the reason for the infinity."""
 
 
 class Describer:
@@ -109,7 +109,7 @@ class Describer:
                 if side not in errors or error.ulp > errors[side].ulp:
                     errors[side] = error
         local, rule = judged_alone(cause, self._examined, errors, self._effects)
-        # Where it is available, the joint effect of a site's blocks is the site's effect.
+        # If the joint effect of a site's blocks is available, it is the site's effect.
         together = [net[0] for site in cause.sites if (net := self._effects.get(site)) and net[0] is not None]
         if together and not errors:
             errors = dict(max(together, key=lambda effect: (bool(effect.errors), effect.roundings)).errors)

@@ -49,7 +49,7 @@ class Drift:
 
     @property
     def distance(self) -> float:
-        """The score; infinite where integers differ."""
+        """The score; infinite if integers differ."""
         return math.inf if self.discrete else self.score
 
     @property
@@ -62,7 +62,7 @@ class Drift:
 
 
 class Scorer:
-    """The scores of values, which compare them with the reference's."""
+    """Scores values by their distance from the reference's."""
 
     def __init__(self, reference: Values, noise: Noise) -> None:
         self._reference = reference

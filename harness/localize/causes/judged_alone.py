@@ -33,24 +33,25 @@ from .site_causes import Cause
 from .suspects import UNROUNDED
 
 LOCAL_FAULT = 16.0
-"""The rho from which on a kernel is at fault by itself, however noisy the step around it is."""
+"""The rho above which a kernel is at fault by itself, however noisy the step around it is."""
 
 MOVED = 4.0
-"""The rho, and the number of roundings of their own precision, from which on values differ by more than rounding."""
+"""The rho, and the number of roundings of their own precision, above which values differ by more than rounding."""
 
 MEANT = 2.0
-"""The number of roundings from which on an op's arguments have another meaning, whatever rounding its inputs adds."""
+"""The number of roundings above which an op's arguments have another meaning, whatever the rounding of its inputs
+adds."""
 
 ONCE = 8.0
-"""The number of roundings from which on an elementwise op that rounds each element once is wrong: a right one errs by
-one."""
+"""The number of roundings above which an elementwise op that rounds each element once is wrong: a correct one errs by
+one rounding."""
 
 LEANS, UPRIGHT = 6.0, 3.0
-"""The bias of errors, in standard errors of their signs, from which on they lean to one side, and up to which they do
+"""The bias of errors, in standard errors of their signs, above which they lean to one side, and below which they do
 not."""
 
 MOST = 0.5
-"""The lean (mean of the signs) from which on most errors are to one side. Long sums in float32 lean by 0.1 or 0.2."""
+"""The lean (mean of the signs) above which most errors are to one side. Long sums in float32 lean by 0.1 or 0.2."""
 
 UNREAD = "or what "
 """The beginning of the reason for an op whose inputs in its compiled graph are not known."""
@@ -74,13 +75,13 @@ WITHIN = 2.0
 
 @dataclass(frozen=True, slots=True)
 class _Judgement:
-    """The facts of a cause on which its verdict depends.
+    """The facts about a cause on which its verdict depends.
 
-    rule: the rule by which its errors are a fault, "" if they are none.
+    rule: the rule by which its errors are a fault, "" if they are not.
     moved: the distance of the sides' results, in roundings.
     other_arguments: True if the sides call the ops with different arguments.
     is_known: True if the errors of both sides are known.
-    within: True if they are at most the effect of rounding the inputs.
+    within: True if the errors are at most the effect of rounding the inputs.
     """
 
     rule: str
@@ -95,7 +96,7 @@ def judged_alone(
 ) -> tuple[str | None, str]:
     """Return the verdict and the rule behind it.
 
-    `errors` are each side's largest ones at the cause's sites. `effects` are the joint effects of sites with several
+    `errors` are each side's largest errors at the cause's sites. `effects` are the joint effects of sites with several
     blocks.
     """
     if cause.kind == SETUP:
@@ -131,7 +132,7 @@ class _Judge:
         self._times = OTHER_PRODUCTS if "convolution" in "".join(cause.ops["a"]) else LOCAL_FAULT
 
     def of_blocks(self, errors: Mapping[Side, LocalError]) -> _Judgement:
-        """Judge by these errors and by the blocks, each executed alone."""
+        """Judge by these errors and by the blocks, each of which is executed alone."""
         tests, leads = self._tests, [self._examined[site.lead] for site in self._cause.sites]
         moved = max((test.roundings for test in tests), default=0.0)
         single = bool(leads) and all(test.single for test in leads)
@@ -191,9 +192,9 @@ class _Judge:
         other_arguments: bool,
         single: bool,
     ) -> str:
-        """Return the rule by which the errors of these blocks are a fault, "" if they are none.
+        """Return the rule by which the errors of these blocks are a fault, "" if they are not.
 
-        other_arguments: True if the sides are called with different arguments.
+        other_arguments: True if the sides call the ops with different arguments.
         single: True for a single number, such as a norm. Its error is not averaged, and may by chance be several times
             the usual one.
         """

@@ -1,10 +1,10 @@
-"""The name of a side's kernel at a culprit, where it can be determined.
+"""The name of a side's kernel at a culprit, if it can be determined.
 
 tanh_backward of cpu, whose tape repeats its own bits with torch's kernels     "aten"
 tanh_backward of lazy,kernel.tanh_backward=bf16                                "bf16", as the mode names it
 mul, sub, mul of compile, in place of tanh_backward                            "decomposed"
-sum of compile, with other bits than torch's kernel on the same inputs         "inductor"
-sum of xla, with other bits than torch's kernel                                "xla"
+sum of compile, whose bits differ from torch's kernel on the same inputs       "inductor"
+sum of xla, whose bits differ from torch's kernel                              "xla"
 sum of a plug-in's mode                                                        None: it is not known
 """
 
@@ -65,8 +65,8 @@ def kernel_of(spec: str, nodes: Iterable[tuple[int, FlowNode]], verified: Found,
 def _plain(mode: ModeSpec, number: int, node: FlowNode, verified: Found, checked: bool) -> str | None:
     """Return the name of a kernel that the mode does not swap, for torch's own modes.
 
-    Graphs of lazy are executed by aten's kernels unless these are fused. Graphs of xla are executed by the code that
-    XLA generates for each op.
+    Aten's kernels execute the graphs of lazy, unless they are fused. The code that XLA generates for each op executes
+    the graphs of xla.
     """
     facts = mode.capabilities
     if facts.own_kernels:
@@ -81,6 +81,6 @@ def _plain(mode: ModeSpec, number: int, node: FlowNode, verified: Found, checked
         # equal bits prove nothing here: Inductor's code often computes the same as aten's
         is_own = mode.backend in (None, INDUCTOR) and is_generated(node) and number in verified.special
         return INDUCTOR if is_own else None
-    # a script may have replaced aten's kernel by its own: only equal bits show that it has not
+    # a script may have replaced aten's kernel by another one: only equal bits show that it has not
     is_aten = facts.aten_kernels and checked and number not in verified.special | verified.unknown
     return ATEN if is_aten else None

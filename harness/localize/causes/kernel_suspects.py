@@ -1,4 +1,4 @@
-"""The suspects that the verification of the sides' kernels adds: blocks with other kernels than this process's."""
+"""The suspects that the verification of the sides' kernels adds: blocks whose kernels differ from this process's."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .suspects import CASTS, UNROUNDED, Suspect
 
 
 def with_kernels(pair: TapePair, suspected: Mapping[int, Suspect], kernels: Mapping[Side, Found]) -> dict[int, Suspect]:
-    """Return the suspects by block, with the blocks that one side executes by other kernels than plain ones."""
+    """Return the suspects by block, and add the blocks in which a side's kernels differ from this process's."""
     result = dict(suspected)
     for side in SIDES:
         found, flow, home = kernels[side], pair.flows[side], pair.home[side]
@@ -36,7 +36,7 @@ def _astray(flow: StorageFlow, number: int, found: Found) -> tuple[str, ...]:
 
     Its values in the graph differ from those that it computes alone on the inputs of the tape.
     """
-    reason = "gives other values within its compiled graph than alone on the same inputs, beyond rounding"
+    reason = "returns other values within its compiled graph than alone on the same inputs, beyond rounding"
     # An input may be wrong instead, if its bits are not known.
     makers = [flow.makers.get(use.value) for use in flow.nodes[number].reads]
     unread = dict.fromkeys(
@@ -63,7 +63,7 @@ def _unrounded(flow: StorageFlow, number: int) -> tuple[str, ...]:
         is_cast = op_name(maker) in CASTS and max(map(_digits, maker.reads)) >= digits
         if maker.call.compiled is not None and not is_cast:
             unrounded[op_name(maker)] = None
-    return tuple(f"{UNROUNDED} {name} gives it" for name in unrounded)
+    return tuple(f"{UNROUNDED} {name}" for name in unrounded)
 
 
 def _digits(use: Use) -> int:

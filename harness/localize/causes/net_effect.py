@@ -32,15 +32,15 @@ from .swap_sites import SwapSite, only_puts
 class NetEffect:
     """The joint effect of a site's blocks in one phase of the step, on side b's values.
 
-    It is measured by executing side a's blocks in their place, on the values that leave the blocks.
+    Side a's blocks are executed in their place, and the values that leave the blocks are compared.
 
     largest: the largest distance of such a value, as a share of its size.
     roundings: the same distance, in roundings of the value's precision.
     errors: each side's errors against double precision, if they are known.
     blocks: the blocks that compute something. The others only copy: a compiled graph stores its running statistics by
         copies that the script does not have.
-    single: True if it moves a single number.
-    like_others: True if it moves values no more than other sites of its cause, whose errors represent its own.
+    single: True if the effect moves a single number.
+    like_others: True if it moves values no more than other sites of its cause, whose errors represent this one's.
     """
 
     largest: float
@@ -53,7 +53,7 @@ class NetEffect:
 
 MEASURED = 2
 """The number of sites of a cause whose errors are measured in each phase. A further site is measured only if it moves
-values by half as much again."""
+values 1.5 times as far."""
 
 Effects = Mapping[SwapSite, Sequence[NetEffect | None]]
 """The effects by phase of the step. An effect is None if no value that leaves the blocks has a counterpart, or if the
@@ -169,8 +169,8 @@ def _left_values(
     for number in range(first, max(left) + 1):
         execution.run_as(hybrid.side(number), number, memory)
         for use_a, use_b in left.get(number, ()):
-            is_mine = hybrid.blocks and pair.maker("a", use_a.value) in hybrid.blocks
-            tensor = memory.tensor("a", use_a) if is_mine else memory.tensor("b", use_b)
+            is_from_a = hybrid.blocks and pair.maker("a", use_a.value) in hybrid.blocks
+            tensor = memory.tensor("a", use_a) if is_from_a else memory.tensor("b", use_b)
             home = pair.flows["a"].tape.slots[use_a.value.slot].device  # compare on one device
             values[f"output {len(values)}"] = tensor.to(home, copy=True)
         memory.block_ended(number)
@@ -187,12 +187,12 @@ def _spans(pair: TapePair, site: SwapSite) -> list[range]:
     for number in sorted(site.blocks):
         phases.setdefault(pair.phase(number), []).append(number)
 
-    def is_for_itself(number: int) -> bool:
+    def is_read_only_inside(number: int) -> bool:
         made = ((side, use.value) for side in SIDES for node in pair.nodes(number, side) for use in node.made)
         return all(pair.readers[side].get(value, set()) <= site.blocks for side, value in made)
 
     for numbers in phases.values():
-        while len(numbers) > 1 and is_for_itself(numbers[-1]):
+        while len(numbers) > 1 and is_read_only_inside(numbers[-1]):
             numbers.pop()
     return sorted(
         (range(min(phase_numbers), max(phase_numbers) + 1) for phase_numbers in phases.values()),

@@ -14,7 +14,7 @@ from .hybrid_tests import Drift, HybridTests, Infeasible
 from .site_causes import Cause, joined_causes, op_of_both
 
 FEW = 24
-"""The most causes that are each tested alone; of more causes, groups are tested first."""
+"""The largest number of causes that are each tested alone; of more causes, groups are tested first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Proofs:
 
 
 def prove(tests: HybridTests, causes: Sequence[Cause], threshold: float) -> Proofs:
-    """Find the causes that make the drift beyond the threshold, and measure the shares of the other ones."""
+    """Find the causes that make the drift beyond the threshold, and measure the shares of the other causes."""
     whole_drift = tests.swapped_out([])
 
     def fails(tried: Sequence[Cause]) -> bool:
@@ -125,7 +125,7 @@ def _proof(tests: HybridTests, cause: Cause, whole_drift: Drift) -> MeasuredCaus
 def _share(whole_drift: Drift, without: Drift, alone: Drift | None) -> float | None:
     """Return the share of the drift that a cause makes, in squares.
 
-    Both the drift without the cause and the drift of the cause alone measure it. Where several causes interact these
+    Both the drift without the cause and the drift of the cause alone measure it. If several causes interact, these
     differ, so the share is their mean.
     """
     if not whole_drift.amount:

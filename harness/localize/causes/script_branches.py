@@ -1,7 +1,7 @@
 """Branches of the script: a number that it read from a tensor differs between the sides.
 
-Where the script itself took another branch, the ops that it executes or omits there are one cause, reported with the
-comparison that decided:
+If the script itself took another branch, the ops that it executes or omits there are one cause, which is reported with
+the comparison that decided:
 
     the script took another branch at train.py:12: gt(0.0551199913, 0.0551) is True in cpu, gt(0.0550999902, ...
 """
@@ -41,9 +41,9 @@ def with_decisions(pair: TapePair, causes: Sequence[Cause], labels: Mapping[Side
     for number, block in enumerate(pair.blocks):
         reads = {side: block.of(side)[0] for side in SIDES} if block.is_pair else {}
         outputs = {side: pair.flows[side].nodes[node].call.outputs for side, node in reads.items()}
-        figures = {side: [output for output in outputs.get(side, ()) if not isinstance(output, View)] for side in SIDES}
-        if figures["a"] and figures["b"] and figures["a"] != figures["b"]:
-            decisions.append(Decision(number, reads, {side: figures[side][0] for side in SIDES}))
+        numbers = {side: [output for output in outputs.get(side, ()) if not isinstance(output, View)] for side in SIDES}
+        if numbers["a"] and numbers["b"] and numbers["a"] != numbers["b"]:
+            decisions.append(Decision(number, reads, {side: numbers[side][0] for side in SIDES}))
     joined: dict[object, Cause] = {}
     for place, cause in enumerate(causes):
         decision = _before(pair, cause, decisions) if cause.kind == "structure" else None

@@ -21,16 +21,16 @@ from ..align.storage_flow import SIDES, Side
 class SettingDifference:
     """A setting with two values.
 
-    Both sides may also have one value that has an effect only on side b's device. Then side a's `values` are those that
-    switch the effect off, and side a is missing in `shown`.
+    Both sides may also have the same value, if it has an effect on side b's device only. Then side a's `values` are
+    those that switch the effect off, and side a is missing in `shown`.
 
     name: a key of a mode, or the tape's name of the setting.
-    values: by side, all settings of torch that it represents.
+    values: by side, the values of all settings of torch that it represents.
     shown: by side, its value in words.
     lines: by side, the line of the script that set it, if there is one.
     stated: the sides whose mode states it.
-    swapped: the text of a mode that states side a's value of it and of all other settings that differ. A setting that
-        is off hides the effects of others.
+    swapped: the text in a mode that states side a's values of this setting and of all others that differ. A setting
+        that is off may hide the effects of others.
     """
 
     name: str
@@ -44,8 +44,8 @@ class SettingDifference:
 def setting_differences(tapes: Mapping[Side, Tape], specs: Mapping[Side, str]) -> list[SettingDifference]:
     """Return the settings that differ between the sides, by the keys of a mode that represent them.
 
-    Settings that one of the modes states come first; `specs` are the modes' specifications. A key without an effect on
-    their devices is left out.
+    Settings that a mode states come first; `specs` are the modes' specifications. A key without an effect on their
+    devices is left out.
     """
     settings = {side: tapes[side].settings for side in SIDES}
     names = [name for name in settings["a"] if name in settings["b"]]
@@ -102,8 +102,8 @@ def _is_idle(key: str, mode: ModeSpec) -> bool:
 def _difference(
     key: str, involved: Sequence[str], tapes: Mapping[Side, Tape], stated: Sequence[Side]
 ) -> SettingDifference:
-    """Return the settings of a key that differ, under their own names if no value of the key represents a side's
-    settings."""
+    """Return the settings of a key that differ. If no value of the key represents a side's settings, they have torch's
+    names."""
     values = {side: {setting: tapes[side].settings[setting] for setting in involved} for side in SIDES}
     key_values = {side: value_of_key(key, tapes[side].settings) if key in SETTINGS_OF_KEY else "" for side in SIDES}
     name, shown = key, key_values

@@ -65,7 +65,7 @@ def causes_of(pair: TapePair, examined: Mapping[int, Examined], sites: Iterable[
         if suspect.kind == "arguments" and not any(
             reason in READ or reason.startswith("shape ") for reason in suspect.reasons
         ):
-            # One wrong number is one cause in all ops that receive it: those of a forward and of its backward.
+            # One wrong number is one cause in all ops that receive it, those of a forward and of its backward.
             look = (suspect.kind, phase == "optimizer", op_of_both(ops["a"]), op_of_both(ops["b"]), suspect.reasons)
         if look in causes:
             causes[look] = replace(causes[look], sites=(*causes[look].sites, site))
@@ -76,7 +76,8 @@ def causes_of(pair: TapePair, examined: Mapping[int, Examined], sites: Iterable[
 
 
 def _not_tested_apart(pair: TapePair, examined: Mapping[int, Examined], site: SwapSite) -> tuple[str, ...]:
-    """Name the kernels that cannot be tested without the lead, after which the site is named: it may be innocent."""
+    """Name the kernels that cannot be tested without the lead. The lead, after which the site is named, may be
+    innocent."""
     if examined[site.lead].suspect.kind != "kernel" or examined[site.lead].differs is not None:
         return ()
     entangled = [
@@ -85,7 +86,7 @@ def _not_tested_apart(pair: TapePair, examined: Mapping[int, Examined], site: Sw
         if number in examined and examined[number].differs is None and examined[number].suspect.kind == "kernel"
     ]
     names = dict.fromkeys(name for number in entangled for name in pair.names(number, "a"))
-    return (f"cannot be told from {', '.join(names)}, with which it goes in one graph",) if entangled else ()
+    return (f"cannot be distinguished from {', '.join(names)} in the same graph",) if entangled else ()
 
 
 def joined_causes(causes: Sequence[Cause], reasons: tuple[str, ...]) -> Cause:
@@ -100,7 +101,8 @@ def op_of_both(ops: Sequence[str]) -> tuple[str, ...]:
 
 
 def with_layouts(causes: Sequence[Cause], examined: Mapping[int, Examined], labels: Mapping[Side, str]) -> list[Cause]:
-    """Return the causes; where layouts matter, the reasons describe those at the first site, with the modes' labels."""
+    """Return the causes. If layouts matter, their reasons describe the layouts at the first site, with the modes'
+    labels."""
     described = []
     for cause in causes:
         arguments = examined[cause.sites[0].lead].relaid if cause.sites else ()

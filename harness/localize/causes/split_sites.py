@@ -1,7 +1,7 @@
-"""The split of a site into its kernels, where joining its blocks turns out to be needless.
+"""The split of a site into its kernels, if joining its blocks turns out to be needless.
 
 Joining blocks (see `swap_sites`) is a precaution: a block that only moves data repeats the bits of its inputs, and may
-no longer do so once it alone is the other side's. But if several kernels differ, joining them hides which one matters.
+no longer do so if it alone is swapped. But if several kernels differ, joining them hides which one matters.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .swap_sites import SwapSite
 
 
 def split_sites(tests: HybridTests, examined: Mapping[int, Examined], sites: Sequence[SwapSite]) -> list[SwapSite]:
-    """Return the sites, with each that can be split in parts: single kernels, and one site of all other blocks."""
+    """Return the sites. A site that can be split is replaced by single kernels and one site of all other blocks."""
     split = list[SwapSite]()
     for site in sites:
         parts = _parts(tests, examined, site)
@@ -30,7 +30,7 @@ def _parts(tests: HybridTests, examined: Mapping[int, Examined], site: SwapSite)
     # The site's blocks read results of a repeated execution: compared with the first execution they seem wrong.
     if any(why.startswith(AGAIN) for number in differing for why in examined[number].suspect.reasons):
         return [site]
-    # blocks of one op on both sides, for which the examination found other bits
+    # blocks of one op on both sides, for which the examination found different bits
     kernels = [
         number
         for number in differing

@@ -30,7 +30,7 @@ Kind = Literal["kernel", "layout", "arguments", "structure", "setup", "setting"]
 CASTS = frozenset(("_to_copy", "convert_element_type"))
 """Ops that change the dtype and compute nothing."""
 
-UNROUNDED = "its compiled graph does not round what"
+UNROUNDED = "its compiled graph does not round the value from"
 """The beginning of the reason for a node whose inputs have more digits in its graph than in their dtype, and whose
 results agree with those digits."""
 
@@ -62,7 +62,7 @@ class Suspect:
 def suspects(pair: TapePair) -> dict[int, Suspect]:
     """Return the suspects among all blocks, by number.
 
-    A block that may just compute the same tensors by other ops is a suspect, too: the experiment decides.
+    A block that may compute the same tensors by other ops is a suspect, too: the experiment decides.
     """
     suspected: dict[int, Suspect] = {}
     for number in range(len(pair.blocks)):
@@ -90,7 +90,7 @@ def suspects(pair: TapePair) -> dict[int, Suspect]:
 
 
 def _executed_once(pair: TapePair, number: int) -> tuple[FlowNode, FlowNode] | None:
-    """Return the two calls of a pair, without a repeated execution that returns the same again."""
+    """Return the two calls of a pair, without repeated executions that return the same again; None for other blocks."""
     repeats = [node for node in pair.all_nodes(number) if node.call.repeats is not None]
     if not pair.blocks[number].paired or any(node.call.draw is not None or node.writes for node in repeats):
         return None

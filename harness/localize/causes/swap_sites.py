@@ -28,8 +28,8 @@ from .examination import Examined, flagged
 from .suspects import CASTS, UNROUNDED
 
 DOMINATES = 64.0
-"""The factor by which a kernel's results must differ more than others, relatively, for its site to be named after
-it."""
+"""The factor by which a kernel's relative difference must exceed that of others for the site to be named after the
+kernel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class SwapSite:
 def sites_of(pair: TapePair, examined: Mapping[int, Examined], overridden: Collection[int] = ()) -> list[SwapSite]:
     """Return the sites of all blocks that differ or cannot be shown to be equal.
 
-    `overridden` are the blocks in which an eager mode has other kernels than torch's.
+    `overridden` are the blocks in which an eager mode's kernels are not torch's.
     """
     joining = _Joining(pair, examined)
     joining.readers_without_counterpart()
@@ -156,7 +156,7 @@ class _Joining:
                         self.groups.join(maker, reader)
 
     def repeated_bits(self) -> None:
-        """Join a block that repeats the bits of other blocks to those: it may not repeat them once they are swapped."""
+        """Join a block that repeats other blocks' bits to those: it may no longer repeat them once they are swapped."""
         pair = self._pair
         for number, block in self._examined.items():
             if block.differs is not False:
@@ -244,8 +244,8 @@ class _Joining:
                 unmatched.setdefault((look, sides[0]), []).append(number)
 
     def rewritten_backwards(self) -> None:
-        """Join a backward that takes its gradients from elsewhere to its module's rewritten forward, which is the
-        reason."""
+        """Join a backward that takes its gradients from elsewhere to the rewritten forward of its module, which causes
+        that."""
         pair = self._pair
         forwards = [number for number in self._structures if pair.phase(number) == "forward"]
         for number in self._structures:

@@ -1,4 +1,4 @@
-"""Arithmetic with a bound on its rounding error, and the arguments of a call as such numbers.
+"""Arithmetic with a bound on its rounding error, and calls of ops whose arguments have such bounds.
 
     fl(x op y) = (x op y)(1 + d) + e,    |d| <= u,  |e| <= eta / 2,  e = 0 for sums and differences
 
@@ -134,8 +134,10 @@ class BoundedCall:
     output: int
 
     def number(self, name: str) -> Computed:
-        """Return an argument as the kernel uses it; a single number for all elements may have been rounded to the
-        result's digits."""
+        """Return an argument as the kernel uses it.
+
+        The kernel may have rounded a scalar argument to the result's dtype.
+        """
         value = self.arguments[name]
         if isinstance(value, Tensor) and value.dim():
             return self.digits.rounded(value)

@@ -45,7 +45,7 @@ Bounds = dict[tuple[str, torch.dtype], torch.Tensor]
 class LocalError:
     """The worst errors over a block's results.
 
-    `bias` is signed, and `lean` is that of the same result. `bound` is None if no bound is known.
+    `bias` is signed. `lean` is the lean of the result with this bias. `bound` is None if no bound is known.
     """
 
     ulp: float
@@ -61,7 +61,7 @@ class ExactResults:
     def __init__(
         self, values: Values, moved: Iterable[Values], bounds: Bounds | None = None, *, is_exact: bool = True
     ) -> None:
-        """Take the results, and in `moved` SAMPLES further ones for inputs moved by their rounding.
+        """Take the results, and in `moved` SAMPLES further results, of inputs that are moved by their rounding error.
 
         `is_exact` is True if each op of the block has a form in double.
         """
@@ -78,7 +78,7 @@ class ExactResults:
         self._spread = {name: math.sqrt(square / SAMPLES) for name, square in squares.items()}
 
     def error(self, results: Sequence[torch.Tensor]) -> LocalError | None:
-        """Return the error of results in the order of the tape's outputs; None if none of them has digits."""
+        """Return the error of results in the order of the tape's outputs; None if none of them is floating-point."""
         errors = []
         for number, result in enumerate(results):
             name = f"output {number}"
@@ -102,13 +102,14 @@ class ExactResults:
     def distance(self, name: str, exact: torch.Tensor, dtype: torch.dtype) -> float:
         """Return the distance of another exact result of the same shape.
 
-        It is relative to the effect of rounding the inputs, and the result to its dtype.
+        It is relative to the effect of rounding the inputs and of rounding the result to its dtype.
         """
         distance, _ = _norm((exact.double() - self.values[name].double()).reshape(-1))
         return self._in_scale(distance, name, dtype)
 
     def _in_scale(self, distance: float, name: str, dtype: torch.dtype) -> float:
-        """Return a distance in multiples of the effect of rounding the inputs, and the result to this dtype."""
+        """Return a distance as a multiple of the effect of rounding the inputs and of rounding the result to this
+        dtype."""
         unit = unit_roundoff_of(dtype, unknown=2.0**-24)
         scale = self._spread[name] + unit * float(self.values[name].double().reshape(-1).norm())
         return 0.0 if not distance else distance / scale if scale else math.inf
@@ -119,7 +120,7 @@ class ExactResults:
         rho = self._in_scale(distance, name, result.dtype)
         above, below = int((differences > 0).sum()), int((differences < 0).sum())
         lean = (above - below) / (above + below) if above + below else 0.0
-        # The largest error as a multiple of its bound. For a result in double no more exact one exists.
+        # The largest error as a multiple of its bound. For a result in double there is no more exact result.
         bound = self._bounds.get((name, result.dtype))
         if bound is None or bound.shape != result.shape or result.dtype == torch.float64:
             bounded = None
@@ -138,7 +139,7 @@ def exact_block(tape: Tape, versions: Sequence[Tape] = ()) -> ExactResults:
     its ops raise on doubles.
     """
     values, not_exact = exact_values(tape)
-    # If an op has no double form the values are not exact, and a bound would be compared with their own errors.
+    # If an op has no form in double, the values are not exact, and their own errors would be compared with a bound.
     bounds = {} if not_exact else _bounds(versions or (tape,))
     moved = (exact_values(_perturbed(tape, seed))[0] for seed in range(SAMPLES))
     return ExactResults(values, moved, bounds, is_exact=not not_exact)

@@ -1,4 +1,4 @@
-"""The number of terms that one element of a result sums, from the shapes of the op's inputs.
+"""The number of terms in the sum for one element of a result, from the shapes of the op's inputs.
 
 A kernel may add n terms in any order. If it adds them one after the other in float32, the error of the sum is up to
 sqrt(n) times the effect of rounding the terms, because each of n partial sums is rounded as well (Higham, Accuracy and
@@ -65,7 +65,7 @@ LENGTHS: Mapping[str, Callable[[Sizes], int]] = {
 
 
 def terms_added(name: str, sizes: Sizes) -> int:
-    """Return the most terms that an element of the op's results sums, 0 if that is not known."""
+    """Return the largest number of terms in the sum for an element of the op's results, 0 if it is not known."""
     length = LENGTHS.get(name)
     try:
         return 0 if length is None else length(sizes)

@@ -64,9 +64,10 @@ class HybridExecution:
         self.memory.block_ended(number)
 
     def stops(self, numbers: Collection[int]) -> Iterator[tuple[int, Memory]]:
-        """Execute the blocks up to the last of these; yield each of these after its execution.
+        """Execute the blocks up to the last of these. Yield each of these after its execution, with the memory at its
+        start.
 
-        It is yielded with the memory at its start. The values that no later block reads are still in both memories.
+        The values that no later block reads are still in both memories.
         """
         for number in range(max(numbers, default=-1) + 1):
             if number not in numbers:
@@ -93,7 +94,7 @@ class HybridExecution:
     def values(self) -> Values:
         """Return the values by which steps are compared, by the names of both sides.
 
-        A value that only one side has is missing if its block is the other side's here.
+        A value that only one side has is missing if the other side executes its block.
         """
         base, far_side = self.hybrid.base, other(self.hybrid.base)
         watched, far_watched = self.pair.flows[base].watched, self.pair.flows[far_side].watched
@@ -131,7 +132,7 @@ class HybridExecution:
             self.pair.flows[other(side)].nodes[block.of(other(side))[0]],
         )
         for own, far in common_reads(own_node, far_node):
-            # Different parts of identical contents do not correspond; for other contents the layouts do not tell.
+            # Different parts of identical contents do not correspond; for other contents the layouts show nothing.
             link = self.pair.links.of[side].get(own.value)
             unknown = link is None or link.value != far.value or not has_same_layout(link)
             alike = own.view.size == far.view.size and (unknown or layout_of(own.view) == layout_of(far.view))
@@ -143,8 +144,8 @@ class HybridExecution:
         return replacements
 
     def _comes_later(self, side: Side, own: Use, far: Use) -> bool:
-        """Check, for two corresponding values, that this one was not made, or that the other side's was made after
-        it."""
+        """Check whether the other side's value is the later one of two corresponding values, or the only one that was
+        made."""
         own_maker, far_maker = self.pair.maker(side, own.value), self.pair.maker(other(side), far.value)
         if own_maker >= 0 and self.hybrid.side(own_maker) != side:
             return True

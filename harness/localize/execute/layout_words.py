@@ -39,7 +39,7 @@ class RelaidArgument:
 def in_words(layout: LaidOut, *, start: bool | None = None) -> str:
     """Describe a tensor's layout.
 
-    `start` decides whether to mention where it begins; None mentions a beginning off a 64-byte boundary.
+    `start` decides whether to mention where it begins; None mentions only a beginning off a 64-byte boundary.
     """
     words = f"{look_at(layout)} {_tuple(layout.stride)}"
     if layout.start if start is None else start:
@@ -54,7 +54,7 @@ def looks_of(arguments: Sequence[RelaidArgument]) -> tuple[str, ...]:
     for argument in arguments:
         look = " against ".join(look_at(argument.lies[side]) for side in SIDES)
         same_stride = argument.lies["a"].stride == argument.lies["b"].stride
-        looks.append("beginning elsewhere against a 64-byte boundary" if same_stride else look)
+        looks.append("beginning elsewhere relative to a 64-byte boundary" if same_stride else look)
     return tuple(sorted(set(looks)))
 
 

@@ -27,8 +27,8 @@ from .step_memory import Memory
 from .verification import SideKernels
 
 Effect = Literal["layout", "kernel in a", "kernel in b", "kernel"]
-"""The cause of the other bits: the layout alone, kernels that differ only in one side's layout, or kernels that differ
-in both layouts."""
+"""The cause of the different bits: the layout alone, kernels that differ only in one side's layout, or kernels that
+differ in both layouts."""
 
 Layouts = Mapping[Side, Sequence[LaidOut]]
 """By side, the layouts of the tensors that its call takes."""
@@ -52,7 +52,7 @@ def swapped_layout(execution: HybridExecution, number: int, before: Memory) -> S
     same_values = len(tensors_a) == len(tensors_b) and all(map(is_same, tensors_a, tensors_b))
     if not same_values or list(calls["a"].keywords) != list(calls["b"].keywords):
         return None
-    if any(map(_shares_what_it_writes, calls.values())):
+    if any(map(_shares_written_memory, calls.values())):
         return None
     recorded = {side: list(map(LaidOut.of, calls[side].tensors)) for side in SIDES}
     # Generated code may copy its inputs into another layout, and then call the op itself.
@@ -67,7 +67,7 @@ def swapped_layout(execution: HybridExecution, number: int, before: Memory) -> S
         return None
     effect, chosen = swap.effect(), differ
     if effect == "layout":
-        # An argument matters only if without it the layout alone no longer explains the bits.
+        # An argument matters only if the layouts of the other arguments do not explain the bits.
         for dropped in differ:
             fewer = [place for place in chosen if place != dropped]
             if fewer and swap.is_of_layout(fewer):
@@ -135,7 +135,7 @@ class _Swap:
         return [results[place].to(device, copy=True) for place, device in self._compared.items()]
 
     def effect(self) -> Effect:
-        """Return the cause of the other bits."""
+        """Return the cause of the different bits."""
         if self.is_of_layout(range(len(self._layouts["a"]))):
             return "layout"
         if self._laid_out_by_code:
@@ -157,8 +157,8 @@ class _Swap:
         return len(self._laid_out_by_code) < len(SIDES)
 
 
-def _shares_what_it_writes(call: PreparedCall) -> bool:
-    """Check whether a call writes memory that another of its arguments also uses, which copies would not share."""
+def _shares_written_memory(call: PreparedCall) -> bool:
+    """Check whether a call writes memory that another of its arguments also uses. Copies would not share it."""
     slots = [use.value.slot for use in call.node.reads]
     return any(slots.count(written.slot) > 1 for written in call.node.execution.written_views())
 

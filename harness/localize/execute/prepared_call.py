@@ -55,7 +55,7 @@ class PreparedCall:
         return executed(self.node.execution, self.arguments, self.keywords)
 
     def results(self, outputs: Sequence[Any]) -> list[torch.Tensor]:
-        """Return the fresh ones of these outputs, then the written arguments."""
+        """Return the fresh outputs among these, then the written arguments."""
         fresh = [output for made, output in zip(self.node.makes, outputs, strict=True) if made is not None]
         return [*fresh, *self.written]
 

@@ -23,7 +23,7 @@ Moved = Callable[[torch.Tensor, torch.dtype], torch.Tensor]
 
 
 class Unbound(NotReplayable):
-    """Raised where a call needs a value that nothing has made, so that two blocks cannot come from different sides."""
+    """Raised if a call needs a value that nothing has made: two blocks cannot come from different sides."""
 
 
 class Memory:
@@ -68,8 +68,8 @@ class Memory:
     def across(self, side: Side, views: Sequence[Stand], *, alone: bool) -> torch.UntypedStorage:
         """Return the other side's value in the layout of this side's value, which it replaces.
 
-        `views` are the corresponding views of both values. Elements outside of them keep this side's contents. They are
-        undefined if the value is only read through a single view (`alone`).
+        `views` are the corresponding views of both values. Elements outside of the views keep this side's contents. If
+        the value is only read through a single view (`alone`), they are undefined.
         """
         links = [Link(own_use.view, far_use.view, far_use.value) for own_use, far_use in views]
         first_use = views[0][0]
@@ -129,8 +129,10 @@ class Memory:
         # The other value must exist, or have another origin than this one. Otherwise two values that are linked to each
         # other, and of which neither was made, would be searched for endlessly.
         back = self._links.of[far_side].get(link.value)
-        comes = is_input_there or (far_side, link.value) in self._live or (back is not None and back.value != value)
-        if data is None and not comes:
+        has_origin = (
+            is_input_there or (far_side, link.value) in self._live or (back is not None and back.value != value)
+        )
+        if data is None and not has_origin:
             raise Unbound(f"storage {value.slot} of side {side} is made by a block of the other side")
         return self._converted(side, value, link)
 
@@ -146,7 +148,7 @@ class Memory:
             not step and size > 1 for size, step in zip(link.own_view.size, link.own_view.stride, strict=True)
         )
         if link.own_view.size != link.far_view.size or not whole or overlaps:
-            raise Unbound(f"storage {value.slot} of side {side} is laid out otherwise on the other side")
+            raise Unbound(f"storage {value.slot} of side {side} has another layout on the other side")
         storage = torch.UntypedStorage(size, device=device)
         self.viewed(side, storage, link.own_view).copy_(self.viewed(far_side, far_storage, link.far_view))
         return storage

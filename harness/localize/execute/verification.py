@@ -2,8 +2,8 @@
 
 A tape is executed in this process, and the bits of every result are compared with those of the mode's real execution.
 If they differ, the worker executes the call instead, on the same inputs. The bits of a fused node depend on the nodes
-that it was fused with, and the worker may not reproduce them either. Such a node keeps its recorded values. If these
-are beyond rounding from the values that the node computes alone, the same distance is assumed on other inputs.
+that it was fused with, so the worker may fail to reproduce them, too. Such a node keeps its recorded values. If these
+differ by more than rounding from the values that the node computes alone, the same distance is assumed on other inputs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ Digests = Sequence[Sequence[str | None]]
 
 ASTRAY = 64.0
 """The largest distance between a call's values in its graph and those that it computes alone, as a multiple of the
-effect of rounding its inputs. Beyond it the call is at fault: the distance does not depend on its inputs' last bits."""
+effect of rounding its inputs. Above it the call is at fault: such a distance does not come from its inputs' last
+bits."""
 
 
 @dataclass(slots=True)
@@ -41,7 +42,7 @@ class Found:
     foreign: nodes with other kernels in their process.
     in_context: nodes whose bits depend on their neighbours in the graph.
     unknown: nodes whose bits are not recorded.
-    astray: nodes in context whose values are beyond rounding from those that they compute alone.
+    astray: nodes in context whose values differ by more than rounding from those that they compute alone.
     """
 
     foreign: set[int] = field(default_factory=set)
@@ -55,7 +56,7 @@ class Found:
 
 
 class SideKernels:
-    """A side's kernels: plain ones here, foreign ones in its process, and recorded results for the recorded inputs.
+    """A side's kernels: plain ones here, foreign ones in the worker, and recorded results for the recorded inputs.
 
     On other inputs, the recorded distance of a node that goes astray is added to its kernel's results.
     """
@@ -140,7 +141,7 @@ class CheckedKernels:
         return self._elsewhere(call, expected)
 
     def _unchecked(self, call: PreparedCall) -> list[Any]:
-        """Execute a call whose bits are not recorded, in its own process if that computes other bits than this one."""
+        """Execute a call whose bits are not recorded: here, or in the worker if the worker's bits differ."""
         self.found.unknown.add(call.number)
         if not has_kernel(call.node.execution.operation):
             self.found.foreign.add(call.number)
@@ -163,7 +164,7 @@ class CheckedKernels:
         return call.execute()
 
     def _elsewhere(self, call: PreparedCall, expected: Sequence[str | None]) -> list[Any]:
-        """Execute a call that computes other bits here: in its own process, or as it is recorded."""
+        """Execute a call that computes different bits here: in the worker, or by returning its recorded values."""
         # The first execution of the tape uses the recorded values; in the second the worker executes the call.
         values = None if self._ask else self._calls.value(call.node)
         if values is not None:
@@ -179,7 +180,7 @@ class CheckedKernels:
                 return outputs
             alone = [result.clone() for result in call.results(outputs)]
         call.write(before)
-        # Not even its own process computes these bits for the call alone: they depend on its neighbours.
+        # Not even the worker computes these bits for the call alone: they depend on its neighbours.
         values = self._calls.value(call.node)
         if values is None:
             return self._unchecked(call)
@@ -216,9 +217,10 @@ def _walk(pair: TapePair, side: Side, checked: CheckedKernels) -> CheckedKernels
 def _distances_beyond_rounding(
     call: PreparedCall, values: Sequence[torch.Tensor], alone: Sequence[torch.Tensor]
 ) -> list[torch.Tensor]:
-    """Return the distances of a call's values from those that it computes alone; empty if they are rounding.
+    """Return the distances of a call's values from those that it computes alone; empty if they come from rounding.
 
-    They are rounding up to ASTRAY times the change of the results when the inputs are moved by their last bit.
+    They come from rounding if they are at most ASTRAY times the change of the results when the inputs are moved by
+    their last bit.
     """
     if not alone or not all(value.is_floating_point() and bool(value.isfinite().all()) for value in (*values, *alone)):
         return []

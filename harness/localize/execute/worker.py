@@ -1,4 +1,4 @@
-"""The client of a worker: it requests digests of the worker's steps, and has calls executed by its kernels."""
+"""The client of a worker: it requests digests of the worker's steps, and lets the worker's kernels execute calls."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ class Worker:
             answer = receive(self._connection)
         except (OSError, WireError) as error:
             self.close()
-            raise WorkerGone(self.name, f"gives no answer ({error})") from error
+            raise WorkerGone(self.name, f"does not answer ({error})") from error
         if "error" in answer.fields:
             raise WorkerError(self.name, str(answer.fields["error"]))
         return answer

@@ -44,8 +44,8 @@ class WorkerCalls:
     def _execute_on_spans(self, call: PreparedCall, settings: Mapping[str, Any] | None) -> list[torch.Tensor | None]:
         """Execute a call on the bytes of its storages.
 
-        For each slot, the span of bytes that contains all views of it is sent. The views may overlap, and the other
-        process must lay them out in the same way.
+        For each slot, the span of bytes that contains all views of it is sent. The views may overlap, and the worker
+        must lay them out in the same way.
         """
         spans: dict[int, tuple[int, int, torch.Tensor]] = {}
         for view, tensor in zip(views_in(call.node.call), call.tensors, strict=True):

@@ -1,4 +1,4 @@
-"""Joint causes: what makes several blocks differ at once.
+"""Joint causes: origins that make several blocks differ at once.
 
     in   causes of single sites
     out  fewer causes: a setting of torch, a batch, one wrong number, causes that undo each other

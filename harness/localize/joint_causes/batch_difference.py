@@ -1,4 +1,4 @@
-"""The causes of a batch that differs, found by following each argument of the first model up the tape.
+"""The causes of a batch that differs, found by following each argument of the first model back along the tape.
 
     t = torch.randint(0, 200, (8,)).to(torch.int8)     only bad executes _to_copy with dtype=int8 (train.py:31)
     mask = torch.triu(ones, diagonal=0)                triu (train.py:32) is given diagonal=0 in bad, 1 in cpu
@@ -27,7 +27,7 @@ from ..execute.hybrid import Hybrid, HybridExecution
 from ..execute.tape_pair import TapePair
 
 MOST_FOLLOWED = 8
-"""The most differing arguments that are followed. Where more differ, they share causes."""
+"""The largest number of differing arguments that are followed. If more differ, they share causes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +65,8 @@ def follow_batch(
 ) -> FollowedBatch:
     """Follow every differing argument of the batch to its causes, which are among `causes`.
 
-    The training itself makes the arguments in `own`. They are not data that was already different when it came in, so
-    only ops of the step can be their causes.
+    The training itself makes the arguments in `own`. Their differences do not come from outside, so only ops of the
+    step can be their causes.
     """
     by_side = {side: {argument.name: argument.value for argument in pair.flows[side].tape.batch} for side in SIDES}
     parts_by_cause: dict[int, list[tuple[str, Cause, bool]]] = {}
@@ -87,7 +87,7 @@ def follow_batch(
                 parts_by_cause.setdefault(number, []).append((name, before[number], comes))
         elif name not in own:
             difference = how_apart(left_value, right_value)
-            notes.append(f"{name} differs ({difference}); what makes it differ was not found")
+            notes.append(f"{name} differs ({difference}); the cause was not found")
     followed = []
     for number, followed_parts in parts_by_cause.items():
         names = tuple(name for name, _, _ in followed_parts)
@@ -108,16 +108,16 @@ def _fewest(pair: TapePair, name: str, left_value: torch.Tensor, parts: Mapping[
     The list is empty if side b never computes it.
     """
 
-    def gives(tried: Sequence[int]) -> bool:
+    def reproduces(tried: Sequence[int]) -> bool:
         value = _argument_in(pair, name, "b", [parts[number] for number in tried], last)
         return value is not None and is_same(value, left_value)
 
     tried = list(parts)
-    if not tried or not gives(tried):
+    if not tried or not reproduces(tried):
         return []
     for number in parts:
         without = [other_number for other_number in tried if other_number != number]
-        if gives(without):
+        if reproduces(without):
             tried = without
     return tried
 
@@ -151,7 +151,7 @@ def _part(cause: Cause, blocks: Collection[int], inputs: Collection[tuple[Side, 
 def _argument_in(pair: TapePair, name: str, base: Side, parts: Sequence[Cause], last: int) -> torch.Tensor | None:
     """Compute the argument in a hybrid: side `base` with these parts of causes from the other side.
 
-    The hybrid is executed up to the block `last`. Return None where that fails.
+    The hybrid is executed up to the block `last`. Return None if that fails.
     """
     blocks = frozenset(block for part in parts for block in part.blocks)
     hybrid = Hybrid(base, blocks, frozenset(value for part in parts for value in part.inputs))

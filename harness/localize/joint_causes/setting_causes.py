@@ -1,4 +1,4 @@
-"""Settings as causes: the blocks that compute other bits because torch's settings differ between the sides.
+"""Settings as causes: the blocks that compute different bits because torch's settings differ between the sides.
 
 A side's process executes a call of a block once more, with one setting at the other side's value and all else
 unchanged. If the result has the other side's bits, the setting is the reason. All blocks with one reason are one cause:
@@ -7,7 +7,7 @@ unchanged. If the result has the other side's bits, the setting is the reason. A
     convolution_backward    the same reason: "all 4 calls of convolution and convolution_backward differ because ..."
 
 Some settings choose which op is executed. An op that is named after a library or a kernel of attention cannot be
-executed if that is off.
+executed if that library or kernel is off.
 """
 
 from __future__ import annotations
@@ -69,11 +69,11 @@ def blocks_by_setting(
     calls: Mapping[Side, WorkerCalls],
     narrower: Sequence[SettingDifference] = (),
 ) -> dict[int, SettingDifference]:
-    """Return the blocks that compute other bits because of a setting, each with that setting.
+    """Return the blocks that compute different bits because of a setting, each with that setting.
 
     `calls` are those of the available workers. Each setting is tried alone, then all of them together. If the sides
     compute a block on two devices, the `narrower` settings are tried on side b's device: such a setting is the reason
-    if it brings a difference beyond rounding within rounding.
+    if it reduces a difference beyond rounding to rounding.
     """
     tried = [*differences, *([all_together(differences)] if len(differences) > 1 else [])]
     candidates = {number for number, block in examined.items() if _is_candidate(pair, number, block)}
@@ -82,11 +82,11 @@ def blocks_by_setting(
         for candidate in candidates
         if examined[candidate].roundings > LOCAL_FAULT and len(_devices(pair, candidate)) > 1
     }
-    looked = (candidates if tried else set()) | (wide if narrower else set())
+    tested = (candidates if tried else set()) | (wide if narrower else set())
     reasons: dict[int, SettingDifference] = {}
     with set_apart(pair.devices()):
         execution = HybridExecution(pair, Hybrid("b"))
-        for number, before in execution.stops(looked if calls else ()):
+        for number, before in execution.stops(tested if calls else ()):
             trials = _Trials(execution, number, before, calls)
             reason = next((difference for difference in tried if trials.is_reason(difference)), None)
             if reason is None and number in wide:
@@ -97,7 +97,7 @@ def blocks_by_setting(
 
 
 def _is_candidate(pair: TapePair, number: int, block: Examined) -> bool:
-    """Check whether a block is one op on both sides with other bits, and a side's process can execute it unchanged.
+    """Check whether a block is one op with different bits on the two sides, which a worker can execute unchanged.
 
     Code that a compiler generates for one side alone does not depend on a setting.
     """
@@ -240,7 +240,7 @@ def _cause(
     ] or leads
     blocks.sort(key=lambda number: (PHASES.index(pair.phase(number)), number))
     ops = {side: tuple(dict.fromkeys(op for number in blocks for op in pair.names(number, side))) for side in SIDES}
-    effect = _differing_ops(pair, blocks)
+    effect = _effect(pair, blocks)
     why = f"{difference.name} is {difference.shown['b']}{_where(difference, 'b')}"
     if "a" in difference.shown:
         why += f", {difference.shown['a']}{_where(difference, 'a')} in {reference}"
@@ -252,8 +252,8 @@ def _cause(
     return Cause("setting", pair.phase(blocks[0]), ops, (f"{effect} because {why}",), ordered, setting=setting)
 
 
-def _differing_ops(pair: TapePair, blocks: Sequence[int]) -> str:
-    """Return `all 72 matrix products differ`."""
+def _effect(pair: TapePair, blocks: Sequence[int]) -> str:
+    """Describe the difference of these blocks, such as `all 72 matrix products differ`."""
     names = list(dict.fromkeys(op for number in blocks for op in pair.names(number, "a")))
     if not all(pair.blocks[number].is_pair for number in blocks):  # the sides execute different ops
         executed = [op for number in blocks for side in SIDES for op in pair.names(number, side)]

@@ -3,9 +3,9 @@
 A script that computes the same thing by other ops differs in several places, and each difference alone changes the
 result:
 
-    votes.argmax(-1)    3 - votes.flip(-1).argmax(-1)    without the flip or the subtraction, any place is chosen
+    votes.argmax(-1)    3 - votes.flip(-1).argmax(-1)    without the flip or the subtraction, another place is chosen
 
-If a formula replaces another one, their common ops are paired, and no part of the one fits the rest of the other:
+If a formula replaces another one, their common ops are paired, and no part of one formula fits the rest of the other:
 
     g * (0.5 * (1 + erf(x * c)) + x * pdf)    g * (s + 1.702 * x * s * (1 - s)), s = sigmoid(1.702 * x)
 """
@@ -23,20 +23,20 @@ from ..causes.swap_sites import SwapSite
 from ..execute.tape_pair import TapePair
 
 UNDONE = 2.0
-"""The factor of drift, of a cause alone over all causes together, from which on the others undo the cause."""
+"""The ratio of the drift of a cause alone to that of all causes together, above which the others undo the cause."""
 
 MOST = 6
-"""The most causes of which pairs are tried."""
+"""The largest number of causes whose pairs are tried."""
 
 STATED = ("structure", "arguments")
 """The kinds of causes in which the script itself computes something differently."""
 
 
 def with_undone_together(tests: HybridTests, causes: Sequence[Cause]) -> list[Cause]:
-    """Return the causes, with those joined that undo each other.
+    """Return the causes, and join those that undo each other.
 
-    Such causes are structures or arguments in one phase. Each makes more drift than both together, or than all causes
-    of a place together with those that cannot be swapped alone.
+    Such causes are structures or arguments in one phase. Each alone makes more drift than the two together, or than all
+    such causes of a place together, which include causes that cannot be swapped alone.
     """
     joined = list(causes)
     if len(joined) > FEW:
@@ -80,7 +80,7 @@ def _is_feasible(tests: HybridTests, cause: Cause) -> bool:
 
 
 def _goes_together(tests: HybridTests, causes: Sequence[Cause]) -> bool:
-    """Check whether the causes can be swapped together, and then make no more drift than the step has."""
+    """Check whether the causes can be swapped together, and then make at most UNDONE times the step's drift."""
     try:
         limit = UNDONE * tests.swapped_out([]).amount
         return tests.swapped_in(causes).amount <= limit and tests.swapped_out(causes).amount <= limit
@@ -89,8 +89,8 @@ def _goes_together(tests: HybridTests, causes: Sequence[Cause]) -> bool:
 
 
 def _is_undone(tests: HybridTests, causes: Collection[Cause]) -> bool:
-    """Check whether the causes make more drift than the step has, both swapped into side a and swapped out of side
-    b."""
+    """Check whether the causes make more than UNDONE times the step's drift, both swapped into side a and swapped out
+    of side b."""
     try:
         limit = UNDONE * tests.swapped_out([]).amount
         tried = list(causes)

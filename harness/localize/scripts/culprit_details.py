@@ -15,15 +15,16 @@ from .localized_values import NotShown, ShownBlock, Values
 from .script_calls import CallWriter, SideCode
 
 MOST_CHARACTERS = 20_000
-"""The most characters of a side's lines to show."""
+"""The largest number of characters of a side's lines that are shown."""
 
 
 def write_detail(
     path: Path, block: ShownBlock, codes: Mapping[Side, SideCode], kinds: Mapping[Side, str], *, errors: bool
 ) -> None:
-    """Write the file of a block whose script has these `codes`, of these `kinds`; `errors` adds those over its inputs.
+    """Write the file of a block whose script has these `codes`, of these `kinds`.
 
-    If anything fails no file is written, and the culprit is reported without it.
+    With `errors`, the errors over its inputs are added. If anything fails, no file is written, and the culprit is
+    reported without it.
     """
     with suppress(Exception):  # the details are optional, and may fail in any op
         shown_codes = {side: _behind(block, side, codes[side], kinds[side]) for side in SIDES}
@@ -36,7 +37,8 @@ def write_detail(
 
 
 def _behind(block: ShownBlock, side: Side, code: SideCode, kind: str) -> SideCode:
-    """Return the code of a side; where the script only has recorded results, the code of the calls that made them."""
+    """Return the code of a side. If the script only has recorded results, return the code of the calls that made
+    them."""
     if kind == "recorded" and block.slices[side].calls:
         with suppress(NotShown):
             return CallWriter(block.slices[side], Values()).code(block.results[side], "given")

@@ -22,7 +22,7 @@ from .localized_values import ShownBlock
 from .script_calls import SideCode
 
 FEWEST = 4
-"""The fewest elements of a result for which errors are kept."""
+"""The smallest number of elements of a result for which errors are kept."""
 
 MOST_POINTS = 2000
 LARGEST = 250
@@ -60,11 +60,11 @@ class ComparedResult:
 def errors_over_inputs(block: ShownBlock, codes: Mapping[Side, SideCode]) -> ErrorsOverInputs | None:
     """Return the errors of the block's result with the largest error.
 
-    Return None if no result has digits and a known exact value.
+    Return None if no result is floating-point and has a known exact value.
     """
     if block.reference is None:
         return None
-    # A block that is not `live` may have an op without a double form, which makes its values inexact. A random draw
+    # A block that is not `live` may have an op without a form in double, which makes its values inexact. A random draw
     # does not make them inexact.
     drawn = any(call.draw is not None for call in block.slices[block.reference].calls)
     results = _compared(block) if block.live or drawn else []
@@ -98,7 +98,7 @@ def errors_over_inputs(block: ShownBlock, codes: Mapping[Side, SideCode]) -> Err
 
 
 def _compared(block: ShownBlock) -> list[ComparedResult]:
-    """Return the results that have digits on both sides, but fewer than a double."""
+    """Return the results that are floating-point on both sides, with fewer digits than a double."""
     compared = []
     for number, (exact, a, b) in enumerate(zip(block.exact, block.results["a"], block.results["b"], strict=True)):
         sides: dict[Side, torch.Tensor] = {"a": a, "b": b}
@@ -112,7 +112,7 @@ def _compared(block: ShownBlock) -> list[ComparedResult]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScannedErrors:
-    """A side's `largest` error, the places `at` which its largest errors are, and the number of non-finite ones."""
+    """A side's `largest` error, the places of its largest errors (`at`), and the number of its non-finite errors."""
 
     largest: float
     at: torch.Tensor
@@ -138,7 +138,7 @@ class OpArgument:
     """The argument of an op for each element of its result.
 
     shape: the shape of the op's result, to which the values are expanded.
-    order: for each compared element its place in that result; None where both are in the same order.
+    order: for each compared element its place in that result; None if both are in the same order.
     """
 
     values: torch.Tensor
@@ -170,17 +170,17 @@ def _arguments(block: ShownBlock, codes: Mapping[Side, SideCode], result: Compar
         order = _order(made, seen)
         storages = Storages(slice_, lambda recorded: recorded)
         tensors = {name: storages.tensor(view).cpu() for name, view in reads.items()}
-        belong = {
+        per_element = {
             name: tensor
             for name, tensor in tensors.items()
             if tensor.is_floating_point() and _belongs(tensor, made.size)
         }
-        return {name: OpArgument(tensor, made.size, order) for name, tensor in belong.items()}
+        return {name: OpArgument(tensor, made.size, order) for name, tensor in per_element.items()}
     return {}
 
 
 def _order(made: View, seen: View) -> torch.Tensor | None:
-    """Return the places of one view's elements in another view of the same memory; None where both are the same."""
+    """Return the places of the elements of `seen` in `made`, a view of the same memory; None if both are the same."""
     if (made.offset, made.size, made.stride) == (seen.offset, seen.size, seen.stride):
         return None
     places = torch.zeros(made.extent, dtype=torch.int64)
@@ -197,7 +197,7 @@ def _belongs(argument: torch.Tensor, shape: tuple[int, ...]) -> bool:
 
 
 def _spread(elements: int) -> torch.Tensor:
-    """Return at most CANDIDATES elements: multiples of the golden ratio, evenly spread and out of step with rows and
+    """Return at most CANDIDATES elements: multiples of the golden ratio, which are evenly spread and follow no rows or
     columns."""
     if elements <= CANDIDATES:
         return torch.arange(elements)
@@ -209,7 +209,7 @@ def _spread(elements: int) -> torch.Tensor:
 def _share_between(values: torch.Tensor, errors: torch.Tensor) -> float:
     """Return the share of the errors' spread that is between groups of neighbouring values, from 0 to 1.
 
-    It is the correlation ratio (Fisher 1925). It is taken of logarithms, so that no single error outweighs the others.
+    It is the correlation ratio (Fisher 1925) of the logarithms, so that no single error outweighs the others.
     """
     usable = torch.isfinite(errors) & torch.isfinite(values)
     logarithms, kept = errors[usable].log1p(), values[usable]
@@ -223,7 +223,8 @@ def _share_between(values: torch.Tensor, errors: torch.Tensor) -> float:
 
 
 def _along(axis: torch.Tensor, most: int) -> torch.Tensor:
-    """Return places in `axis`: half of them at even ranks, and half at even distances, which include rare values."""
+    """Return places in `axis`: half of them at evenly spaced ranks, and half at evenly spaced values, which include
+    rare values."""
     order = axis.double().argsort(stable=True)
     order = order[torch.isfinite(axis[order])]
     if len(order) <= most:

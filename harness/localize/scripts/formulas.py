@@ -22,17 +22,17 @@ SIGNS: Mapping[str, ast.operator] = {
     "pow": ast.Pow(),
 }
 LONGEST = 90
-"""The most characters of a line into which a value is substituted."""
+"""The largest number of characters of a value that is substituted."""
 
 MOST_LINES = 12
 
 
 class _NoFormula(Exception):
-    """Raised where lines cannot be a formula: they write to their arguments, or set generators."""
+    """Raised if lines cannot be a formula: they write to their arguments, or set generators."""
 
 
 def formula_of(lines: Sequence[str]) -> list[str]:
-    """Return the lines of the formula, the last of which is the result; none where the calls say more."""
+    """Return the lines of the formula, the last of which is the result; an empty list if there is no short formula."""
     *statements, last = ast.parse("\n".join(lines)).body
     try:
         if not (isinstance(last, ast.Return) and isinstance(last.value, ast.List) and statements):

@@ -28,12 +28,12 @@ from ..execute.tape_pair import TapePair
 
 
 class NotShown(Exception):
-    """Raised with the reason, in words, why a standalone script cannot show a block."""
+    """A standalone script cannot show a block. The message is the reason."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ShownBlock:
-    """A block on side b's values.
+    """The calls of a block on both sides, executed with side b's values as inputs.
 
     slices: each side's calls and inputs.
     results: each side's results, in the order of the slices' outputs.
@@ -156,9 +156,12 @@ class Values:
         self.devices: dict[str, str] = {}
 
     def add(self, wish: str, tensor: torch.Tensor, used: Sequence[str] = ()) -> str:
-        """Return the name of a tensor: that of one with the same bits, unless it is `used`, or a new one."""
+        """Add a tensor and return its name, `wish` if possible.
+
+        If a tensor with the same bits is there and its name is not in `used`, return that name and add nothing.
+        """
         if tensor.dtype not in CODES:
-            raise NotShown(f"it takes or gives {tensor.dtype}, which its file cannot hold")
+            raise NotShown(f"it takes or returns {tensor.dtype}, which its file cannot hold")
         device = str(tensor.device)
         for name, stored in self.tensors.items():
             is_alike = self.devices[name] == device and stored.dtype == tensor.dtype and stored.shape == tensor.shape
@@ -183,8 +186,8 @@ class Values:
 def base_of(data: torch.Tensor, views: Sequence[View], *, aligned: bool = False) -> tuple[ScriptTensor, torch.Tensor]:
     """Return the contiguous tensor that holds all these views of a storage's bytes, without a name yet.
 
-    The tensor begins at a boundary of memory. With `aligned` the views begin at the same distance from a boundary as
-    they did.
+    The tensor's memory begins at a multiple of ALIGNMENT bytes. With `aligned`, the address of each view modulo
+    ALIGNMENT is the recorded one.
     """
     first = views[0]
     if any(used.dtype != first.dtype for used in views):

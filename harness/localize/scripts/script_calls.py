@@ -139,7 +139,7 @@ class CallWriter:
         kinds = [str(returned.type) for returned in _schema(call).returns]
         lists = [kind for kind in kinds if "List" in kind or "[]" in kind]
         if lists and len(kinds) > 1:
-            raise NotShown(f"{call.op} gives lists among other results")
+            raise NotShown(f"{call.op} returns lists among other results")
         return f"{names[0]} = " if len(kinds) == 1 and not lists else f"[{', '.join(names)}] = "
 
     def _text(self, value: Any) -> str:
@@ -147,7 +147,7 @@ class CallWriter:
             return f"[{', '.join(self._text(element) for element in value)}]"
         if isinstance(value, View):
             if value.slot not in self._named:
-                raise NotShown("it takes what no recorded op gave")
+                raise NotShown("it takes a tensor that no recorded op made")
             text = self._named[value.slot].text(value)
             if value.slot in self._block.inputs:
                 self._code.reads.setdefault(text, value)
@@ -164,7 +164,7 @@ class CallWriter:
 
 
 def recorded(result: torch.Tensor, stem: str, code: SideCode, values: Values, written: Sequence[str] = ()) -> str:
-    """Pass a recorded result to the function as a parameter, which it does not write."""
+    """Pass a recorded result to the function as a parameter to which it does not write."""
     name = values.add(stem, result.contiguous(), written)
     if name not in code.parameters:
         code.parameters.append(name)

@@ -24,9 +24,9 @@ def load(path):
     raw = bytearray(open(path, "rb").read())
     begin = 8 + int.from_bytes(raw[:8], "little")
     data, header = torch.frombuffer(raw, dtype=torch.uint8)[begin:], json.loads(raw[8:begin])
-    parts = {name: (one, data[slice(*one["data_offsets"])]) for name, one in header.items() if "dtype" in one}
-    typed = {name: (one, part.clone().view(DTYPES[one["dtype"]])) for name, (one, part) in parts.items()}
-    return {name: part.reshape(one["shape"]) for name, (one, part) in typed.items()}
+    parts = {name: (info, data[slice(*info["data_offsets"])]) for name, info in header.items() if "dtype" in info}
+    typed = {name: (info, part.clone().view(DTYPES[info["dtype"]])) for name, (info, part) in parts.items()}
+    return {name: part.reshape(info["shape"]) for name, (info, part) in typed.items()}
 """
 
 ERROR = '''\
@@ -39,7 +39,7 @@ def error(results, exact):
         there = apart.isfinite()
         ulp = (apart / last)[there].max().item() if there.any() else math.inf
         worst.append((ulp, (apart[there].norm() / y[there].norm().clamp(min=1e-300)).item()))
-    return [max(one) for one in zip(*worst)]
+    return [max(values) for values in zip(*worst)]
 '''
 
 PRINTED = 'f"{name}: largest error {ulp:.6g} ULP (recorded: {expected:.6g}), relative L2 distance {distance:.3g}"'
@@ -93,7 +93,7 @@ class Script:
             f"import json, {'math, ' if self.ulps else ''}sys",
             "import torch",
             *compiler,
-            *(f"import {module}  # tells torch of {kind}" for kind in kinds if (module := registry.module_of(kind))),
+            *(f"import {module}  # adds {kind} to torch" for kind in kinds if (module := registry.module_of(kind))),
             "",
             *self.settings.lines,
             f"DTYPES = {{{dtypes}}}",
@@ -126,9 +126,9 @@ class Script:
         lines = ['values = load(__file__.removesuffix("py") + "safetensors")']
         results = "side(**values)"
         if self._elsewhere:
-            results = "[one.cpu() for one in side(**values)]"  # the CPU has double precision
+            results = "[result.cpu() for result in side(**values)]"  # the CPU has double precision
             lines.append(f"DEVICES = {self._elsewhere!a}")
-            lines.append('values = {name: one.to(DEVICES.get(name, "cpu")) for name, one in values.items()}')
+            lines.append('values = {name: value.to(DEVICES.get(name, "cpu")) for name, value in values.items()}')
         if self.ulps:
             lines += self._exact()
         sides = ", ".join(f"({self.labels[side]!a}, {self._function(side)}, {self._expected(side)})" for side in SIDES)
@@ -150,11 +150,11 @@ class Script:
     def _exact(self) -> list[str]:
         if self.exact is not None:
             return ["exact = side_exact(**values)"]
-        host = "[one.cpu() for one in {}]" if self._elsewhere else "{}"
+        host = "[result.cpu() for result in {}]" if self._elsewhere else "{}"
         assert self.reference is not None
         held_argument = ", held=lambda dtype: torch.float64" if self.codes[self.reference].casts else ""
         return [
-            "wide = {name: one.double() if one.is_floating_point() else one for name, one in values.items()}",
+            "wide = {name: value.double() if value.is_floating_point() else value for name, value in values.items()}",
             f"exact = {host.format(f'side_{self.reference}(**wide{held_argument})')}",
         ]
 

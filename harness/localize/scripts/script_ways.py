@@ -1,4 +1,4 @@
-"""The ways to show a block in a script, and the script in one of them.
+"""The ways to show a block in a script, and the script for each way.
 
 calls       plain calls of torch's ops, as the tape recorded them
 compiled    the same calls, compiled by Inductor
@@ -73,7 +73,8 @@ def script_in(way: Way, block: ShownBlock, culprit: Culprit, modes: Mapping[Side
     """Return the script of a block. Raises NotShown if there can be none."""
     values = Values()
     is_recorded = {side: way.kinds[side] == "recorded" or not block.slices[side].calls for side in SIDES}
-    # Calls first: their arguments get names from the schema, which recorded results with the same bits then share.
+    # Write calls first. Their arguments are named after the schema, and recorded results with the same bits reuse these
+    # names.
     codes = {side: _code(block, side, values, is_recorded[side]) for side in sorted(SIDES, key=is_recorded.__getitem__)}
     for side, lines in (culprit.setting.statements if culprit.setting is not None else {}).items():
         if side in SIDES and way.kinds[side] == "calls":
@@ -82,7 +83,7 @@ def script_in(way: Way, block: ShownBlock, culprit: Culprit, modes: Mapping[Side
     if block.ulps and not way.computed:
         exact = recorded_code(block.exact, "given_exact", values)
     if values.size > MOST_INPUTS:
-        raise NotShown(f"what it takes are {values.size / 2**20:.0f} MiB, more than {MOST_INPUTS // 2**20}")
+        raise NotShown(f"its values take {values.size / 2**20:.0f} MiB, more than {MOST_INPUTS // 2**20}")
     compiled = way.kinds["b"] == "compiled"
     return Script(
         sentences=list(_sentences(way, block, culprit, modes)),
@@ -98,7 +99,7 @@ def script_in(way: Way, block: ShownBlock, culprit: Culprit, modes: Mapping[Side
 
 
 def _code(block: ShownBlock, side: Side, values: Values, is_recorded: bool) -> SideCode:
-    """Write a side's calls, or its results if `is_recorded`: if it has no calls, or calls of no use elsewhere."""
+    """Write the code of a side: its calls, or its recorded results if `is_recorded`."""
     results = block.results[side]
     if is_recorded:
         return recorded_code(results, RECORDED[side], values)
@@ -133,12 +134,11 @@ def _sentences(way: Way, block: ShownBlock, culprit: Culprit, modes: Mapping[Sid
     for side in SIDES:
         label, spec, kind = modes[side].label, modes[side].spec, way.kinds[side]
         if not block.slices[side].calls:
-            yield f"side_{side}: {label} executes nothing there and goes on with what side_{other(side)} takes."
+            yield f"side_{side}: {label} executes nothing there and continues with the inputs of side_{other(side)}."
         elif kind == "recorded":
             yield (
-                f"side_{side}: plain torch lacks the kernel that {spec} has there, so what it "
-                "gave on these inputs is in "
-                "the file."
+                f"side_{side}: plain torch lacks the kernel that {spec} has there, so the file holds its recorded "
+                "results for these inputs."
             )
         else:
             how = "as Inductor compiles it" if kind == "compiled" else "as plain calls"

@@ -25,8 +25,8 @@ from .script_ways import ShownMode, Way, script_in, ways
 
 MOST_SCRIPTS = 8
 MOST_BESIDE = 256 * 2**20
-"""The most bytes of both sides' inputs of a step for which scripts are executed beside the proofs. In a larger step
-they wait until the proofs are done, because each script needs memory."""
+"""The largest size of both sides' inputs of a step, in bytes, with which scripts are executed beside the proofs. In a
+larger step they wait until the proofs are done, because each script needs memory."""
 
 SUFFIXES = (".py", ".safetensors", SUFFIX)
 """The suffixes of a script, its tensors and the detail shown beside it."""
@@ -34,13 +34,13 @@ AT_ONCE = min(4, os.cpu_count() or 1)
 """The number of scripts that are executed in parallel."""
 
 PATIENCE = 120.0
-"""The most seconds that a script may take."""
+"""Seconds after which a script is killed."""
 
 
 class ScriptWriter:
-    """The writer of a script for each of the first culprits that can be shown alone, into `folder`.
+    """The writer of scripts into `folder`, one for each of the first culprits that can be shown alone.
 
-    The failure of a script raises nothing.
+    A script that fails raises nothing.
     """
 
     def __init__(self, modes: Mapping[Side, ShownMode], folder: Path, interpreter: Scripts) -> None:
@@ -54,7 +54,7 @@ class ScriptWriter:
     def begin(self, step: UnprovenCauses) -> None:
         """Begin to write and execute the scripts of these causes beside their proofs.
 
-        This is done only if the step is small and each cause may have a script.
+        Do nothing if the step is large, or if there are more causes than scripts.
         """
         input_bytes = sum(data.numel() for side in SIDES for data in step.pair.flows[side].tape.inputs.values())
         if len(step.culprits) <= MOST_SCRIPTS and input_bytes <= MOST_BESIDE:
@@ -67,7 +67,7 @@ class ScriptWriter:
         for place, culprit in enumerate(step.culprits):
             lead = -1 if culprit.lead is None else culprit.lead
             few = f"only the first {MOST_SCRIPTS} culprits have one"
-            answer = _without("no block of calls is behind it" if culprit.lead is None else few)
+            answer = _without("it has no block of calls" if culprit.lead is None else few)
             if lead in self._under_way:
                 answer = self._under_way.pop(lead).result()
             path = self._folder / f"culprit-{place + 1}.py"
@@ -110,7 +110,7 @@ class ScriptWriter:
     def _script(
         self, step: UnprovenCauses | LocalizedStep, culprit: Culprit, block: ShownBlock | NotShown, lead: int
     ) -> CulpritScript:
-        """Write and execute the script of a culprit, or give the reason why there is none."""
+        """Write and execute the script of a culprit, or return the reason why there is none."""
         if isinstance(block, NotShown):
             return _without(str(block))
         path, script = self._path(lead), None
@@ -136,7 +136,7 @@ class ScriptWriter:
         astray = not step.kernels["b"].astray.isdisjoint(nodes.of("b"))
         tried = ways(block, special)
         if culprit.setting is not None and set(SIDES) <= culprit.setting.statements.keys():
-            # A script can set torch's settings as well: then both sides execute plain calls.
+            # A script can set torch's settings itself. Then both sides execute plain calls.
             tried = chain(ways(block, dict.fromkeys(SIDES, False)), tried)
         for way in tried:
             if astray and way.kinds["b"] != "recorded":
@@ -171,7 +171,7 @@ def execute_script(path: Path, interpreter: Scripts) -> CulpritScript:
         return CulpritScript(path.name, reproduces=False, output=f"no answer after {PATIENCE:g} s")
     except OSError as error:
         return CulpritScript(path.name, reproduces=False, output=str(error))
-    lines = output.strip().splitlines() or [f"exit code {code}, and no word"]
+    lines = output.strip().splitlines() or [f"exit code {code}, without output"]
     return CulpritScript(path.name, reproduces=code == 0, output=lines[-1])
 
 

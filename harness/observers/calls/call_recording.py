@@ -38,9 +38,9 @@ Executed = Callable[[], Any]
 class CallRecording(Observer):
     """Records the calls of the chosen steps in the run's `calls`, including calls of threads that the script starts.
 
-    Calls before the first step belong to step 0. A compiled graph is recorded as one call. Where nothing compiles, the
+    Calls before the first step belong to step 0. A compiled graph is recorded as one call. If nothing compiles, the
     lines of the user's own files are followed. A line that moves a generator without calling an op (Python's or NumPy's
-    generator, or a seed) is then recorded too. The training stays the same bit for bit.
+    generator, or a seed) is then recorded, too. The training stays the same bit for bit.
     """
 
     doing = "recording the calls"
@@ -212,9 +212,9 @@ class CallRecording(Observer):
         """Execute a compiled graph unchanged, and record it as one call."""
         if not self._recording or self._in_graph or not self._is_here():
             return execute()
-        line, given_tensors, numbers = "", list[tuple[int, str]](), numbers_in(inputs)
+        line, input_digests, numbers = "", list[tuple[int, str]](), numbers_in(inputs)
         with self._guard, self._lock, torch.no_grad():
-            line, given_tensors = self._files.line(sys._getframe(1)), self._notes.shown(list(inputs))
+            line, input_digests = self._files.line(sys._getframe(1)), self._notes.shown(list(inputs))
             self._notes.moved("")
             self._notes.phase = graph.phase
         self._in_graph = True
@@ -225,7 +225,7 @@ class CallRecording(Observer):
         with self._guard, self._lock, torch.no_grad():
             op, shown = GRAPH + graph.name, self._notes.shown(outputs)
             call = CallRecord(
-                self._notes.step, op, line, graph.phase, tensors=given_tensors, numbers=numbers, results=shown
+                self._notes.step, op, line, graph.phase, tensors=input_digests, numbers=numbers, results=shown
             )
             self._notes.write(call)
         return outputs

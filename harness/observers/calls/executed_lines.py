@@ -52,12 +52,12 @@ class ExecutedLines:
             self.active = False
             if sys.gettrace() == self._called:
                 sys.settrace(None)
-            self._tell()
+            self._report()
 
     def _called(self, frame: FrameType, event: str, argument: Any) -> Any:
         if not self.active or frame.f_code.co_filename not in self._files:
             return None
-        self._tell()  # the calling line
+        self._report()  # the calling line
         self._last = f"{frame.f_code.co_filename}:{frame.f_lineno}"
         return self._in_frame
 
@@ -65,7 +65,7 @@ class ExecutedLines:
         if not self.active:
             return None
         if event in ("line", "return"):
-            self._tell()
+            self._report()
             if event == "line":
                 self._last = f"{frame.f_code.co_filename}:{frame.f_lineno}"
             else:
@@ -74,7 +74,7 @@ class ExecutedLines:
             self.stop()
         return self._in_frame
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         self._left -= 1
         if self._last:
             with self._guard:

@@ -26,7 +26,7 @@ from ..values.digest import Digester, hash_text
 from .operations import FLUSH_AT
 
 MOST_TEXT = 200
-"""Number of characters that are kept of a call's arguments other than tensors."""
+"""Maximum number of characters that are kept of a call's arguments other than tensors."""
 
 
 class Memories:
@@ -56,7 +56,7 @@ class Memories:
 class NotedCalls:
     """Writes the calls of a training to a file.
 
-    `step` and `phase` are the current ones. Not to be used by two threads at once.
+    `step` and `phase` are the current ones. Two threads must not use it at once.
     """
 
     def __init__(self, path: Path, device: str, digester: Digester) -> None:
@@ -75,7 +75,7 @@ class NotedCalls:
         self._states = self._generators.read()
 
     def moved(self, line: str) -> None:
-        """Record the generators that moved since the last look, other than by an op: `line` moved them."""
+        """Record the generators that `line` has moved without an op since the last look."""
         before, now = self._states, self._generators.read()
         self._states = now
         # NumPy's state appears once NumPy is loaded; loading draws nothing.
@@ -94,11 +94,11 @@ class NotedCalls:
         def after(outputs: Any) -> None:
             produced = [value for value in leaves(outputs) if isinstance(value, torch.Tensor)]
             fresh = [tensor for tensor in produced if not any(tensor is target for target in targets)]
-            given_memories = {memory for memory, _ in inputs}
+            input_memories = {memory for memory, _ in inputs}
             numbered = [self.memories.number(tensor) for tensor in fresh]
             # A view of an argument holds no new values.
             views = returns_view(call.operation)
-            read = [place for place, memory in enumerate(numbered) if not (views and memory in given_memories)]
+            read = [place for place, memory in enumerate(numbered) if not (views and memory in input_memories)]
             digests = dict(zip(read, self._digests([fresh[place] for place in read]), strict=True))
             results = [(memory, digests.get(place, "")) for place, memory in enumerate(numbered)]
             if not produced and outputs is not None:  # a number that is read, as by `.item()`

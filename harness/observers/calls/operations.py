@@ -66,7 +66,7 @@ class OperationRecorder:
 
     def leave(self) -> None:
         if self._mode is not None:
-            # Cleared before it is left: `script_ended` leaves again if a step was under way.
+            # The mode is cleared before it is left: `script_ended` leaves again if a step was under way.
             mode, self._mode = self._mode, None
             mode.__exit__(None, None, None)
         self.flush()
@@ -95,7 +95,7 @@ class OperationRecorder:
                 starts = range(0, len(digests), RECORD_BYTES)
                 line["digests"] = [digests[start : start + RECORD_BYTES].hex() for start in starts]
             for tensor in produced:
-                # A tensor without values, or that is not dense, is not written; its digest records that.
+                # A tensor that has no values or is not dense is not written; its digest records that.
                 if self._tensors is not None and not tensor.is_meta and tensor.layout == torch.strided:
                     buffer = bytes_of(tensor.detach().cpu())
                     self._tensors.frame(self._index, self._step, [buffer], len(buffer))

@@ -69,7 +69,7 @@ class ForcedSteps:
         self._steps = frozenset(step for step in recorded if step in chosen)
         self.has_inputs = any(self._folder.glob("inputs-*.safetensors"))
         self._inputs: Mapping[str, torch.Tensor] = {}
-        self._overwritten: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._replaced: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._waiting: list[tuple[int, int, weakref.ref[torch.Tensor], torch.Tensor]] = []
         self._away = False
         self._reported: set[tuple[str, ...]] = set()
@@ -118,13 +118,13 @@ class ForcedSteps:
     def replace_inputs(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
         """Copy the reference's inputs into the arguments of a root module's first call in the step.
 
-        An argument is replaced where the reference's input is recorded and has its shape, and where the argument was
-        not computed within the step. Return the tensors whose values changed.
+        An argument is replaced if the reference's input is recorded and has its shape, and if the argument was not
+        computed within the step. Return the tensors whose values changed.
         """
         inputs, self._inputs = self._inputs, {}
         if not inputs:
             return []
-        before = len(self._overwritten)
+        before = len(self._replaced)
         replaced: list[tuple[int, str]] = []
         with unseen():
             for place, tensor in enumerate(tensors_in((*args, *kwargs.values()))):
@@ -141,13 +141,13 @@ class ForcedSteps:
                     replaced.append((place, hash_text(self._digester.digest(read))))
                     # Bypasses autograd and its version counter, as loading parameters does.
                     tensor.data.copy_(wanted)
-                    self._overwritten.append((tensor, own))
+                    self._replaced.append((tensor, own))
         if replaced:  # with the hashes of the values that the script itself passed
             self._write("given", step=self._step, arguments=replaced)
-        return [tensor for tensor, _ in self._overwritten[before:]]
+        return [tensor for tensor, _ in self._replaced[before:]]
 
     def settled(self) -> None:
-        """Record the distance between computed batches and the reference's, now that the steps so far have values."""
+        """Record the distances of computed batches from the reference's, now that the steps so far have values."""
         waiting, self._waiting = self._waiting, []
         with unseen():
             for step, place, tensor, wanted in waiting:
@@ -158,7 +158,7 @@ class ForcedSteps:
 
     def step_ended(self) -> None:
         """Restore the script's tensors that were overwritten: they may be part of its data."""
-        replaced, self._overwritten = self._overwritten, []
+        replaced, self._replaced = self._replaced, []
         with unseen():
             for tensor, original in replaced:
                 tensor.data.copy_(original)
@@ -201,8 +201,8 @@ class ForcedSteps:
 def roundings_apart(value: torch.Tensor, reference: torch.Tensor) -> float | None:
     """Return the relative distance of two floating-point tensors, in units of half the dtype's epsilon.
 
-    The distance is ||value - reference|| / ||reference||. Return None for other dtypes, for two different dtypes, and
-    where the distance is not finite.
+    The distance is ||value - reference|| / ||reference||. Return None for other dtypes, for two different dtypes, or if
+    the distance is not finite.
     """
     if value.dtype != reference.dtype or not value.dtype.is_floating_point:
         return None

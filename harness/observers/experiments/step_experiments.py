@@ -1,7 +1,7 @@
-"""The verdict's experiments within a training: keeping and loading states, keeping outcomes and tapes of chosen steps.
+"""The experiments within a training that a verdict needs.
 
-A failure of an experiment is reported in a notice and ends all experiments, never the training. Without such options
-every method returns at once.
+They keep and load states, and keep the outcomes and tapes of chosen steps. A failure of an experiment is reported in a
+notice and ends all experiments, never the training. If the run requests no experiment, every method returns at once.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ class OutcomeFiles(Observer):
 class Experiments(Observer):
     """Passes the beginnings, ends and values of the chosen steps to their observers.
 
-    At the beginning of step 0 the parameters are those that the modules and optimizers have by then. Raises UsageError
-    when there are no states to start from.
+    At the beginning of step 0 only the parameters of the modules and optimizers that exist by then are known. Raises
+    UsageError if there are no states to start from.
     """
 
     def __init__(self, around: RecordingSurroundings) -> None:
@@ -117,11 +117,11 @@ class Experiments(Observer):
     def begins(self, step: int) -> None:
         self._step, self._losses, self._backwards, self._called = step, 0, 0, False
         self.doing = "starting a step from another run's state"
-        put = False
+        is_resynced = False
         if self._forced is not None:
-            put = self._forced.begins(step, self._training) or self._forced.wants(step)
+            is_resynced = self._forced.begins(step, self._training) or self._forced.wants(step)
         # The states of all other steps are kept once the previous step has settled.
-        if self._states.wants(step) and (put or step == 0):
+        if self._states.wants(step) and (is_resynced or step == 0):
             self._execute()
             self._keep_state(step)
         self.doing = "beginning to watch a step"
@@ -140,7 +140,7 @@ class Experiments(Observer):
         if module not in self._roots or self._called:
             return
         self._called = True
-        self.doing = "looking at what a model is given"
+        self.doing = "looking at the arguments of a model"
         for watcher in self._watching:
             watcher.called_with(module, args, kwargs)
         if self._forced is not None:

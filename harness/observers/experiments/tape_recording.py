@@ -58,7 +58,7 @@ class TapeRecording(Observer):
         self._notice = notice
         self._kernels = kernels
         self._folder = Path(config.journal).parent / TAPES
-        # All steps share one budget for the values that are kept; if the steps are unlimited, each has a budget.
+        # The listed steps share one budget for the values that are kept; without a list each step has the whole budget.
         count = states_from(steps, 0) if steps.ranges else 1
         request = RecordingRequest(config.script, VALUE_BUDGET // count, compiling_again(config.script, write))
         recorders = mode.step_recorders(request)
@@ -70,7 +70,7 @@ class TapeRecording(Observer):
         self._recorders = recorders or StepRecorders(self._recorder_of_ops)
         self._recorder: StepRecorder | None = None
         self._ended: list[tuple[int, StepRecorder]] = []
-        # While a training runs, its device has no room for a replay; in a worker it has.
+        # While a training runs, its device has no room for replays. A worker measures the noise after it.
         self._leaves_noise = bool(config.serve) and is_accelerator(mode.device)
         self._watches_script = not mode.capabilities.compiles
         self._script_compiles = False
@@ -111,7 +111,10 @@ class TapeRecording(Observer):
             self._recorder.watch(name, tensor)
 
     def called_with(self, module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """Record the arguments of the step's first root module just before it is called; no inputs are loaded yet."""
+        """Record the arguments of the step's first root module just before its call.
+
+        They are still those of the script: `argument_overwritten` reports what a resynced step loads in their place.
+        """
         if self._recorder is not None:
             with unseen():
                 tensors = input_tensors(args, kwargs).items()
@@ -183,7 +186,7 @@ class TapeRecording(Observer):
             if kernels is not None:
                 self._kernels[step] = kernels
             replays, edge = self._config.noise_replays, self._config.edge_replays
-            # Whoever needs the noise of a step that is not measured has the worker measure it.
+            # A worker measures the noise of any other step on request.
             measures = measured and not self._leaves_noise and (replays > 0 or kernels is None)
             if kernels is not None or not measures:
                 self._write_tape(tape)

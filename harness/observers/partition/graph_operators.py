@@ -27,11 +27,11 @@ class Support:
 
     def of(self, node: torch.fx.Node) -> SupportAnswer:
         if not is_operator(node.target):
-            return SupportAnswer(f"{node.target} is no operator that a backend is asked about", "partitioner")
+            return SupportAnswer(f"{node.target} is not an operator", "partitioner")
         try:
             identity = _identity(node)
             if identity not in self._answers:
-                # While dynamo and AOT partition, their modes are on: they are left before the backend is asked.
+                # While dynamo and AOT partition, their modes are active. They are left before the backend is asked.
                 with without_modes():
                     self._answers[identity] = self._adapter.supports(node)
             return self._answers[identity]
@@ -122,7 +122,7 @@ def _kind(node: torch.fx.Node) -> str:
 def _configuration(node: torch.fx.Node) -> str:
     """Return a node's arguments, tensors by dtype and shape: `float32[32, 10], 1, False`.
 
-    Return the reason instead where a tensor has no static shape.
+    If a tensor has no static shape, return the reason instead.
     """
 
     def shown(value: Any) -> str:
@@ -140,7 +140,7 @@ def _configuration(node: torch.fx.Node) -> str:
 
 
 def _identity(node: torch.fx.Node) -> tuple[Any, ...]:
-    """Return a key: a backend supports either both or neither of two nodes with the same key.
+    """Return a key. Of two nodes with the same key, a backend supports both or neither.
 
     Raise Unanswerable for a tensor without a static shape.
     """

@@ -56,7 +56,7 @@ class PartitioningBackend:
     script: file whose lines name the operators
     report: receives each graph, including one that breaks a limit
     only: the only calls that run on the backend; everything else runs on the CPU
-    calls: the calls that were met
+    calls: the calls of the graphs planned so far
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class PartitioningBackend:
             written = written_operators(written_graph(graph, inputs))
         except NotAvailable:
             raise
-        except Exception:  # noqa: BLE001, torch fails here, for example for an autograd function of the module's own
+        except Exception:  # noqa: BLE001, torch fails here, for example if the module defines an autograd function
             written = {}  # operators are then counted as dispatched
         request = Request(number, self._module, self._adapter.name, written, self._config, self._lines, self._only)
 

@@ -32,7 +32,7 @@ class PartitionInstrument(Observer):
 
     mode: the mode whose backend executes the operators that it supports
     config: the limits and the operators to move
-    only: calls, each as the number of its graph and its number in it; everything else runs on the CPU
+    only: the only calls that run on the backend, each as its graph's number and its number in that graph
 
     Unlike other instruments it changes the execution: that is its purpose. A broken limit raises in the script, where
     the module is called.
@@ -55,7 +55,7 @@ class PartitionInstrument(Observer):
         try:
             self._adapter = adapter_of(self._spec)
         except NumdriftError as error:
-            # A training that is not partitioned is of no use here: the script is not run.
+            # A training without partitioning is of no use here, so exit before the script runs.
             self._writer.failed(str(error), error.exit_code)
             sys.exit(f"numdrift: {error}")
         self._writer.begin(str(self._spec), self._adapter.name)
@@ -66,7 +66,7 @@ class PartitionInstrument(Observer):
         module = within_wrapper(inner if isinstance(inner, torch.nn.Module) else module)
         name = type(module).__name__
         if isinstance(module, torch.jit.ScriptModule):
-            self._writer.write("note", text=f"{name} is TorchScript, which is not captured: it runs as it is")
+            self._writer.write("note", text=f"{name} is TorchScript, which is not captured: it runs unpartitioned")
             return
         assert self._adapter is not None
         script = self._around.config.script

@@ -1,4 +1,4 @@
-"""The record of a partitioned process: `partition.jsonl`, one object a line.
+"""The record of a partitioned process: `partition.jsonl`, one JSON object per line.
 
     {"event": "backend", "schema": 1, "mode": "compile", "backend": "inductor"}
     {"event": "graph", "graph": 0, "phase": "forward", "module": "MLP", "operators": [...], "subgraphs": [...], ...}
@@ -9,9 +9,9 @@
     {"event": "failed", "message": "...", "exit_code": 2}
     {"event": "end"}
 
-A process that partitions only chosen calls writes the event `calls`. Each call is the number of its graph, its number
-in it, the operator, the line and the module. The line of a graph is written when it is partitioned, even if it breaks a
-limit. Lines survive a kill; a process without `end` was cut off.
+A process that partitions only chosen calls writes the event `calls`. Each call has its graph's number, its number in
+that graph, the operator, the line and the module. A graph's event is written when the graph is partitioned, even if it
+breaks a limit. Events survive a kill; a record without `end` comes from a process that was killed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SCHEMA = 1
 Part = tuple[int, int]
 """An operator of a module with its gradient, which can be put on a backend by itself.
 
-It is identified by the number of the captured graph, and the number of the call in it.
+It is identified by the captured graph's number and the call's number in that graph.
 """
 
 
@@ -49,7 +49,7 @@ class PartCall(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TensorCheck:
-    """A tensor of the partitioned module compared with that of the unpartitioned module.
+    """The comparison of a tensor of the partitioned module with that of the unpartitioned module.
 
     what: output or gradient
     largest: largest absolute difference
@@ -153,7 +153,7 @@ class PartitionRecord:
 
 
 def read_partition(path: Path) -> PartitionRecord:
-    """Read the record of a process, an empty one if it wrote nothing. Raises JournalError for a damaged record."""
+    """Read the record of a process. If it wrote nothing, the record is empty. Raises JournalError if it is damaged."""
     record = PartitionRecord()
     try:
         for event in complete_events(path) if path.exists() else ():
@@ -165,7 +165,7 @@ def read_partition(path: Path) -> PartitionRecord:
             elif kind == "note":
                 record.notes.append(event["text"])
             elif kind == "check":
-                # by name: a later version may write more
+                # by name: a later version may write more fields
                 record.checks.append(TensorCheck(**{name: event[name] for name in TensorCheck.__dataclass_fields__}))
             elif kind == "calls":
                 record.calls = {(graph, number): PartCall(*call) for graph, number, *call in event["calls"]}

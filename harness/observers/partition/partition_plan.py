@@ -54,7 +54,7 @@ class Plan:
     """A copy of a graph whose operators are in submodules.
 
     placed: where each submodule runs, in the order of execution
-    calls: the parts whose operators come from a call
+    calls: each part that comes from a call, with that call
     """
 
     module: torch.fx.GraphModule
@@ -74,7 +74,7 @@ def plan_graph(module: torch.fx.GraphModule, phase: Phase, support: Support, req
     for entry in operators:
         numbers = {call_of(node) for node in entry.nodes}
         parts = {(request.graph, number) for number in numbers if number is not None}
-        # A gradient is moved by its own name, or by the name of the operator whose gradient it is.
+        # The configuration may name a gradient itself, or the operator whose gradient it is.
         names = set(entry.names)
         origin = None if forward else call_of(entry.nodes[0])
         if origin is not None and origin in request.written:
@@ -147,13 +147,13 @@ def _fused(
         for node in entry.nodes:
             node.meta |= {PLACE: device[entry]}
         # An operator that spans two subgraphs counts in the subgraph of the node that computes it: its last node that
-        # is not a view. Values that are kept for the backward are detached, often elsewhere.
+        # is not a view. Values that are kept for the backward are detached, often in another subgraph.
         values = [node for node in entry.nodes if is_operator(node.target) and not returns_view(node.target)]
         (values or entry.nodes)[-1].meta[OPERATOR] = number
     for node in graph.graph.nodes:  # a node that takes a result apart runs where the result is
         if node.target is operator.getitem and isinstance(node.args[0], torch.fx.Node):
             node.meta |= {PLACE: node.args[0].meta.get(PLACE)}
-    # Nodes that are fused first are the least constrained and form the fewest subgraphs: the backend's come first.
+    # The nodes fused first are the least constrained and form the fewest subgraphs, so the backend's come first.
     inside = fuse(graph, lambda node: node.meta.get(PLACE) == backend, "backend_")
     inside |= fuse(graph, lambda node: node.meta.get(PLACE) == CPU, "cpu_")
     graph.recompile()

@@ -42,7 +42,9 @@ def main(path: Path) -> int:
         if spec.threads is not None:
             torch.set_num_threads(spec.threads)
         if spec.dtype is not None:
-            raise UsageError(f"mode {spec.name!r}: make the module in {spec.dtype} in its factory, and leave dtype out")
+            raise UsageError(
+                f"mode {spec.name!r}: create the module in {spec.dtype} in its factory and leave dtype out"
+            )
         module, inputs = _module_and_arguments(request["target"])
         if request["inference"]:
             module.eval()
@@ -57,7 +59,7 @@ def main(path: Path) -> int:
             return result, _checks(plain, result, module_copy, inputs)
 
         def drift(only: frozenset[Part]) -> float:
-            # Without limits: a part on the CPU creates further subgraphs.
+            # The config has no limits, because a part that moves to the CPU splits the graph into more subgraphs.
             _, checks = tried(PartitionConfig(), lambda _: None, only)
             return max((check.relative for check in checks if not check.identical), default=0.0)
 
@@ -91,7 +93,7 @@ def _module_and_arguments(target: str) -> tuple[torch.nn.Module, Any]:
         spec = importlib.util.spec_from_file_location(path.stem, path)
         if spec is None or spec.loader is None or not path.exists():
             raise UsageError(f"there is no file {place}; name it as FILE.py:FACTORY")
-        sys.path.insert(0, str(path.parent))  # the file imports its neighbours
+        sys.path.insert(0, str(path.parent))  # the file may import its neighbours
         source = importlib.util.module_from_spec(spec)
         sys.modules[path.stem] = source
         spec.loader.exec_module(source)
@@ -143,9 +145,9 @@ def _checks(
 
 
 def _executed(module: torch.nn.Module, inputs: Any) -> Sequence[torch.Tensor]:
-    """Return the outputs of one call from the same random numbers.
+    """Call the module with a fixed seed and return the outputs.
 
-    Where outputs have gradients, run the backward of a weighted sum.
+    If outputs have gradients, run the backward of their weighted sum.
     """
     args, kwargs = arguments_of(inputs)
     with torch.random.fork_rng(devices=[]):

@@ -21,7 +21,7 @@ from .partition_journal import Part, PartCall
 class PartitionedModule(torch.nn.Module):
     """Executes `module` in parts. Its parameters are those of `module`, so it trains as `module` does.
 
-    `partitioning` has the graphs and where their operators run.
+    `partitioning` lists the graphs and where their operators run.
     """
 
     def __init__(self, module: torch.nn.Module, backend: PartitioningBackend) -> None:
@@ -36,7 +36,7 @@ class PartitionedModule(torch.nn.Module):
 
     @property
     def calls(self) -> Mapping[Part, PartCall]:
-        """The calls of the module that were met."""
+        """The module's calls in the graphs planned so far."""
         return self._backend.calls
 
     @property
@@ -60,13 +60,13 @@ def partition(
     evaluation each have their own partition, created when first needed. The logger `numdrift.partition` reports each
     one at INFO.
 
-    Raises PartitionError (a ValueError) where a limit of `config` is broken, UsageError for an operator to partition
-    that the module does not have, ModeError, and NotAvailable for a backend that is not available here.
+    Raises PartitionError (a ValueError) if a limit of `config` is broken, UsageError if `config` moves an operator that
+    the module does not have, ModeError, and NotAvailable if the backend is not available here.
     """
     spec = parse_mode(mode)
     for key in OF_PROCESS:
         if key in spec.to_json():
-            raise UsageError(f"mode {mode!r}: the key {key!r} is of a process; leave it out to partition a module")
+            raise UsageError(f"mode {mode!r}: the key {key!r} sets up a process; leave it out to partition a module")
     return partitioned(module, inputs, adapter_of(spec), config or PartitionConfig(), log_graph)
 
 

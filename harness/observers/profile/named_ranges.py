@@ -71,7 +71,7 @@ class KernelRanges:
         self._patches = Patches("the ranges of kernels")
 
     def install(self, *, detailed: bool) -> None:
-        """Install the ranges. With `detailed` every graph is compiled past the caches, so that its kernels are seen."""
+        """Install the ranges. With `detailed`, graphs are compiled without caches, so that every kernel is seen."""
         self._patches.also(name_inductor_kernels(lambda name: lambda: self._begin(name)))
         if detailed:
             self._patches.also(watch_kernels(self._seen, self._failed))

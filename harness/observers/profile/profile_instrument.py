@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ...hooks.observer import Progress, Surroundings
 
 OF_COMPILERS = "_data: "
-"""Part of the names of the empty ranges by which dynamo and Inductor show what they did."""
+"""Part of the names of the empty ranges that dynamo and Inductor open to show what they did."""
 
 OF_OPTIMIZERS = "Optimizer."
 """Beginning of the names of the ranges that torch's optimizers open around their steps."""
@@ -125,8 +125,8 @@ class ProfileInstrument(Observer):
     def _forward_begins(self) -> None:
         if not self._awaits_forward:
             return
-        # A script may evaluate between the steps: what runs without gradients before the first call with them is not
-        # the step's forward.
+        # A script may evaluate between the steps: a call without gradients before the first call with gradients does
+        # not begin the step's forward.
         if torch.is_grad_enabled():
             self._awaits_forward, self._has_gradients = False, True
             self._ranges.phase(PHASE + FORWARD)
@@ -181,7 +181,7 @@ class ProfileInstrument(Observer):
                 self._log.write("untraced", **facts)
             return
         self._ranges.suspend()
-        if not whole and not self._trained:  # after the last step there is no further step
+        if not whole and not self._trained:  # the script ended after its last step
             self._tracer.stop(None)
             return
         path = self._folder / f"step-{self._step:06d}.json"
@@ -217,7 +217,7 @@ class ProfileInstrument(Observer):
     def _range_begins(self, name: str) -> bool:
         """Open a range for a `record_function`.
 
-        One of the script is a block; one of torch's optimizers is a range within the phase.
+        The script's are blocks; those of torch's optimizers are ranges within the phase.
         """
         if not self._ranges.here or OF_COMPILERS in name:
             return False

@@ -45,7 +45,7 @@ class Ranges:
         return threading.get_ident() == self._thread
 
     def phase(self, name: str) -> None:
-        """Begin this phase on the script's thread, or no phase for ""."""
+        """End the current phase on the script's thread, and begin the phase `name` unless it is ""."""
         place = next((number for number, open_range in enumerate(self._open) if open_range.sort == "phase"), None)
         if place is None:
             if name:
@@ -70,7 +70,7 @@ class Ranges:
     def leave(self, name: str, sort: Sort) -> None:
         """End the innermost range of that name. A phase that is open within it continues after it."""
         stack = self._stack()
-        # A range that began before the trace or on another thread is not in the stack: nothing ends then.
+        # A range that began before the trace or on another thread is not in the stack.
         places = [n for n, open_range in enumerate(stack) if (open_range.name, open_range.sort) == (name, sort)]
         if not places:
             return

@@ -30,8 +30,8 @@ class Tracer:
 
     The script's own profiler has priority: `yielded` is called, and nothing is traced.
 
-    A device finishes all its work before a trace begins and before it ends. So all the work in a trace belongs to its
-    step, and all the work of the step is in it.
+    The device finishes all its work before a trace begins, and again before it ends. So a trace holds exactly the work
+    of its step.
 
     `left_open` is true if a range was open at the end of the last trace: no other trace may begin then.
     """
@@ -46,7 +46,7 @@ class Tracer:
         self._starting = False
         self._warm = False
         self.left_open = False
-        self._undo = watch_profilers(self._profiler_begins)  # watches the script's profilers
+        self._undo = watch_profilers(self._profiler_begins)
 
     @property
     def running(self) -> bool:
@@ -73,7 +73,7 @@ class Tracer:
         try:
             if path is None:
                 return 0
-            # Written under another name until it is complete: a killed process leaves no torn trace.
+            # The file has another name until it is complete, so a killed process leaves no partial trace.
             partly = path.with_name(f"{path.name}.part")
             running.export_chrome_trace(str(partly))
             if self._detailed:

@@ -1,4 +1,4 @@
-"""Records the batches as digests: the arguments with which a step calls the root modules."""
+"""Digests of the batches: of the arguments with which a step calls the root modules."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ COMPUTED = ""
 class BatchArgument:
     """A tensor argument of a module's call.
 
-    One whose hash is missing waits for its value, if the script keeps the tensor.
+    hash: the hash of its value, or COMPUTED.
+    waiting: the tensor, if it had no value at the call. It is digested later, unless the script has dropped it by then.
     """
 
     dtype: str
@@ -38,8 +39,8 @@ class BatchArgument:
 class Batches:
     """Digests the tensor arguments of calls, including nested ones, at the call: a script may reuse their memory.
 
-    An argument that a lazy graph has yet to compute is neither computed nor kept alive, which would make it an output
-    of the graph. It is digested once the step's values are available, if it still exists then.
+    An argument that a lazy graph has yet to compute is not computed here. It is not kept alive either, because that
+    would make it an output of the graph. It is digested once the step's values are available, if it still exists then.
     """
 
     def __init__(self, digester: Digester, read: Read) -> None:

@@ -73,7 +73,7 @@ def bindings(training: TrainingTensors) -> dict[str, torch.Tensor]:
 def take_apart(key: str, value: Any, tensors: dict[str, torch.Tensor]) -> Any:
     """Return a value as JSON that refers to tensors by name, and add these tensors to `tensors`.
 
-    A value that is neither a tensor nor a plain value nor built from them is replaced by `unknown` and its class.
+    Anything but a tensor, a plain value, or a container of these is replaced by `unknown` and its class.
     """
     if isinstance(value, torch.Tensor):
         tensors[key] = value
@@ -111,8 +111,8 @@ def load_optimizer_state(
 ) -> list[str]:
     """Load recorded state. Return the keys of the values that could not be loaded.
 
-    `owners` maps each key to its owner: optimizer, parameter and field. A parameter without recorded state has none
-    afterwards.
+    `owners` maps each key to its owner: optimizer, parameter and field. A parameter without recorded state loses its
+    state.
     """
     recorded: dict[tuple[int, str], dict[Any, tuple[str, Any]]] = {}
     for key, (optimizer, name, field) in owners.items():
@@ -138,8 +138,7 @@ def load_optimizer_state(
                 missing.append(key)
                 continue
             if isinstance(value, torch.Tensor):
-                # Copied into the optimizer's own tensor where it has one: compiled graphs and views refer to that
-                # tensor.
+                # Copied into the optimizer's existing tensor, if any: compiled graphs and views refer to that tensor.
                 if isinstance(own_value, torch.Tensor) and put(own_value, value):
                     continue
                 value = _at_home(value, slot, field, tensors.get(f"parameter {slot.name}"))
@@ -152,8 +151,8 @@ def _at_home(value: torch.Tensor, slot: StateSlot, field: Any, recorded_paramete
     parameter = slot.parameter
     if field in ON_THE_CPU and not (slot.group.get("capturable") or slot.group.get("fused")):
         return value.clone()
-    # State that had the dtype of the recorded parameter gets the dtype of this one, which may differ (`dtype=` of a
-    # mode).
+    # State with the dtype of the recorded parameter gets the dtype of this parameter, which may differ (a mode's
+    # `dtype=`).
     follows = recorded_parameter is not None and value.dtype == recorded_parameter.dtype
     dtype = parameter.dtype if follows else value.dtype
     value = own_part(parameter, value)

@@ -1,7 +1,7 @@
 """Records the tape of a script from its first line until it first calls a model.
 
-A run records it on request, to find out why the data of two trainings, or their initial values, differ. Its outputs are
-the first batch (`argument 0`) and the model's initial values (`parameter net.weight`).
+A run records it on request, to find out why two trainings differ in their data or initial values. The tape's outputs
+are the first batch (`argument 0`) and the model's initial values (`parameter net.weight`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MOST_CALLS = 20_000
 
 
 class PreparationRecording(Observer):
-    """Writes the tape as that of step 0. If there is none, it writes the reason in place of the step's noise."""
+    """Writes the tape as that of step 0, or the reason why there is none in place of the step's noise."""
 
     def __init__(self, around: RecordingSurroundings) -> None:
         self._folder = around.folder / TAPES
@@ -34,7 +34,7 @@ class PreparationRecording(Observer):
         self._has_root = False
 
     def install(self) -> None:
-        self.doing = "recording what is prepared"
+        self.doing = "recording the preparation"
         if self._recorder is not None:
             self._recorder.start()
 

@@ -110,6 +110,6 @@ class GeneratorDigests:
 
 
 def _device_generator(device: str) -> Any:
-    """Return torch's module of an accelerator that has its own generator, or None where the CPU's generator is used."""
+    """Return torch's module of an accelerator that has its own generator, or None if the CPU's generator is used."""
     kind = device.partition(":")[0]
     return None if kind in ("cpu", *DEFERRED_DEVICES) else getattr(torch, kind, None)

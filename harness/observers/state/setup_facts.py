@@ -1,4 +1,4 @@
-"""Records what a run starts from and receives: initial values, hyper-parameters, generators and batches.
+"""Records the setup of a run: initial values, hyper-parameters, generators and batches.
 
 If two runs of a script differ in one of these, their difference does not come from their execution.
 """
@@ -96,7 +96,7 @@ class InitialTensors:
 class SetupFacts(Observer):
     """Records the setup from the record level `params` on.
 
-    It also perturbs the initial parameters where the run requests that, at any record level.
+    At any record level it also perturbs the initial parameters if the run requests it.
     """
 
     doing = "recording the setup"
@@ -133,9 +133,7 @@ class SetupFacts(Observer):
             return True
         # From now on hooks on calls would be traced and would change the code that the script compiles.
         self._batches = None
-        text = (
-            "the script compiles functions by itself: what its models are called with is not recorded after this step"
-        )
+        text = "the script compiles functions itself: the arguments of its models are not recorded after this step"
         self._write("notice", step=step, text=text)
         return False
 
@@ -144,7 +142,7 @@ class SetupFacts(Observer):
         if not self._active and self._perturb is None:
             return
         new = self._newly_seen(self._training.named_of_roots())
-        # Perturbed before they are recorded: the record shows what the training starts from.
+        # Perturb before recording: the record shows the values that the training starts from.
         if self._perturb is not None:
             perturb_([local_tensor(entry.tensor) for entry in new if entry.kind == "parameter"], self._perturb)
         if self._active:

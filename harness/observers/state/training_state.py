@@ -132,8 +132,8 @@ MOST_CHECKPOINTS = 64
 class Checkpoints:
     """Chooses which states of a training of unknown length to keep within a budget of bytes.
 
-    The chosen steps are pairs, evenly spread: a step from which another mode may start, and the next one, from which
-    that mode goes on.
+    The chosen steps are evenly spread pairs: a step from which another mode may start, and the next one, from which
+    that mode continues.
 
         0 1 2 3 4 5 6 7 8 9     at first: every even step and its successor
         0 1     4 5     8 9     after the pairs became too many or too large: every second pair is dropped; and so on
@@ -151,7 +151,7 @@ class Checkpoints:
         """Count a kept state of `size` bytes. Return the steps whose states are to be removed."""
         self._sizes[step] = size
         removed: list[int] = []
-        # The first pair always stays: it shows a mode that starts elsewhere than the reference.
+        # The first pair always stays: it reveals a mode whose initial state differs from the reference's.
         while self._stride < 2 * max(self._sizes, default=0) and (
             sum(kept_step % self._stride == 0 for kept_step in self._sizes) > MOST_CHECKPOINTS
             or sum(self._sizes.values()) > self._budget
@@ -184,7 +184,7 @@ class StateFiles:
         self._steps = steps
         self._checkpoints = checkpoints
         self._notice = notice
-        self._asked_for = self._announced = -1
+        self._checked_size = self._announced = -1
 
     @property
     def by_default(self) -> bool:
@@ -217,8 +217,8 @@ class StateFiles:
                 return
             # States grow in the first steps, where the optimizers' state appears: when one grows, the free space is
             # read again.
-            if size > self._asked_for:
-                self._asked_for = size
+            if size > self._checked_size:
+                self._checked_size = size
                 count = states_from(self._steps or StepSelection(), step)
                 free = shutil.disk_usage(folder).free
                 if size * count > free:
@@ -230,7 +230,7 @@ class StateFiles:
                     return
                 if size >= GROWN * self._announced:
                     self._announced = size
-                    later = " (later ones also hold gradients and what the optimizers keep)" if step == 0 else ""
+                    later = " (later ones also hold gradients and the optimizers' state)" if step == 0 else ""
                     self._notice(f"each state takes {in_units(size)}{later}; {in_units(free)} are free in {folder}")
             write_tensors(path, values, state.facts)
         except OSError as error:

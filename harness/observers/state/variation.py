@@ -1,4 +1,4 @@
-"""Deliberate variations of a run: initial parameters moved by one rounding, and shifted seeds."""
+"""Deliberate variations of a run: initial parameters moved by one ULP, and shifted seeds."""
 
 from __future__ import annotations
 

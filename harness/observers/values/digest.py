@@ -39,7 +39,7 @@ from ...torch_private.dispatching import no_dispatch, without_dispatch_modes, wi
 
 SOURCE = CSource(
     Path(__file__).with_name("digest.c"),
-    # The parts of -ffast-math that let gcc vectorise sums; digest.c says how NaN is found all the same.
+    # The parts of -ffast-math that let gcc vectorise sums; digest.c explains how NaN is found nevertheless.
     flags=(
         "-O3",
         "-fassociative-math",
@@ -159,7 +159,7 @@ def _item(tensor: torch.Tensor, code: int) -> Item | None:
 
 
 def _plain_copy(tensor: torch.Tensor) -> torch.Tensor | None:
-    """Return `tensor` as a contiguous CPU tensor with readable memory (itself where it is one), or None."""
+    """Return `tensor` as a contiguous CPU tensor with readable memory (itself if it is one), or None."""
     try:
         if tensor.is_meta or type(tensor).__torch_dispatch__ is not no_dispatch:
             return None
@@ -190,7 +190,7 @@ _KEY_SEED = 0x6E756D6472696674
 _LENGTH_FACTOR = 0xD6E8FEB86659FD93
 _MIX = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1))
 _STRIPE, _BLOCK, _PART = 64, 4096, 1 << 20
-"""Sizes in bytes. _PART is what the fallback holds at a time, about ten times over in int64."""
+"""Sizes in bytes. The fallback takes _PART bytes at a time, and holds them about ten times over in int64."""
 
 
 def _digest_with_torch(tensor: torch.Tensor) -> Digest:
@@ -231,7 +231,7 @@ def _hash(data: torch.Tensor) -> int:
         low, high = ((words + _keys()) & _M32).unbind(-1)
         products, sums = low * high, low + (high << 32)  # [block, stripe, lane]; int64 wraps around as uint64 does
         if stripes % 64:
-            # The keys were added to the padding too: whatever follows the last stripe must not count.
+            # The keys were added to the padding too: the stripes after the last one must not count.
             products[-1, stripes % 64 :] = 0
             sums[-1, stripes % 64 :] = 0
         first_lane = start // (_BLOCK // 8)

@@ -30,7 +30,7 @@ KINDS = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2}
 MOST_DIMENSIONS = 64
 
 PART = 128 * BLOCK
-"""Number of elements that the torch implementation holds at a time, about thirty times over in int64."""
+"""The number of elements that the torch implementation processes at a time; each takes about thirty int64 numbers."""
 
 
 class Sketcher:

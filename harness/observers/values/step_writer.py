@@ -95,7 +95,7 @@ class StepWriter(Observer):
         logged_tensors = [tensor for logged in ended.logged for tensor in logged.tensors]
         values = iter(self._mode.read([*ended.losses, *logged_tensors, *(ended.state if with_state else ())]))
         fields: dict[str, Any] = {"losses": [loss_to_json(scalar(next(values))) for _ in ended.losses]}
-        fields |= self._written(ended.logged, values, number)
+        fields |= self._write_logged(ended.logged, values, number)
         self._note_nonfinite(number, fields["losses"])
         if with_state:
             # A frame has a digest for each tensor of the table, then one for each parameter's gradient.
@@ -120,7 +120,7 @@ class StepWriter(Observer):
         Values of `step`, which has not ended, are not written.
         """
         read = self._mode.read([tensor for values in logged for tensor in values.tensors])
-        self._written(logged, iter(read), step)
+        self._write_logged(logged, iter(read), step)
 
     def write_last_values(self) -> None:
         """Keep the last step's values, unless they have changed since."""
@@ -131,7 +131,7 @@ class StepWriter(Observer):
         if self._digester.digest(read) == digests:
             self._values.write_last(table.number, step, read)
 
-    def _written(self, logged: Sequence[LoggedStep], read: Iterator[torch.Tensor], step: int) -> dict[str, Any]:
+    def _write_logged(self, logged: Sequence[LoggedStep], read: Iterator[torch.Tensor], step: int) -> dict[str, Any]:
         """Write the values that the script logged for steps that are already written. Return those of `step`."""
         fields_by_step = {values.step: described(values, read) for values in logged}
         for number in (number for number in fields_by_step if number < step):

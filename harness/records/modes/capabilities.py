@@ -23,7 +23,7 @@ class Capabilities:
     draws_as: a phrase for a mode that draws different random numbers, unless `fallback_random=on`; "" for other modes.
     executes_hlo: it executes modules of HLO.
     package: the package that the mode needs beside torch; "" for none.
-    keys: the keys of the mode grammar that this base has, but not every base.
+    keys: the keys of the mode grammar that this base has and some others lack.
     """
 
     has_values: bool = True

@@ -54,7 +54,7 @@ class ModeRegistry:
         self._plugins_read = False
 
     def register(self, entry: ModeEntry) -> None:
-        """Add a base. Raises ValueError, naming both, when the name is taken."""
+        """Add a base. Raises ValueError, which names both bases, if the name is taken."""
         if entry.name in self._entries:
             raise ValueError(f"mode {entry.name!r} is {self._entries[entry.name].target} already, not {entry.target}")
         self._entries[entry.name] = entry
@@ -64,17 +64,17 @@ class ModeRegistry:
         return tuple(self._entries)
 
     def entry(self, name: str) -> ModeEntry:
-        """Find a base. Raises KeyError, naming the nearest, when there is none."""
+        """Find a base. Raises KeyError, which names the nearest one, if there is none."""
         if name not in self.names():
             raise KeyError(f"there is no mode {name!r}; {nearest(name, self.names())}")
         return self._entries[name]
 
     def device(self, name: str) -> str:
-        """Return the device of a mode of this base that states none; the base's name if the base is unknown here."""
+        """Return the default device of a base, or the base's name if the base is unknown here."""
         return self._entries[name].device if name in self.names() else name
 
     def capabilities(self, name: str) -> Capabilities:
-        """Return the capabilities of a base, those of eager execution if the base is unknown here."""
+        """Return the capabilities of a base, or those of eager execution if the base is unknown here."""
         return self._entries[name].capabilities if name in self.names() else Capabilities()
 
     def bases_of_key(self, key: str) -> tuple[str, ...]:

@@ -74,7 +74,7 @@ class ModeSpec:
     inductor: Mapping[str, str] = field(default_factory=dict)
 
     def with_values(self) -> ModeSpec:
-        """Return the mode itself or, if its ops have no values at their call, the same ops and kernels on the CPU."""
+        """Return the mode or, if its ops have no values when called, a mode on the CPU with its ops and kernels."""
         if self.capabilities.has_values:
             return self
         return replace(self, base="cpu", device=None, mark_step=None, execute=None, fallback_random=None, draws=None)
@@ -231,7 +231,7 @@ def parse_mode(text: str) -> ModeSpec:
 def parse_modes(listed: str | None, single: Sequence[str] = ()) -> list[ModeSpec]:
     """Parse `--modes` (plain bases, comma separated) and each `--mode`, in this order.
 
-    Raises UsageError when nothing is left to run or a name occurs twice, ModeError for a bad specification.
+    Raises UsageError if there is no mode or a name occurs twice, ModeError for a bad specification.
     """
     texts = [part.strip() for part in listed.split(",")] if listed is not None else []
     if listed is not None and not all(texts):

@@ -9,7 +9,7 @@ from .mode_registry import registry
 ON_OFF = ("on", "off")
 
 SETTING_KEYS: Mapping[str, tuple[str, ...]] = {
-    # TF32 in products and convolutions, or in one of them; torch's default is in convolutions
+    # TF32 in products and convolutions, or in one of them; torch's default is convolutions
     "tf32": (*ON_OFF, "convolutions", "products"),
     "matmul_precision": ("highest", "high", "medium"),
     # the kernel of attention, replaced by math if it does not take the inputs; torch's default is any
@@ -61,7 +61,7 @@ def device_of(base: str, device: str | None) -> str:
 def without_effect(values: Mapping[str, object], device: str) -> tuple[str, str] | None:
     """Return the first of these keys that cannot have an effect on a device, and why; None if each may have an effect.
 
-    The effect on a vendor's device is left to the vendor.
+    The effect of a key on a vendor's device is not checked.
     """
     stated = {key: str(values[key]) for key in SETTING_KEYS if values.get(key) is not None}
     facts = registry.capabilities(device)

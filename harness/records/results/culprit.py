@@ -88,8 +88,7 @@ class CulpritScript:
     path: the script's file, None if there is no script
     why: the reason why there is no script
     output: the last line of the script's output
-    error_ulp: the errors of the one block that the script shows, while those of a culprit are the largest of all its
-        places
+    error_ulp: the errors of the one block that the script shows; a culprit's errors are the largest of all its places
     """
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True
@@ -150,8 +149,8 @@ class Culprit:
     backward. A cause of kind `setting` has the `setting` and the ops that it changes. Three sorts of causes have
     separate fields:
 
-    - an op: `kernel`, `beside` (further ops of the reference that are other kernels in it, such as the backward of one
-      whose forward is in `ops`), `layouts`, `bound`, `largest_relative`, `lead` (the block that its script shows);
+    - an op: `kernel`, `beside` (further ops of the reference with other kernels, such as the backward of an op whose
+      forward is in `ops`), `layouts`, `bound`, `largest_relative`, `lead` (the block that its script shows);
     - a way in which a mode executes: `name`, `policy`, and `swapped` (the key of a mode that replaces it);
     - a difference in the set-up, the only one without a proof: `what`, `name`, `text`.
 
@@ -215,7 +214,7 @@ class Culprit:
 
     @property
     def is_way(self) -> bool:
-        """Return whether it is a way in which a mode executes that is not identified by ops; a setting may be one."""
+        """Return whether it is a way in which a mode executes, without ops that identify it. A setting may be one."""
         return self.kind in WAYS or (self.kind == SETTING and self.setting is None)
 
     @property
@@ -230,7 +229,7 @@ class Culprit:
         return self.local_significance == "rounding" and self.local_rule == "within"
 
     def to_json(self) -> dict[str, object]:
-        """Return the file's content; each sort of culprit has separate fields, in a separate order."""
+        """Return the file's content. Each sort of culprit has different fields, in a different order."""
         of_kind = WRITTEN_OF_MODE.get(self.kind, WRITTEN_OF_WAY if self.name else WRITTEN_OF_OP)
         # a culprit without a proof was observed without an experiment: a difference in the set-up, or between
         # repetitions
@@ -251,7 +250,7 @@ ADDED = (
     *("batch", "text", "frames", "setting", "torch", "blame"),
 )
 
-# The fields keep the order of the first version, so that rewriting a file leaves it the same, byte for byte.
+# The fields keep the order of the first version, so that rewriting a file changes no byte of it.
 _SEEN = ("places", "sites", "significance", "local_significance", "error_ulp", "rho", "bias")
 _OF_MODE = (
     "status", "phase", "module", "op", "name", "step", "source", "kind", "reasons", "ops", *_SEEN, "share_of_drift",

@@ -46,8 +46,8 @@ class ErrorsOverInputs:
     dtypes: by side, the dtype of the result
     largest: by side, the largest error of all `elements`
     not_finite: by side, the number of elements whose error is not finite
-    inputs: the values of the arguments' elements that belong to the result's, first those over which the errors vary
-        most; empty if a result belongs to no single element of an argument
+    inputs: by argument, the values of the elements from which the chosen elements come, beginning with the argument
+        over which the errors vary most; empty if an element of the result comes from no single element of an argument
     """
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True

@@ -17,16 +17,21 @@ from typing import Any, Literal
 from ..codec import read_fields
 
 Whose = Literal["reference", "each", "mode", "both ways"]
-"""The owner of an experiment in a pair: the reference; each run; the mode against the reference; each run against the
-other."""
+"""The runs of a pair that the experiments of a kind repeat.
+
+reference: the reference alone
+each: each of the two runs alone
+mode: the mode's run, compared with the reference
+both ways: each of the two runs, compared with the other
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class ExperimentKind:
-    """A kind of experiment: the pattern of its folders' names, and its owner.
+    """A kind of experiment: the pattern of its folders' names, and the runs that it repeats.
 
-    An experiment that belongs to an `inquiry` into one step (a localization, a search for the step's cut) is made only
-    for the inquiry. It counts as one training together with the inquiry, and of several ranks it concerns only rank 0.
+    inquiry: True if the experiment is part of an inquiry into one step (a localization, a search for the step's cut).
+        An inquiry counts as one training together with its experiments. It concerns only rank 0.
     """
 
     folder: str
@@ -35,7 +40,7 @@ class ExperimentKind:
 
 
 KINDS: dict[str, ExperimentKind] = {
-    # the run once more, bit for bit: its control; the reference's control keeps states, outcomes and tapes
+    # the control, which must repeat the run bit for bit; that of the reference keeps states, outcomes and tapes
     "again": ExperimentKind("{run}-again", "each"),
     # resynced steps: chosen steps, each begun in the reference's state
     "forced": ExperimentKind("{run}-from-{reference}", "mode"),
@@ -50,21 +55,22 @@ KINDS: dict[str, ExperimentKind] = {
     "perturbed": ExperimentKind("{run}-perturbed-{number}", "reference"),
     "seed": ExperimentKind("{run}-seed-{number}", "each"),
     "without": ExperimentKind("{run}-without-{reference}", "mode"),
-    # one step, begun in the reference's state: then held to answer requests; with another mark-step policy;
-    # with another stage or setting of the compiler; of the reference, with parts of the model on the mode's
-    # backend
+    # one step, begun in the reference's state, in a process that stays alive as a worker
     "held": ExperimentKind("{run}-held-{reference}-{step}", "mode", inquiry=True),
-    # one step of lazy tensors with the tape of what the core has executed, in the state of the reference; its own step
+    # one lazy step, begun in the reference's state, with a tape of the graphs that the lazy core executed: the mode's
+    # step; the reference's own step
     "executed": ExperimentKind("{run}-executed-{reference}-{step}", "mode", inquiry=True),
     "executed-at": ExperimentKind("{run}-executed-at-{step}", "reference", inquiry=True),
+    # one step, begun in the reference's state: with another mark-step policy; with another stage or setting of the
+    # compiler; of the reference, with parts of the model on the mode's backend
     "cut": ExperimentKind("{run}-cut-{reference}-{step}-{detail}", "mode", inquiry=True),
     "set": ExperimentKind("{run}-set-{reference}-{step}-{detail}", "mode"),
     "parts": ExperimentKind("{run}-parts-{reference}-{step}-{detail}", "mode"),
-    # the first steps, or one, with every call recorded: where a mode does not repeat, or draws other numbers
+    # the first steps, or one step, with every call recorded, for a mode that does not repeat or draws other numbers
     "calls": ExperimentKind("{run}-calls-{detail}", "each"),
-    # the script until it calls a model for the first time, as a tape; the result of comparing two such tapes (no
-    # run)
+    # a tape of the script up to its first call of a model
     "prepared": ExperimentKind("{run}-prepared", "each", inquiry=True),
+    # no run: the result of comparing two such tapes
     "traced": ExperimentKind("{run}-traced-{reference}", "mode", inquiry=True),
     # no run: the result of a localization
     "localized": ExperimentKind("{run}-localized-{reference}-{step:06d}", "mode", inquiry=True),

@@ -50,8 +50,8 @@ class TensorScore:
     """The drift of one value.
 
     score: the score z, which is computed with the rms `noise`
-    why: the explanation of a score that follows from no distance
-    discrete: whether the value is of integers; then `distance` counts the elements that differ, `norm` all elements,
+    why: the explanation of a score that is not computed from a distance
+    discrete: whether the value holds integers; then `distance` counts the elements that differ, `norm` all elements,
         and `noise` the flips
     """
 
@@ -92,7 +92,7 @@ class StepFindings:
 
 @dataclass(frozen=True, slots=True)
 class RunEnding:
-    """The end of a mode's run; `spec` is the mode as given, `path` the run's folder in that of the investigation."""
+    """The end of a mode's run; `spec` is the mode as stated, `path` the run's folder in that of the investigation."""
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True
 
@@ -176,7 +176,7 @@ class TrainedWithout:
     """A whole training in the mode `spec` with `swaps` in place of the culprits.
 
     `inside` says whether it stays inside the envelope, None if that is unknown. `left` lists the culprits that no key
-    of a mode removes; if there are any there was no training.
+    of a mode removes; if there are any, no training was run.
     """
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True
@@ -206,7 +206,7 @@ class PairFindings:
     undecided: what would decide, if nothing does
     score, threshold: multiples of the reference's rounding noise
     closer_to_fp64: a mode's name, `equal`, or None without a referee
-    explained: the share of the analysed step's drift that goes with all proven culprits together
+    explained: the share of the analysed step's drift that goes when all proven culprits are swapped out together
     unexplained: what is left or was excluded, or why no cause was looked for; a pair that differs has `explained`,
         `unexplained` or both
     steps: each step's score, and the scores of its tensors

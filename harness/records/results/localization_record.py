@@ -21,9 +21,11 @@ RESULT = "localization.json"
 class LocalizedSide:
     """A side of a localization.
 
-    label: its label tapes: the folder of its tapes socket: the socket of its worker, "" without a worker outcome: the
-    file of the mode's own outcome of the step, "" if the tape is from that run itself spec: its mode as the user gave
-    it
+    label: its label
+    tapes: the folder of its tapes
+    socket: the socket of its worker, "" without a worker
+    outcome: the file of the mode's own outcome of the step, "" if the tape is from that run itself
+    spec: its mode as the user stated it
     """
 
     label: str
@@ -37,11 +39,12 @@ class LocalizedSide:
 class LocalizerConfig:
     """The configuration of the localizer, in one JSON file.
 
-    noise: the run that measured the reference's noise interpreter: the address of the interpreter that executes
-    standalone scripts, "" if none are written inputs: the facts that the result depends on, which are written beside it
+    noise: the run that measured the reference's noise
+    interpreter: the address of the interpreter that executes standalone scripts, "" if none are written
+    inputs: the facts that the result depends on, which are written beside it
     own: the arguments that the training itself computes; a batch that differs is followed back through the tape to
-    them; None if there is nothing to follow prepared: whether the tapes are those of the scripts before their first
-    step
+        them; None if there is nothing to follow
+    prepared: whether the tapes are those of the scripts before their first step
     """
 
     a: LocalizedSide
@@ -108,9 +111,9 @@ class Localization:
         return list(self.content.get("op_by_op_differs") or ())
 
     def is_of_another_step(self, score: float) -> bool:
-        """Return whether a tape differs from its mode's execution by more than is negligible beside the step's `score`.
+        """Return whether a tape differs from its mode's execution by more than the share BESIDE of the step's `score`.
 
-        Where a kernel is wrong, a few other bits from another path through a library do not matter.
+        If a kernel is wrong, a few different bits from another path through a library do not matter.
         """
         apart = [float(difference) for difference in (self.content.get("apart") or {}).values()]
         return any(difference > BESIDE * score for difference in apart)
@@ -145,7 +148,7 @@ class Localization:
         return bool(choices) and float(choices["score"]) <= threshold and not choices["discrete"]
 
     def is_explained(self, threshold: float) -> bool:
-        """Return whether the drift is that of a discrete choice on the edge.
+        """Return whether the drift comes from a discrete choice on the edge.
 
         If a choice changes because a wrong op has moved its input, the fault is that op's, and the choice does not
         explain the drift that the op causes alone.

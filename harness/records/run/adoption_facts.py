@@ -1,4 +1,4 @@
-"""The facts that were found out about a script, and the doubts, written to the journal as they are found."""
+"""The facts and the doubts about a script, written to the journal as they are found."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ NO_AUTOCAST = "autocast does nothing on "
 """The beginning of the doubt about a mode that has no autocast."""
 
 DOUBT = "doubt"
-"""The journal's event of a doubt, that the run may not mean what the user thinks: `text`, `source`."""
+"""The journal's event of a doubt whether the run means what the user thinks: `text`, `source`."""
 
 
 class AdoptionFacts:
-    """The receiver of facts and doubts, which writes each once.
+    """Receives facts and doubts, and writes each once.
 
     With `strict`, `check` raises the first doubt as an error. `write` takes the name of a journal event and its fields.
     A fact that cannot be written is dropped, so that the training continues.

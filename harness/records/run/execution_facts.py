@@ -1,4 +1,4 @@
-"""The execution of which a snapshot was taken, and the words for its content. Nothing here imports torch."""
+"""The execution that a snapshot shows, and the words for its content. Nothing here imports torch."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ INSTALLED = {
     "compiler": "torch's compiler",
     "numpy": "NumPy",
 }
-"""Facts of the installation, with their names for readers. Only a difference in these makes the interpreters two."""
+"""Facts of the installation, with their names for readers. Only these decide whether two interpreters differ."""
 
 AS_IT_RUNS = {
     "cpu_capability": "the CPU's capability",
@@ -50,8 +50,8 @@ MODE = "mode"
 VERSION_OR_MODE = "version or mode"
 """The possible reasons for the difference of a pair in two versions of torch.
 
-The reason is the version if the modes are the same. It is the mode if a training in it, with torch's plain kernels of
-its own version in place of the culprits, equals the reference bit for bit.
+The reason is the version if the modes are the same. To test the mode, a training in it executes the plain kernels of
+its own version of torch in place of the culprits. If that equals the reference bit for bit, the reason is the mode.
 """
 
 
@@ -80,13 +80,13 @@ def _shown(value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TwoInterpreters:
-    """The interpreters of a pair that are not the same.
+    """The two different interpreters of a pair.
 
     torch: both versions by side, "a" and "b", even if they are equal
     differences: a phrase for each difference, torch first
     blame: the reason for the pair's difference, VERSION or MODE; VERSION_OR_MODE if it may be either
-    command: for VERSION_OR_MODE, a command that compares b with the reference's mode in b's interpreter; empty if
-        nobody can type it
+    command: for VERSION_OR_MODE, a command that compares b with the reference's mode in b's interpreter; empty if it
+        cannot be typed
     """
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True

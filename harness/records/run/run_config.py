@@ -27,7 +27,7 @@ class RunConfig(RunRequest):
         that it then exits as usual
     invoked: the script's path as the user gave it
     folder: the script's current folder
-    files: the folders that the run has for itself
+    files: the private folders of the run
     rank, world_size: this process's rank, and the number of processes of the run
     """
 

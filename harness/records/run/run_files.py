@@ -1,7 +1,7 @@
 """The files of a run that has a separate working folder. Standard library only, since the process of a script uses it.
 
 /home/me/train      the script's view: everything as it was when the run began, and what it writes itself
-runs/train/cpu      its writes go here, into `written/`, and nobody else sees them
+runs/train/cpu      its writes go here, into `written/`, and no other process sees them
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ READY = "ready.json"
 
 @dataclass(frozen=True, slots=True)
 class OwnFolders:
-    """Folders that a run sees as they were when it began; nobody else sees what it writes there.
+    """Folders that a run sees as they were when it began. No other process sees the files that it writes there.
 
     folders: these folders, none within another
     shared: folders within them that are shared nevertheless: numdrift's own, and caches
@@ -52,8 +52,8 @@ class WrittenFile:
 class RunFiles:
     """The fate of a run's files.
 
-    own: whether the run had its folders for itself
-    why: the reason why it had not
+    own: whether the run had private folders
+    why: the reason why it had none
     written: the files that it wrote there
     more: the number of further files that it wrote there
     kept: whether the written files were kept

@@ -5,7 +5,7 @@ A new recording option is declared here and nowhere else: a field, and a key of 
     graphs: bool = option(False, "Capture each mode's graphs.")
 
 makes `numdrift run --graphs`, `numdrift.run(graphs=True)`, `plan.graphs`, `config.graphs` and `"graphs": true` in
-config.json. It remains to write the observer that acts on it."""
+config.json. Then write the observer that acts on it."""
 
 from __future__ import annotations
 
@@ -129,7 +129,8 @@ class RunRequest:
     noise_replays: int = NOISE_REPLAYS
     """The number of replays of a measured step with random rounding."""
     edge_replays: int = 0
-    """The number of its replays with rounding 16 times as strong: does a discrete choice depend on it?"""
+    """The number of its replays with rounding 16 times as strong. They show whether a discrete choice depends on
+    rounding."""
     calls: StepSelection | None = None
     """The steps in which each call of an op is recorded, with digests of its arguments and results, and each line that
     draws random numbers."""
@@ -156,7 +157,7 @@ class RunRequest:
 
 
 class RunOptions(TypedDict, total=False):
-    """The users' options by their names in Python: the parameters of `numdrift.run` that are options here."""
+    """The users' options by their names in Python, as parameters of `numdrift.run`."""
 
     record: Level
     steps: str

@@ -34,7 +34,7 @@ class StepSelection:
         return None if not ends or None in ends else max(last for last in ends if last is not None)
 
     def covers(self, selection: StepSelection) -> bool:
-        """Return whether each range of the other selection is within one of these."""
+        """Return whether each range of `selection` is within one range of this selection."""
         return not self.ranges or (
             bool(selection.ranges)
             and all(
@@ -77,7 +77,7 @@ class StepSelection:
 
 @dataclass(frozen=True, slots=True)
 class KeepParams:
-    """The steps whose parameter values are kept: each `every`-th from step 0, and always the last one.
+    """The steps whose parameter values are kept: every `every`-th step from step 0 on, and always the last step.
 
     Its text is `all` (every=1), `last` (every=0: only the last step) or `every=N`.
     """

@@ -27,7 +27,7 @@ class UserOption:
     name: its name in Python
     flag: its flags on the command line
     kind: the type of the user's value
-    least: the least number; a number with a fraction has to be greater
+    least: the least whole number; a float must be greater
     metavar, choices, variable, shows_default: as on the command line; `variable` is an environment variable
     """
 
@@ -64,9 +64,9 @@ def option(
 ) -> Any:
     """Return a field of a request that users may set.
 
-    `written` is the default as users write it, if that is not the field's, and `kind` the type of what they write, if
-    that is not the default's. `facts` are further fields of a `UserOption`: its name is the field's by default, and its
-    flag is made from the name.
+    `written` is the default as users write it, if it differs from the field's. `kind` is the type of the value that
+    they write, if it differs from the default's. `facts` are further fields of a `UserOption`: its name is the field's
+    by default, and its flag is made from the name.
     """
     written = default if written is MISSING else written
     kind = kind or (str if written is None else type(written))
@@ -89,8 +89,8 @@ def options_of(request: Any) -> Mapping[str, UserOption]:
 
 
 def read_options(request: Any, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a request that these values of options set. A default sets no field, nor does an option of
-    another request. Raises UsageError for a value that cannot be read."""
+    """Return the fields of a request that these values of options set. Defaults, and options of other requests, set no
+    field. Raises UsageError for a value that cannot be read."""
     return {
         field_name: declared.value(values[declared.name])
         for field_name, declared in options_of(request).items()

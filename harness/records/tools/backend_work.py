@@ -22,7 +22,7 @@ class OperatorCall:
     instructions: the backend's code for it, in the backend's language
     failure_at: the part of the backend that refused it (`lazy core`, `inductor lowering`), "" if it is supported
     reason: the reason for the refusal, "" if it is supported
-    failing: the unsupported ones of the instructions, empty if all are unsupported
+    failing: the unsupported instructions, empty if all are unsupported
     """
 
     kind: str

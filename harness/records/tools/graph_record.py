@@ -63,7 +63,7 @@ class Node:
     original: the op that this one was decomposed from (`aten.tanh_backward`), "" if it was called directly
     group: the same for all nodes of one decomposed call, "" without a decomposition
     inputs, input_names: the names of the values, and their names in the op's schema; a list argument repeats its name
-    attributes: the arguments that are no values: text, whole numbers, floats, booleans or lists of those
+    attributes: the arguments that are not values: text, whole numbers, floats, booleans or lists of those
     covers: the names of the pre graph's nodes that a kernel contains
     body: the ops in a kernel, with names that are unique within it
     code: a kernel's generated source
@@ -165,7 +165,6 @@ class Graph:
 
 def phase_of(nodes: Sequence[Node]) -> str:
     """Return the phases of these nodes, joined by `+`, in the order of their first appearance."""
-    # a dict keeps the order in which they come first
     return "+".join(dict.fromkeys(node.phase for node in nodes if node.phase))
 
 

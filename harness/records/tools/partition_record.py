@@ -1,4 +1,4 @@
-"""A partition for reports (its operators, subgraphs and their devices), and the limits that it keeps to."""
+"""A partition for reports (its operators, subgraphs and their devices), and its limits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..codec import of_fields, read_fields
 from ..modes.mode_spec import ModeSpec
 
 CPU = "CPU"
-"""The name in reports of the device of operators that the backend does not receive."""
+"""The device, as reports name it, of the operators that the backend does not receive."""
 
 Phase = Literal["forward", "backward"]
 

@@ -95,7 +95,7 @@ class RunProfile:
 
     steps: the traced steps
     partial: whether the last traced step was not traced to its end
-    untraced: the steps before and after
+    untraced: the steps before and after the traced ones
     over: the reason why the tracing ended
     step_milliseconds: the duration of each traced step
     compiled: the number of graphs compiled in each traced step, None if they are not counted

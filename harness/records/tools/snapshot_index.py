@@ -19,7 +19,7 @@ from typing import Any
 FOLDER = "snapshots"
 INDEX = "snapshots.jsonl"
 
-CUT_OFF = "the run was ended while it was written"
+CUT_OFF = "the run ended while the snapshot was written"
 
 
 @dataclass(frozen=True, slots=True)

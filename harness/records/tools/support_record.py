@@ -23,7 +23,7 @@ from ..frames import append_event, complete_events
 from .backend_work import OperatorCall
 
 SUPPORT = "support.jsonl"
-CUT_OFF = "the process was ended before it had written all: what is here was met until then"
+CUT_OFF = "the process ended before it had written everything: these are the operators that it recorded until then"
 
 
 class SupportWriter:
@@ -89,7 +89,7 @@ class SupportRecord:
 
 
 def read_support(folder: Path) -> SupportRecord | None:
-    """Read the record in a run's folder, None where there is none. Raises JournalError for a damaged one."""
+    """Read the record in a run's folder, None if there is none. Raises JournalError for a damaged one."""
     path = folder / SUPPORT
     if not path.exists():
         return None

@@ -50,7 +50,7 @@ class Digest:
 
     @property
     def readable(self) -> bool:
-        """True if a tensor existed and had values, which a meta or fake tensor has not."""
+        """True if a tensor existed and had values. A meta or fake tensor has none."""
         return self.hash != 0
 
 

@@ -6,24 +6,26 @@ module, so it needs no torch.
     s_j = sum over i of sign_j(i) * x_i                       j = 0 .. 7, i the index in the whole tensor, row-major
     sign_j(i) = 1 - 2 * (bit j of mix64(SEED + (i + 1) * GOLDEN mod 2**64))
 
-with mix64 the finaliser of splitmix64 (Steele et al., OOPSLA 2014), so a sign depends on the seed and on the global
-index alone. Elements that are not finite count as 0; a complex element is two, its real and its imaginary part.
+where mix64 is the finaliser of splitmix64 (Steele et al., OOPSLA 2014). So a sign depends only on the seed and on the
+index in the whole tensor. An element that is not finite counts as 0. A complex element counts as two elements, its real
+and its imaginary part.
 
 The sketch is linear: the sketch of a whole is the sum of the sketches of its parts at their places, for any parts, and
-the sketch of a difference is the difference of the sketches. For random signs that are independent in fours the mean
-over signs of s_j**2 is ||x||**2 and its variance at most 2 * ||x||**4 (Alon, Matias, Szegedy, The Space Complexity of
-Approximating the Frequency Moments, STOC 1996), so
+the sketch of a difference is the difference of the sketches. If any four of the random signs are independent, s_j**2
+has the mean ||x||**2 and a variance of at most 2 * ||x||**4 (Alon, Matias, Szegedy, The Space Complexity of
+Approximating the Frequency Moments, STOC 1996). So
 
     ||x||_2 is about sqrt((s_0**2 + ... + s_7**2) / 8)
 
-a projection to 8 dimensions in the sense of Johnson and Lindenstrauss (1984). The relative standard error of
-the mean square is at most sqrt(2 / 8) = 0.5. Where many elements take part the s_j are nearly normal and 8 *
-estimate**2 / ||x||**2 has the chi-squared distribution with 8 degrees of freedom: 95 % of the estimates lie
+This is a projection to 8 dimensions in the sense of Johnson and Lindenstrauss (1984). The relative standard error of
+the mean square is at most sqrt(2 / 8) = 0.5. Where many elements take part, the s_j are nearly normal, and
+8 * estimate**2 / ||x||**2 has the chi-squared distribution with 8 degrees of freedom: 95 % of the estimates lie
 between 0.52 and 1.48 times the norm.
 
 Each s_j is summed in float64 in blocks of 512, whose sums are added with compensation (Neumaier 1974). By the
-usual analysis it is off by at most 256 * 2**-53 * sum |x_i|, which is ROUNDING * sum |x_i|, and sum |x_i| <=
-sqrt(n) * ||x||_2."""
+usual analysis its error is at most 256 * 2**-53 * sum |x_i|, which is ROUNDING * sum |x_i|. Here sum |x_i| is at most
+sqrt(n) * ||x||_2.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +80,7 @@ def norm_estimate(sketch: Sequence[float]) -> float:
 class Shard:
     """The position of a local tensor in the whole, of shape `whole`.
 
-    offset: the index of its first element in the whole, None if it is no plain block of the whole
+    offset: the index of its first element in the whole, None if it is not a plain block of the whole
     mesh, at: the shape of the device mesh, and this rank's position in it
     placements: a word for each dimension of the mesh: `shard 0` (along the tensor's dimension 0), `replicate`, or
         `partial sum` (the whole is the sum of the parts)

@@ -1,10 +1,10 @@
-"""The layout of tensor files: that of safetensors, so that any of its readers opens them.
+"""The layout of tensor files. It is that of safetensors, so any reader of safetensors opens them.
 
     8 bytes       length of the header, little-endian
     the header    JSON: {name: {"dtype", "shape", "data_offsets"}, "__metadata__": {"numdrift": facts as JSON}}
     the tensors   their elements in row-major order, one after the other without a gap
 
-Nothing here imports torch or NumPy, since the recorder and the readers share it. The dtype C128 (complex128) is
+This module imports neither torch nor NumPy, since the recorder and the readers share it. The dtype C128 (complex128) is
 numdrift's own; other readers may refuse files with it.
 """
 
@@ -81,7 +81,7 @@ def build_header(tensors: Mapping[str, tuple[str, Sequence[int]]], facts: Mappin
     position = 0
     for name in order:
         if name == METADATA:
-            raise ValueError(f"{METADATA} is no tensor's name: it is the key of a file's facts")
+            raise ValueError(f"{METADATA} cannot be a tensor's name: it is the key of a file's facts")
         dtype, shape = tensors[name]
         end = position + math.prod(shape) * ITEM_BYTES[dtype]
         described[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [position, end]}
@@ -101,12 +101,12 @@ def read_header(path: Path, file: BinaryIO) -> tuple[list[TensorPlace], dict[str
     length = LENGTH.unpack(begin)[0] if len(begin) == LENGTH.size else size
     first = LENGTH.size + length
     if first > size or length > MOST_HEADER:
-        raise JournalError(path, f"is no tensor file, or was cut off: it ends after {size} bytes")
+        raise JournalError(path, f"is not a tensor file, or is truncated: it ends after {size} bytes")
     try:
         described = json.loads(file.read(length).decode("utf-8"), object_pairs_hook=_once_each)
         facts = json.loads((described.pop(METADATA, None) or {}).get(FACTS, "{}"))
         if not isinstance(facts, dict):
-            raise TypeError("its facts are no object")
+            raise TypeError("its facts are not an object")
         entries = [_entry(name, description, first) for name, description in described.items()]
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         complaint = (str(error).splitlines() or [""])[0][:200]
@@ -116,17 +116,19 @@ def read_header(path: Path, file: BinaryIO) -> tuple[list[TensorPlace], dict[str
     position = first
     for entry in entries:
         if entry.start != position:
-            raise JournalError(path, f"has a damaged header: {entry.name!r} begins where it must not")
+            raise JournalError(
+                path, f"has a damaged header: {entry.name!r} begins at byte {entry.start}, not {position}"
+            )
         position = entry.end
     if position != size:
-        raise JournalError(path, f"has {size} bytes, its header says {position}")
+        raise JournalError(path, f"has {size} bytes, but its header says {position}")
     return entries, facts
 
 
 def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     by_name = dict(pairs)
     if len(by_name) != len(pairs):
-        raise ValueError("a name comes twice")
+        raise ValueError("a name occurs twice")
     return by_name
 
 
@@ -134,14 +136,14 @@ def _entry(name: str, described: Mapping[str, Any], first: int) -> TensorPlace:
     """Read one entry; `first` is the beginning of the tensors. Raises ValueError, TypeError or KeyError."""
     dtype, shape, offsets = described["dtype"], described["shape"], described["data_offsets"]
     if not isinstance(dtype, str) or dtype not in TORCH_NAMES:
-        raise ValueError(f"{name!r} is of the unknown dtype {dtype!r}")
+        raise ValueError(f"{name!r} has the unknown dtype {dtype!r}")
     if not _whole_numbers(shape) or len(shape) > MOST_DIMENSIONS or max(shape, default=0) > MOST_ELEMENTS:
-        raise ValueError(f"{name!r} has no shape that a tensor can have")
+        raise ValueError(f"{name!r} has an invalid shape")
     if not _whole_numbers(offsets) or len(offsets) != 2:
-        raise ValueError(f"{name!r} has no place in the file")
+        raise ValueError(f"{name!r} has invalid offsets")
     start, end = offsets
     if end - start != math.prod(shape) * ITEM_BYTES[dtype]:
-        raise ValueError(f"{name!r} has {end - start} bytes, which its shape and dtype do not take")
+        raise ValueError(f"{name!r} has {end - start} bytes, which does not match its shape and dtype")
     return TensorPlace(name, dtype, tuple(shape), first + start, first + end)
 
 

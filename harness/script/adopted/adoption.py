@@ -26,7 +26,7 @@ from .xla_stand_ins import XlaStandIns
 class ScriptAdoption:
     """Device redirection, placement, and the routing of torch.compile for one script in one mode.
 
-    Placement and routing are active from the beginning. `redirect` is for a process that belongs to the script.
+    Placement and routing are active from the beginning. Call `redirect` only in a process that runs just the script.
     """
 
     def __init__(self, script: str, mode: Mode, facts: AdoptionFacts, *, draws_on_the_cpu: bool = False) -> None:
@@ -37,7 +37,7 @@ class ScriptAdoption:
         self._compiles = compiler is not None
         self.placement = Placement(mode.device, self._notes)
         self.compiles = ScriptCompiles(compiler, self._notes)
-        self._patches = Patches("what the script is given")
+        self._patches = Patches("the adoption of the script")
 
     def redirect(self, *, speaks_of_xla: bool = False) -> None:
         """Redirect everything that the script sends to an accelerator to the mode's device.
@@ -71,7 +71,7 @@ class ScriptAdoption:
         self._patches.undo()
 
     def first_step_ended(self, tensors: Sequence[torch.Tensor]) -> None:
-        """Report what was compiled in the first step. Report a doubt if the run is really another mode's."""
+        """Report what was compiled in the first step, and a doubt if the step was not executed as the mode says."""
         self.placement.check(tensors)
         if not self._compiles:
             return
@@ -81,8 +81,8 @@ class ScriptAdoption:
             return
         if not regions:
             self._notes.doubt(
-                "the compiler was asked and handed nothing to its backend, so the first step ran eagerly: see "
-                "TORCH_LOGS=graph_breaks for its reasons"
+                "the compiler was called but passed nothing to its backend, so the first step ran eagerly: "
+                "TORCH_LOGS=graph_breaks shows its reasons"
             )
             return
         text = f"{regions} region{'s' if regions != 1 else ''} compiled, "

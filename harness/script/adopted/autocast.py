@@ -84,7 +84,7 @@ class AutocastRedirection:
 
         @functools.wraps(original)
         def decorate(method: Any = None, *, device_type: str, **kwargs: Any) -> Any:
-            # The decorators accept any device: on one without autocast it is never enabled, and they do nothing.
+            # The decorators accept any device. On one without autocast, autocast is never enabled and they do nothing.
             is_redirected = self._has_autocast and device_type in self._kinds
             return original(method, device_type=self._kind if is_redirected else device_type, **kwargs)
 

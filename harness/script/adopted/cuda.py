@@ -109,7 +109,7 @@ class CudaStandIns:
 
         @functools.wraps(original)
         def call(*args: Any, **kwargs: Any) -> Any:
-            if torch.compiler.is_dynamo_compiling():  # dynamo traces this; a compiling backend is part of torch
+            if torch.compiler.is_dynamo_compiling():  # dynamo traces this; a compiling backend calls from torch
                 return answer(*args, **kwargs)
             if str(sys._getframe(1).f_globals.get("__name__")).partition(".")[0] == "torch":
                 return original(*args, **kwargs)  # its failure tells torch that there is no device

@@ -113,17 +113,16 @@ class DeviceRedirection:
         return value
 
     def _refusing(self, original: Callable[[Any], None]) -> Callable[[Any], None]:
-        """Wrap `set_default_device` so that it rejects `lazy`, which would end the process inside torch's lazy core.
+        """Wrap `set_default_device` so that it rejects `lazy`.
 
-        The end would be a segmentation fault (torch 2.13).
+        With it, torch's lazy core would end the process with a segmentation fault (torch 2.13).
         """
 
         def set_default_device(device: Any) -> None:
             meant = None if device is None else torch.device(self.meant(device))
             if meant is not None and not registry.capabilities(meant.type).default_device:
                 raise AdoptionError(
-                    "torch.set_default_device cannot be lazy, which torch's lazy core does not "
-                    "survive: leave the default "
+                    "torch.set_default_device cannot be lazy, which would crash torch's lazy core: leave the default "
                     'device out in this mode, and move the model and the data to os.environ["DEVICE"]'
                 )
             original(device)

@@ -13,7 +13,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 READS = frozenset({"numpy", "__array__", "__dlpack__"})
-"""Functions that hand the values out, which is possible only on the CPU."""
+"""Functions that hand a tensor's values to other libraries, which is possible only on the CPU."""
 
 ACROSS = frozenset({"to", "type_as", "_pack_padded_sequence", "tensor_split", "grad", "backward"})
 """Functions that accept tensors of both devices.
@@ -78,7 +78,7 @@ def _tensors(value: Any) -> Iterator[torch.Tensor]:
 
 
 def moved(value: Any, target: str) -> Any:
-    """Return `value` with its tensors on the side of `target`. A tensor that is already there is returned itself."""
+    """Return `value` with its tensors on the side of `target`. A tensor that is already there is returned as it is."""
     if isinstance(value, torch.Tensor):
         return value if value.is_cpu == (target == "cpu") else value.to(target)
     if isinstance(value, dict):

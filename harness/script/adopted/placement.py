@@ -61,7 +61,7 @@ class Placement:
             self._notes.note("placement", f"{count} of an optimizer were on cpu and have been moved to {self.kind}")
 
     def meet(self) -> None:
-        """Begin to move CPU tensors that meet a tensor of the device, for the duration of the call."""
+        """From now on, move CPU tensors to the device for each call in which they meet a tensor of the device."""
         if self._meeting is None and self.kind != "cpu":
             self._meeting = Meeting(self.device)
             enter_below(self._meeting)
@@ -111,5 +111,5 @@ class MovedArguments:
         return moved(args, self._device), moved(kwargs, self._device)
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        # A saved model may be loaded without numdrift: there its hook is one that does nothing.
+        # A saved model may be loaded without numdrift, so the hook is saved as one that does nothing.
         return getattr, (contextlib.nullcontext(), "__exit__")

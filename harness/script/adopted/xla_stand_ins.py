@@ -1,6 +1,6 @@
 """The modules of `torch_xla` for a script that imports it, in a mode with another device.
 
-They have the part of torch_xla's API that trainings use; `xla_functions` implements it.
+They provide the part of torch_xla's API that trainings use; `xla_functions` implements it.
 """
 
 from __future__ import annotations

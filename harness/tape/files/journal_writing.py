@@ -47,7 +47,7 @@ class AppendFile:
         for start in range(0, len(parts), MOST_PARTS):
             pending = [memoryview(part) for part in parts[start : start + MOST_PARTS]]
             while pending:
-                # writev may write only a part and end within a buffer; the next turn writes the rest.
+                # writev may write only a part and end within a buffer; the next iteration writes the rest.
                 written = os.writev(self._descriptor, pending)
                 total += written
                 while pending and written >= len(pending[0]):
@@ -56,9 +56,9 @@ class AppendFile:
                     pending[0] = pending[0][written:]
         self._cached += total
         if self._cached >= RELEASE_AFTER:
-            # Make the operating system write its pages of this file, to give the memory back to the training.
+            # Ask the operating system to release its pages of this file, so that the training can use the memory. A
+            # file system may ignore this advice.
             self._cached = 0
-            # This is only advice, which a file system may ignore.
             with suppress(OSError, AttributeError):
                 os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
         return total

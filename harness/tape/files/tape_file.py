@@ -1,7 +1,7 @@
 """A tape in one file: tensors that any safetensors reader can read, and the calls as JSON among the facts.
 
     input 3           the bytes of the storage in slot 3 before the step
-    watched 0         a value by which the step is compared, number 0 of the fact `watched`
+    watched 0         a value that executions are compared by, number 0 of the fact `watched`
     given 0           an argument of the first root module, number 0 of the fact `given`
     drawn 7 1         the second tensor that the call number 7 drew
     generator 2       the state of a generator, number 2
@@ -139,7 +139,7 @@ def understood_tape(tensors: Mapping[str, torch.Tensor], facts: Mapping[str, Any
     slots = tuple(Slot(whole(size), text(device), dtype_named(dtype)) for size, device, dtype in facts["slots"])
     own = facts.get("own", {})  # most tapes have none
     if not isinstance(own, dict):
-        raise TypeError("ops of a script's own that are none")
+        raise TypeError("the ops that the script defines are not a dictionary")
     for name, schema in own.items():
         if registered_operation(text(name)) is None:
             define_without_kernel(name, text(schema))
@@ -154,8 +154,8 @@ def understood_tape(tensors: Mapping[str, torch.Tensor], facts: Mapping[str, Any
             _require_inside(view, slots)
             group.append(Watched(whole(position), text(name), view, tensors[f"{kind} {number}"]))
         if any(watched.position > len(calls) for watched in group):
-            raise ValueError(f"a {kind} value after the end")
-    # Only storages that exist before the step have bytes: `input 3` is that of slot 3.
+            raise ValueError(f"a {kind} value after the end of the calls")
+    # Only storages that exist before the step have bytes: `input 3` holds those of slot 3.
     inputs = {
         whole(int(name.partition(" ")[2])): _bytes(tensors, name) for name in tensors if name.startswith("input ")
     }
@@ -164,10 +164,10 @@ def understood_tape(tensors: Mapping[str, torch.Tensor], facts: Mapping[str, Any
             raise ValueError(f"input {slot} is larger than its storage")
     settings = facts.get("settings", {})  # older tapes have none
     if not isinstance(settings, dict) or not all(isinstance(value, (bool, int, str)) for value in settings.values()):
-        raise TypeError("settings that are none")
+        raise TypeError("the settings are invalid")
     set_at = facts.get("set_at", {})  # most tapes have none
     if not isinstance(set_at, dict):
-        raise TypeError("lines of settings that are none")
+        raise TypeError("the lines of the settings are not a dictionary")
     starts = {}
     for name, described in facts.get("starts", ()):  # most tapes have none
         starts[text(name)] = view = decoder.view(described["view"])
@@ -205,7 +205,7 @@ class _CallReader:
         late = map(described.get, ("iteration", "order", "repeats"))
         iteration, order, repeats = (None if value is None else whole(value) for value in late)
         if repeats is not None and repeats >= number:
-            raise ValueError(f"call {number} repeats one that comes after it")
+            raise ValueError(f"call {number} repeats itself or a later call")
         call = Call(
             op=described["op"],
             arguments=arguments,
@@ -228,7 +228,7 @@ class _CallReader:
         for view in (*views_in(call), *(leaf for leaf in leaves(outputs) if isinstance(leaf, View))):
             _require_inside(view, self.slots)
         if any(new and not isinstance(output, View) for new, output in zip(call.fresh, outputs, strict=True)):
-            raise ValueError(f"call {number} gives a storage that is no tensor's")
+            raise ValueError(f"call {number} returns a fresh storage that is not a tensor's")
         return call
 
     def _frames(self, number: int, described: Mapping[str, Any]) -> tuple[str, ...]:
@@ -262,7 +262,7 @@ def _compiled_node(described: Any) -> CompiledNode | None:
 
 def _require_inside(view: View, slots: Sequence[Slot]) -> None:
     if view.slot >= len(slots):
-        raise ValueError(f"a view of slot {view.slot}, which there is not")
+        raise ValueError(f"a view of slot {view.slot}, which does not exist")
     if view.extent * view.dtype.itemsize > slots[view.slot].size:
         raise ValueError(f"a view that ends behind its storage {view.slot}")
 
@@ -270,5 +270,5 @@ def _require_inside(view: View, slots: Sequence[Slot]) -> None:
 def _bytes(tensors: Mapping[str, torch.Tensor], name: str) -> torch.Tensor:
     data = tensors[name]
     if data.dtype != torch.uint8 or data.dim() != 1:
-        raise ValueError(f"{name} is no row of bytes")
+        raise ValueError(f"{name} is not a row of bytes")
     return data

@@ -103,8 +103,8 @@ def devices_in(values: Iterable[Any]) -> set[torch.device]:
 class NotedCall:
     """The note of a call before it runs.
 
-    arguments, keywords: those of the call as the tape holds them
-    slot_count: the number of slots, not counting those of its outputs
+    arguments, keywords: the call's arguments as the tape holds them
+    slot_count: the number of slots before the outputs of the call get theirs
     generators: the states of default generators
     generator_arguments: the generators among the arguments, with their states
     """
@@ -131,7 +131,7 @@ class CallLog:
         self.values = values
 
     def take(self, call: OpCall, place: OpPlace) -> NotedCall:
-        """Note a call that is about to run. Raises NotReplayable for what a tape cannot hold."""
+        """Note a call that is about to run. Raises NotReplayable if a tape cannot hold it."""
         operation = call.operation
         if not call.is_overload:
             raise NotReplayable(f"the step calls the higher-order operator {operation}")
@@ -176,7 +176,8 @@ class CallLog:
         recorded: list[Any] = []
         for result in results:
             if not isinstance(result, (torch.Tensor, *PLAIN)):
-                raise NotReplayable(f"{noted.call.operation} gives a {type(result).__name__}, which a tape cannot hold")
+                kind = type(result).__name__
+                raise NotReplayable(f"{noted.call.operation} returns a {kind}, which a tape cannot hold")
             recorded.append(self.table.view(result, is_input=False) if isinstance(result, torch.Tensor) else result)
         # The generators show whether the op drew. Its tags do not: attention without dropout is tagged as random, too.
         draw: Draw | None = None

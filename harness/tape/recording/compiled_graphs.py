@@ -72,7 +72,7 @@ class Executor(Protocol):
 
 
 class CompiledGraphs:
-    """The graphs that are compiled from `install` to `remove`; if an `executor` is set it executes them.
+    """The graphs that are compiled from `install` to `remove`. If an `executor` is set, it executes them.
 
     With `op_by_op` the backend executes its graphs by eager ops, one by one. Any other backend also compiles each graph
     with probes, within `compiling_again(number, is_backward)`. Graphs are numbered in the order of their compilation.

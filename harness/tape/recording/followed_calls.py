@@ -1,7 +1,7 @@
-"""The follower of calls: one loop around each call of an op, and the record of the call that its consumers share.
+"""Calls of ops that are passed to a consumer before and after they run, and the record of a call.
 
-An op is followed by a dispatch mode (`FollowedOps`), or by a function in place of a device's kernel for it (see
-`backends.followed_kernels`). Both hand the call to their consumer by the same loop.
+A dispatch mode (`FollowedOps`) catches the calls, or a function in place of a device's kernel (see
+`backends.followed_kernels`). Both pass them to the consumer through `CallConsumer.follow`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ IDLE = ("profiler", "prim")
 
 @dataclass(slots=True, eq=False)
 class OpCall:
-    """A call of an op. Nothing is computed of it before a consumer asks.
+    """A call of an op. Its properties are computed only when a consumer reads them.
 
     It is not frozen, since setting frozen fields takes a microsecond, and a step has thousands of calls.
 
@@ -38,7 +38,7 @@ class OpCall:
 
     @property
     def values(self) -> Sequence[Any]:
-        """The arguments, those in lists one by one."""
+        """The arguments; the elements of lists are listed one by one."""
         if self._values is None:
             values: list[Any] = []
             for value in (*self.args, *self.kwargs.values()):
@@ -68,7 +68,7 @@ class OpCall:
 
     @property
     def is_overload(self) -> bool:
-        """Return whether the op is one of the dispatcher, not a higher-order operator."""
+        """Return whether the op is an overload that the dispatcher knows, not a higher-order operator."""
         return is_operation_overload(self.operation)
 
     @property
@@ -82,7 +82,7 @@ class OpCall:
         return is_random(self.operation)
 
     def run(self, note: Any = None) -> Any:
-        """Execute the call, of which a consumer has made a note."""
+        """Execute the call. `note` is the consumer's note for it, if there is one."""
         return self.operation(*self.args, **self.kwargs)
 
 
@@ -104,7 +104,7 @@ class CallConsumer(Generic[Call, Note]):
     failed: Callable[[Note, BaseException], None] | None = None
 
     def follow(self, call: Call) -> Any:
-        """Execute a call unchanged, and hand it over before and after."""
+        """Execute a call unchanged, and pass it to the consumer before and afterwards."""
         note = self.before(call)
         if note is None:
             return call.run()

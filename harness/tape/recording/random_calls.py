@@ -1,7 +1,7 @@
 """The ops that a compiled graph executes by torch's own kernels, and the layouts of the tensors that they take.
 
-Most random kernels draw in the order of the memory, so in a tensor of another layout the same numbers go to other
-elements. Other kernels may sum in another order there.
+Most random kernels draw in the order of memory. If a tensor has another layout, the same numbers go to other elements.
+Other kernels may sum in another order.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Layouts = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
 
 @dataclass(frozen=True, slots=True)
 class DrawingCall:
-    """A random call that is about to run. `states` are those of the default generators, by device."""
+    """A random call that is about to run. `states` are the states of the default generators, by device."""
 
     op: str
     states: Mapping[str, torch.Tensor]

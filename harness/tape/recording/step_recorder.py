@@ -1,6 +1,6 @@
-"""The protocol of step recorders: they record ops when these are called, or when a mode that defers them executes them.
+"""The protocol of step recorders. They record an op when it is called, or when a mode that defers ops executes it.
 
-A mode with recorders of its own creates them from a request (`Mode.step_recorders`).
+A mode that has special recorders creates them from a request (`Mode.step_recorders`).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class StepRecorder(Protocol):
 
     @abstractmethod
     def watch(self, name: str, tensor: torch.Tensor) -> None:
-        """Note the present content of a value by which the step is compared."""
+        """Note the present content of a value that executions of the step are compared by."""
 
     @abstractmethod
     def called_with(self, tensors: Mapping[str, torch.Tensor]) -> None:
@@ -51,7 +51,7 @@ class StepRecorder(Protocol):
 
     @abstractmethod
     def overwritten(self, tensor: torch.Tensor) -> None:
-        """Note that values were written to a tensor without an op, in place of those from the script."""
+        """Note that values were written to a tensor without an op, in place of the script's values."""
 
     def over(self) -> None:
         """Note that the step has ended, although its ops may still be executed later."""
@@ -74,7 +74,7 @@ class StepRecorder(Protocol):
         """Return the step's tape. Raises NotReplayable if it was abandoned."""
 
     def kernels(self, tape: Tape) -> Any:
-        """Return the object that answers for the tape's kernels, None if ops were executed one by one."""
+        """Return the kernels that executed the tape's calls, None if ops were executed one by one."""
         return None
 
 

@@ -22,13 +22,15 @@ from .followed_calls import FollowedOps, OpCall
 from .step_recorder import StepRecorder
 
 NAMES_ONLY = ("aten::set_",)
-"""Ops that give a tensor other memory, such as memory that a data loader's worker sends; its next view shows this."""
+"""Ops that only give a tensor other memory, such as memory that a data loader's worker sends.
+
+The tape does not need them: the tensor's next view refers to the new memory."""
 
 
 class TapeRecorder(StepRecorder):
     """A recorder of the ops from `start` to `stop`.
 
-    An op that cannot be recorded abandons the tape (see `reason`), and so does a step of more than `most` calls. The
+    If an op cannot be recorded, or the step has more than `most` calls, the tape is abandoned (see `reason`). The
     training continues.
 
     script: the file whose lines are recorded
@@ -78,7 +80,7 @@ class TapeRecorder(StepRecorder):
             self._places.close()
 
     def watch(self, name: str, tensor: torch.Tensor) -> None:
-        """Note the present content of a value by which the step is compared."""
+        """Note the present content of a value that executions of the step are compared by."""
         self._note(self._watched, {name: tensor})
 
     def called_with(self, tensors: Mapping[str, torch.Tensor]) -> None:
@@ -94,7 +96,7 @@ class TapeRecorder(StepRecorder):
                     values.append(Watched(len(self._log.calls), name, view, value))
 
     def overwritten(self, tensor: torch.Tensor) -> None:
-        """Note that values were written to a tensor without an op, in place of those from the script."""
+        """Note that values were written to a tensor without an op, in place of the script's values."""
         with self._looking():
             if self.reason is None:
                 self._log.table.renew(tensor.detach())

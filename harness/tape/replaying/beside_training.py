@@ -1,15 +1,17 @@
 """Measure the noise and the fp64 values of a run's steps, from their tapes, while the training continues.
 
-The program runs in a clean process beside the training, with the number of threads in `threads`. Replays with as many
-threads as the training has would take processors away from it, and small ops gain little from more threads. It is
-started as `python bootstrap.py PACKAGE CONFIG numdrift.harness.tape.replaying.beside_training`; CONFIG is JSON:
+The program runs in a clean process beside the training, with `threads` threads. Replays with as many threads as the
+training has would take processors away from it, and small ops gain little from more threads. The command is
+`python bootstrap.py PACKAGE CONFIG numdrift.harness.tape.replaying.beside_training`; CONFIG is JSON:
 
     {"tapes": folder, "steps": [numbers], "replays": 8, "threads": 1, "ended": file}
 
-A step is measured once the training has written its tape, and a noise file which says that the unchanged replay
-reproduces the step bit for bit. If the replay in this process does not reproduce it, because the training has other
-kernels, the process with these kernels measures the noise. The program ends after the last step, or with the process
-that started it, or once the file `ended` exists, after which no further tape comes, and every tape so far is measured.
+A step is measured once the training has written its tape, and a noise file that says that the unchanged replay
+reproduces the step bit for bit. If the training has other kernels, the replay in this process does not reproduce the
+step. The process that has these kernels then measures the noise.
+
+The program ends after the last step, or when the process that started it ends. It also ends once the file `ended`
+exists and every tape is measured: no tape is written after this file.
 """
 
 from __future__ import annotations

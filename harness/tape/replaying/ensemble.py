@@ -103,8 +103,8 @@ def measure_noise(
 
     If `threads` is a number, the replays with rounding run in that many threads: their bits are random anyway.
 
-    If the step's graphs were `compiled`, the replay executes their ops one by one, and has other bits by design. The
-    noise is then how far random rounding moves that replay. A failure becomes the `reason` of the result.
+    If the step's graphs were `compiled`, the replay executes their ops one by one, and computes other bits by design.
+    The noise is then how far random rounding moves that replay. A failure becomes the `reason` of the result.
     """
     calls = len(tape.calls)
     try:
@@ -148,7 +148,7 @@ def _spread(replay: Replay, expected: Mapping[str, torch.Tensor], step: int, rep
     for number in range(replays):
         try:
             spread.add(replay, RandomRounding(step * SEEDS_OF_A_STEP + number, strength))
-        except Exception as error:  # noqa: BLE001, an op may raise anything on values that are not its own
+        except Exception as error:  # noqa: BLE001, an op may raise anything on values that are not the recorded ones
             spread.drop(error)
     return spread
 
@@ -171,9 +171,8 @@ class Spread:
         flips: list[str] = []
 
         def compare(name: str, value: torch.Tensor) -> None:
-            recorded = self._expected[name].to(
-                value.device
-            )  # freed right after the comparison: an accelerator has little memory
+            # The copy is freed right after the comparison: an accelerator has little memory.
+            recorded = self._expected[name].to(value.device)
             with bare_execution(), torch.no_grad():
                 if has_digits(recorded):
                     squares[name] = _finite_square(_wide(value) - _wide(recorded))

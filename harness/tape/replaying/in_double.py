@@ -1,8 +1,8 @@
 """The fp64 referee: tapes executed in double, with the recorded random numbers.
 
 Every floating-point tensor becomes a double, and so does every floating-point dtype among the arguments. Casts to lower
-precision therefore do nothing, and the values are those of autocast without rounding. An op without a kernel for double
-is executed in the recorded precision, and listed.
+precision therefore do nothing: a step under autocast is computed without the rounding of its casts. An op without a
+kernel for double is executed in the recorded precision, and listed.
 
 The referee runs in a clean process in which no kernel is replaced (`recorder/referee_process.py`).
 """
@@ -66,8 +66,8 @@ class Exact:
                 tensor.copy_(value)
             return results
         if call.name == "_amp_foreach_non_finite_check_and_unscale_":
-            # The op by which a gradient scaler unscales gradients has no kernel for double, but is short enough to be
-            # computed here: g * inverse, and whether any g is not finite.
+            # The op with which a gradient scaler unscales gradients has no kernel for double. It is short enough to
+            # compute here: multiply each gradient by `inverse`, and set `found_inf` if an element is not finite.
             gradients, found_inf, inverse = arguments
             for gradient in gradients:
                 if not bool(torch.isfinite(gradient).all()):
@@ -88,7 +88,7 @@ class Exact:
     def _otherwise(
         self, computation: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
     ) -> list[Any]:
-        """Execute a failed op again with contiguous inputs, since its strides may be the reason of the failure.
+        """Execute a failed op again with contiguous inputs, since the strides may have caused the failure.
 
         If it fails again, execute it in the recorded precision.
         """
@@ -167,9 +167,8 @@ def write_exact(tape: Tape, path: Path) -> str | None:
     values: dict[str, torch.Tensor] = {}
     not_exact: tuple[str, ...] = ()
     try:
-        values, not_exact = exact_values(
-            tape, "cpu"
-        )  # they are written from the CPU, and a device may lack memory for all
+        # Values are written from the CPU, and a device may lack memory for all of them.
+        values, not_exact = exact_values(tape, "cpu")
     except torch.OutOfMemoryError:
         facts["reason"] = OUT_OF_MEMORY
     except Exception as error:  # noqa: BLE001, an op may raise anything on values that are not the recorded ones

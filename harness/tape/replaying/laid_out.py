@@ -12,7 +12,7 @@ from ..tape_arguments import whole
 from .replay import is_same
 
 ALIGNMENT = 64
-"""The number of bytes to a multiple of which torch aligns the memory that it allocates."""
+"""Torch aligns the memory that it allocates to a multiple of this number of bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class LaidOut:
 
     @classmethod
     def of(cls, tensor: torch.Tensor | View) -> Self:
-        """Return the layout of a tensor or of a view's tensor; the `start` of an empty one is 0."""
+        """Return the layout of a tensor or of a view's tensor. The `start` of an empty tensor is 0."""
         if isinstance(tensor, View):
             size, stride, start = tensor.size, tensor.stride, tensor.offset * tensor.dtype.itemsize
         else:

@@ -55,7 +55,7 @@ class Computation:
 
 
 class Arithmetic(Protocol):
-    """The arithmetic in which a tape is executed: its dtypes, and its way to execute a call."""
+    """The arithmetic in which a tape is executed: the dtypes of its values, and the execution of a call."""
 
     def held(self, recorded: torch.dtype) -> torch.dtype:
         """Return the dtype in which values of a recorded dtype are held."""
@@ -130,7 +130,7 @@ class Replay:
 def call_arguments(call: Call, tensor: Callable[[View], torch.Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the arguments of a call, with `tensor` applied to its views.
 
-    Generators are new ones in their recorded states.
+    Each generator is a new one in its recorded state.
     """
 
     def value(recorded: Any) -> Any:

@@ -7,8 +7,8 @@ After each op that rounds, every floating-point result x becomes
 rounded to its dtype. The inputs of ops that reduce are treated in the same way, on copies: the order of summation is as
 arbitrary as the last bit of the result. Random ops draw their recorded numbers. Exact results stay unchanged:
 constants, copies, choices, casts that lose nothing. No kernel rounds a sigmoid to more than 1, so the results of such
-ops stay in their range. Arguments that an op refuses outside of a range stay in it, too. No sign changes: a positive
-number stays positive.
+ops stay in their range. If an op refuses arguments outside of a range, they stay in that range, too. No sign changes: a
+positive number stays positive.
 
 D. S. Parker, "Monte Carlo Arithmetic: exploiting randomness in floating-point arithmetic", UCLA CSD-970002,
 1997; C. Denis, P. de Oliveira Castro, E. Petit, "Verificarlo", arXiv 1509.01347.
@@ -64,7 +64,7 @@ _upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d
 EXACT = frozenset(EXACT_OPS.split())
 """Ops whose results are copies, choices or signs of their inputs, or whole numbers.
 
-Ops that assign to places may also add there, and are then not exact: see `is_exact`.
+An op that assigns to elements may add to them instead. Then it is not exact (see `is_exact`).
 """
 
 CASTS = frozenset(("_to_copy", "copy_", "copy", "_foreach_copy_", "set_data", "convert_element_type"))
@@ -86,7 +86,7 @@ The ops that compute these arguments may have any range, as in `0.9 * labels + 0
 
 ASSIGNING = frozenset(("index_put", "index_put_", "_unsafe_index_put", "_index_put_impl_", "put", "put_"))
 ACCUMULATE = 3
-"""Ops that assign to places, and the index of their argument `accumulate`, with which they add there."""
+"""Ops that assign to elements, and the index of their argument `accumulate`, with which they add to the elements."""
 
 POOL = 1 << 21
 """The number of random numbers from which perturbations are taken."""
@@ -189,7 +189,7 @@ class RandomRounding:
 
 @functools.cache
 def _pool(device: torch.device) -> torch.Tensor:
-    """Return uniform numbers from -1/2 to 1/2; each perturbation takes a stretch of them from a random place.
+    """Return uniform numbers from -1/2 to 1/2; each perturbation takes a slice of them from a random index on.
 
     Drawing each number anew would take longer than the step (4 ns per number, seven times the replay of a transformer).
     """

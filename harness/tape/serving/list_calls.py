@@ -54,7 +54,7 @@ def taken_apart(tape: Tape) -> tuple[Tape, tuple[CallOrigin, ...]]:
     starts.append(len(calls))
     watched = tuple(replace(value, position=starts[value.position]) for value in tape.watched)
     batch = tuple(replace(value, position=starts[value.position]) for value in tape.batch)
-    # A call on a list concerns all of its parameters, each part only one.
+    # A call on a list concerns all parameters in the list; each part concerns only one.
     owners = owners_of(calls, watched)
     calls = [
         call if origin.place is None else replace(call, owners=parameters or call.owners)

@@ -37,7 +37,7 @@ from .wire import Message, described, tensors_of
 #     prepare   step positions         nothing; the request announces the calls that will be executed
 #     execute   step position memory   the results of the mode's kernel for other inputs; `memory` lists the slots with
 #                                      the starts of their spans, and the segments are the spans
-#     relaid    step position tensors  the same for arguments in a layout other than the recorded one; `tensors` are
+#     relaid    step position tensors  the same for arguments that have another layout than recorded; `tensors` are
 #                                      the call's tensors in their order, and the segments are their memory
 #     called    step position          the layouts of a call's tensors if the mode's code called the op itself, null
 #                                      if they are unknown
@@ -79,7 +79,9 @@ class Requests:
     def answer(self, request: Message) -> Message:
         """Return the answer to a request.
 
-        If the device runs out of memory the request is tried once more, when other processes may have freed memory.
+        If the device runs out of memory, the request is tried once more after OTHERS_SECONDS: other processes may have
+        freed memory by then.
+
         Raises the errors of ops, and ValueError, TypeError or KeyError for an invalid request.
         """
         try:
@@ -186,22 +188,21 @@ class Requests:
             slots = len(step.tape.slots)
             listed = request.fields["memory"]
             if not isinstance(listed, list) or len(listed) != len(request.segments):
-                raise ValueError("a memory without its spans")
+                raise ValueError("the number of listed spans is not the number of segments")
             content: dict[int, tuple[int, torch.Tensor]] = {}
             for (slot, start), segment in zip(listed, request.segments, strict=True):
                 if whole(slot) >= slots or slot in content:
-                    raise ValueError(f"a span of slot {slot}, which there is not, or twice")
+                    raise ValueError(f"slot {slot} does not exist, or is listed twice")
                 content[slot] = whole(start), segment
             memory = CallMemory(computation.call, step.tape.slots, content)
             arguments, keywords = memory.arguments()
-        # Execute the kernel as in the step: with the settings of torch there, and under the dispatch and function modes
-        # that the script has left on.
+        # Execute the kernel as in the step: with the step's settings of torch, and under the dispatch and function
+        # modes that the script has left on.
         with settings_of_step(_in_force(step, request)):
             outputs = step.kernels.execute(computation, arguments, keywords)
         if len(outputs) != len(computation.call.outputs):
-            raise ValueError(
-                f"{computation.call.op} gives {len(outputs)} results, recorded were {len(computation.call.outputs)}"
-            )
+            count = len(computation.call.outputs)
+            raise ValueError(f"{computation.call.op} returned {len(outputs)} results, but {count} are recorded")
         fresh = [output if new else None for output, new in zip(outputs, computation.call.fresh, strict=True)]
         with unseen():
             written = list(dict.fromkeys(view.slot for view in computation.written_views()))

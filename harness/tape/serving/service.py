@@ -1,7 +1,7 @@
 """The worker of a run: after its script has ended, its process answers requests over a unix socket, and then exits.
 
-So the script's patches stay in place, as well as the mode's swaps, environment, threads and compiled code. There may be
-several clients, but one request is answered at a time. A client that has disconnected may connect again.
+The script's patches therefore stay in place, and so do the mode's swaps, environment, threads and compiled code. There
+may be several clients, but one request is answered at a time. A client that has disconnected may connect again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ QUIT = "quit"
 def serve(config: RunConfig, notice: Callable[[str], None], kernels: Mapping[int, StepKernels]) -> None:
     """Answer requests at the path `config.serve` until one asks to quit, or until none comes for a long time.
 
-    `kernels` are those of `Requests`.
+    `kernels` is passed to `Requests`.
     """
     path = Path(config.serve)
     if len(os.fsencode(path)) > LONGEST_PATH:

@@ -16,10 +16,10 @@ from ..storages import viewed
 from ..tape import SCRATCH, Call, NotReplayable, Slot, Tape, View, views_in
 
 PATTERNS = (0x55, 0x2A)
-"""The bytes with which memory is filled before an op, which may not write all of the memory that it returns."""
+"""Before an op, memory is filled with these bytes: the op may leave some of the memory that it returns unwritten."""
 
 COPIES = 4
-"""The number of filled blocks of each size that an op returns, since it may allocate other memory first."""
+"""The number of blocks that are filled for each returned tensor, since the op may allocate other memory first."""
 
 
 class StepKernels(Protocol):
@@ -108,7 +108,7 @@ class ReplayedKernels:
 
 
 def executed_apart(computation: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
-    """Execute one call as a replay does: below autograd, in its grad mode, and restore the generators afterwards."""
+    """Execute one call as a replay does, below autograd and in its grad mode. Restore the generators afterwards."""
     draw = computation.call.draw
     devices = () if draw is None else (moved.device for moved in draw.states)
     with set_apart(devices), torch.set_grad_enabled(computation.call.grad):
@@ -156,7 +156,7 @@ Bytes = Mapping[int, tuple[int, torch.Tensor]]
 
 
 class CallMemory:
-    """Storages for one call, made from spans of the recorded ones; the call may write into the given spans.
+    """Storages for one call, made from spans of the recorded storages. The call may write to these spans.
 
     A span begins at the same byte modulo ALIGNMENT as in its storage, since kernels may sum in another order elsewhere.
 
@@ -170,13 +170,13 @@ class CallMemory:
         self._storages: dict[int, torch.UntypedStorage] = {}
         spans = spans_of(call)
         if spans.keys() != content.keys():
-            raise ValueError(f"{call.op} takes the slots {sorted(spans)}, sent are {sorted(content)}")
+            raise ValueError(f"{call.op} takes the slots {sorted(spans)}, but the request sends {sorted(content)}")
         for slot, (first, last) in spans.items():
             start, data = content[slot]
             if first < last and not start <= first <= last <= start + data.numel():
                 raise ValueError(
                     f"{call.op} takes the bytes {first} to {last} of slot {slot}, "
-                    f"sent are {start} to {start + data.numel()}"
+                    f"but the request sends {start} to {start + data.numel()}"
                 )
             # Put as many bytes before the span as its alignment needs: a span that begins at byte 100 of its storage
             # begins at byte 36 here (100 modulo 64). A span with the right alignment is used directly.

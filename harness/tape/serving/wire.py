@@ -34,7 +34,7 @@ MOST_BYTES = 2**38
 
 
 class WireError(Exception):
-    """Raised when the received bytes are no message; the connection can no longer be used."""
+    """Raised when the received bytes are not a message; the connection can no longer be used."""
 
 
 class ConnectionEnded(WireError):
@@ -75,12 +75,12 @@ def receive(connection: socket.socket) -> Message:
         fields, lengths = described["fields"], described["segments"]
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         complaint = (str(error).splitlines() or [""])[0][:200]
-        raise WireError(f"a header that is none ({type(error).__name__}: {complaint})") from error
+        raise WireError(f"an invalid header ({type(error).__name__}: {complaint})") from error
     if not isinstance(fields, dict) or not isinstance(lengths, list):
         raise WireError("a header without its fields and segments")
     # Memory is allocated before the other side has sent the bytes, so their number is limited here.
     if not all(type(size) is int and size >= 0 for size in lengths) or sum(lengths) > MOST_BYTES:
-        raise WireError("segments of lengths that they cannot have")
+        raise WireError("segments of invalid lengths")
     segments = []
     for size in lengths:
         try:
@@ -100,7 +100,7 @@ def _buffer(segment: torch.Tensor) -> memoryview:
 
 
 def _fill(connection: socket.socket, buffer: memoryview, *, is_first: bool = False) -> None:
-    """Fill the buffer with received bytes; `is_first` says that a message begins with them."""
+    """Fill the buffer with received bytes. If `is_first`, a message begins with them."""
     filled = 0
     while filled < len(buffer):
         count = connection.recv_into(buffer[filled:])
@@ -119,7 +119,7 @@ def described(tensors: Sequence[torch.Tensor | None]) -> tuple[list[Any], list[t
 
     Tensors that share memory share a segment.
 
-    Raises ValueError for a tensor that is no plain view of memory.
+    Raises ValueError for a tensor that is not a plain view of memory.
     """
     encoder = Encoder()
     values: list[Any] = []
@@ -147,7 +147,7 @@ def tensors_of(values: Any, segments: Sequence[torch.Tensor]) -> list[torch.Tens
     Raises ValueError and TypeError.
     """
     if not isinstance(values, list):
-        raise TypeError("tensors that are no list")
+        raise TypeError("tensors that are not a list")
     decoder = Decoder(_no_generator)
     tensors: list[torch.Tensor | None] = []
     for value in values:
@@ -160,11 +160,11 @@ def tensors_of(values: Any, segments: Sequence[torch.Tensor]) -> list[torch.Tens
         segment = segments[view.slot]
         # For a view that exceeds its storage torch would enlarge the storage instead of refusing.
         if view.extent * view.dtype.itemsize > segment.numel():
-            raise ValueError("a tensor that ends behind its bytes")
+            raise ValueError("a tensor that ends after the end of its bytes")
         try:
             tensors.append(viewed(segment.untyped_storage(), view))
         except RuntimeError as error:
-            raise ValueError(f"a tensor that cannot be made: {str(error).splitlines()[0]}") from error
+            raise ValueError(f"a tensor that cannot be created: {str(error).splitlines()[0]}") from error
     return tensors
 
 

@@ -172,7 +172,7 @@ def read_manifest(archive: zipfile.ZipFile, named: Path) -> Bundle:
         # The bundle may come from a stranger: a manifest that numdrift would not write is refused before use.
         names = [file.path for file in bundle.files]
         if len(set(names)) != len(names):
-            raise ValueError("two files of one name")
+            raise ValueError("two files have the same name")
         for file in bundle.files:
             if not (isinstance(file.path, str) and isinstance(file.sha256, str) and type(file.bytes) is int):
                 raise TypeError(f"{file.path!r} is described wrongly")
@@ -232,7 +232,7 @@ def _system(url: str) -> tuple[Any, str]:
     except ImportError as error:
         raise NotAvailable(url, _line(error)) from None
     except Exception as error:
-        raise UsageError(f"{url} is no place for a bundle: {_line(error)}") from error
+        raise UsageError(f"{url} is not a place for a bundle: {_line(error)}") from error
     return system, path
 
 

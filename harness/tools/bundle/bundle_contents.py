@@ -129,7 +129,7 @@ def chosen_kinds(left_out: Sequence[str], *, values: bool) -> frozenset[Kind]:
     """Return the kinds to pack. Raises UsageError for an unknown kind."""
     for name in left_out:
         if name not in KINDS:
-            raise UsageError(f"--leave-out {name!r} is no kind of file; {nearest(name, KINDS)}")
+            raise UsageError(f"--leave-out {name!r} is not a kind of file; {nearest(name, KINDS)}")
     return frozenset(kind for kind in KINDS if kind not in left_out and (values or kind != "values"))
 
 
@@ -151,8 +151,8 @@ def digests_of(path: Path) -> bytes:
 
 
 def _digest(array: Array) -> dict[str, object]:
-    """Return an array's digest. min, max, mean and L2 norm are over its finite elements, in float64; None without
-    any."""
+    """Return an array's digest. min, max, mean and L2 norm are over its finite elements, in float64; None if there are
+    none."""
     facts: dict[str, Any] = {"sha256": hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()}
     # A complex number counts as two numbers, so a NaN in one of its parts is one NaN.
     parts = array.view(np.float64 if array.dtype == np.complex128 else np.float32) if array.dtype.kind == "c" else array

@@ -114,8 +114,8 @@ SNAPSHOT = "numdrift.harness.tools.snapshots.replay_answer:answer_of"
 class Replayed:
     """The result of replaying one file of a bundle.
 
-    `holds` if the replay shows the same result here as where the bundle was made. Not `comparable` if the mode draws
-    other random numbers; values that depend on these are not judged.
+    holds: the replay shows the same result here as where the bundle was made
+    comparable: False if the mode draws other random numbers; values that depend on these are not judged
     """
 
     path: str

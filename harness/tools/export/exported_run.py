@@ -20,8 +20,8 @@ class ExportedRun:
     name: the name of its folder, unique in the investigation, followed by the rank from rank 1 on
     facts: the request and the ending, by name
     began, ended: seconds since 1970
-    takes_turns: whether several optimizers end steps that have losses, as in a GAN; their losses are separate
-        curves
+    takes_turns: whether several optimizers take turns in ending steps that have losses, as in a GAN; each optimizer's
+        losses are then separate curves
     """
 
     name: str
@@ -36,8 +36,10 @@ class ExportedRun:
     takes_turns: bool
 
     def scalars(self, step: StepRecord) -> dict[str, float]:
-        """Return the numbers of a step by the names of their curves. Where several optimizers take turns, the losses of
-        each have their own curves: `optimizer_1/loss`."""
+        """Return the numbers of a step by the names of their curves.
+
+        If several optimizers take turns, the losses of each have their own curves: `optimizer_1/loss`.
+        """
         turn = f"optimizer_{turn_of(step)}/" if self.takes_turns else ""
         losses = {f"{turn}{loss_name(place)}": loss for place, loss in enumerate(step.losses)}
         return losses | {logged_name(name): value for name, value in step.logged.items()} | {"seconds": step.seconds}
@@ -45,8 +47,11 @@ class ExportedRun:
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """The input of a format: writes the runs of an investigation into `path`, a new file or an empty folder. Once
-    complete, it is moved to `place`."""
+    """The runs of an investigation, for a format that writes them.
+
+    path: the new file, or the empty folder, to write into
+    place: the final place; `path` is moved there once it is complete
+    """
 
     investigation: str
     runs: Sequence[ExportedRun]
@@ -60,7 +65,7 @@ def exported(run: RecordedRun) -> ExportedRun:
     try:
         began = datetime.fromisoformat(manifest.started).timestamp()
     except ValueError:
-        raise JournalError(run.path / MANIFEST, f"{manifest.started!r} is no time that a run started at") from None
+        raise JournalError(run.path / MANIFEST, f"{manifest.started!r} is not the start time of a run") from None
     facts = {
         "script": manifest.reproducer,
         "arguments": " ".join(manifest.arguments),

@@ -38,7 +38,7 @@ def _write_run(library: Any, export: Export, run: ExportedRun) -> None:
     settings = library.Settings(
         mode="offline",
         root_dir=str(export.path),
-        reinit="create_new",  # a run of the user's in this process continues
+        reinit="create_new",  # the user's own run in this process continues
         silent=True,
         console="off",
         disable_git=True,

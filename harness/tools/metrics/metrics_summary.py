@@ -51,7 +51,7 @@ class Distribution:
 
 @dataclass(frozen=True, slots=True)
 class Transfers:
-    """Copies in one direction; `timed` has the copies for which no graph was executed."""
+    """Copies in one direction. `timed` has the times of the copies for which no graph was executed."""
 
     count: int
     bytes: int
@@ -71,7 +71,7 @@ class Fragmentation:
         count
     seconds: the total time, including the graphs that it cut; None if not known
     graphs: the number of graphs that it cut
-    text: a sentence on it
+    text: a sentence about it
     """
 
     what: str
@@ -92,7 +92,7 @@ class MetricsSummary:
     """The summary of one run's metrics.
 
     compiled: graphs that were compiled, including those compiled without a cache
-    found: graphs that a cache had
+    found: graphs that were found in a cache
     """
 
     metrics: RunMetrics
@@ -191,7 +191,7 @@ def summarize(metrics: RunMetrics) -> MetricsSummary:
             if item.seconds is not None and not falls_back:
                 place.seconds.append(item.seconds)
     by_inductor = parse_mode(metrics.run.manifest.spec).capabilities.compiles
-    fragmentation = [place.made(what, call, by_inductor) for (what, call), place in places.items()]
+    fragmentation = [place.fragmentation(what, call, by_inductor) for (what, call), place in places.items()]
     return MetricsSummary(
         metrics,
         Distribution([step.seconds for step in metrics.steps]),
@@ -222,7 +222,7 @@ class _Place:
     steps: set[int | None] = field(default_factory=set)
     seconds: list[float] = field(default_factory=list)
 
-    def made(self, what: str, call: str, compiles: bool) -> Fragmentation:
+    def fragmentation(self, what: str, call: str, compiles: bool) -> Fragmentation:
         seconds = math.fsum(self.seconds) if self.seconds else None
         steps = len(self.steps - {None})
         where = f" at {call}" if call else ""

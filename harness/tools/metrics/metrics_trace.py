@@ -15,19 +15,19 @@ Event = dict[str, Any]
 
 STEPS = "steps"
 ROWS = (STEPS, "compile", "execute", "transfer", "fallback")
-"""The rows of a run from the top; where work of one row overlaps, it continues on further rows below."""
+"""The rows of a run from the top. If pieces of work in one row overlap, further rows below show them."""
 
 MOST_ROWS = 100
 """The most rows for one of `ROWS`."""
 
-MICROSECONDS = 1e6  # of a second; a trace is in microseconds
+MICROSECONDS = 1e6  # in a second; a trace is in microseconds
 
 COUNTERS = {
     "resident": "memory resident",
     "device": "device memory allocated",
     "device_reserved": "device memory reserved",
 }
-"""The readings of memory to draw, by counter name."""
+"""The readings of memory to draw, with the names of their counters."""
 
 
 def metrics_trace(runs: Sequence[RunMetrics]) -> dict[str, object]:

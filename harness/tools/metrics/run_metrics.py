@@ -77,9 +77,9 @@ def metrics_of(run: RecordedRun) -> RunMetrics:
             except MALFORMED as error:
                 # Only the last line may be cut off by a kill; it then has no line end.
                 if line.endswith(b"\n"):
-                    raise JournalError(path, f"line {number} is none of numdrift's: {error}") from error
+                    raise JournalError(path, f"numdrift did not write line {number}: {error}") from error
     if start.get("schema", SCHEMA) != SCHEMA:
-        raise JournalError(path, f"schema {start['schema']} is not {SCHEMA}, the one of this numdrift")
+        raise JournalError(path, f"has schema {start['schema']}; this numdrift reads {SCHEMA}")
     # The last line has the counters of the whole process; for a killed run the counters of its steps are summed.
     summed: Counter[str] = Counter()
     for part in parts:

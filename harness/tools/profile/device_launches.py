@@ -85,7 +85,8 @@ class DeviceLaunches:
         calls = {str(event.get("cat")) for event in events if is_runtime_call(str(event.get("cat")))}
         self.calls = slices_of(events, calls)
         self._called: dict[Any, Slice] = {}
-        for call in self.calls:  # of a runtime call and a driver call within it, the first is the outer one
+        # A driver call may have the correlation of the runtime call around it. The outer call comes first.
+        for call in self.calls:
             self._called.setdefault(call.arguments.get(CORRELATION), call)
         for nothing in (None, 0):
             self._called.pop(nothing, None)

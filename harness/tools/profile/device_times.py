@@ -107,7 +107,7 @@ def _blocks_around(piece: DevicePiece, host: TraceReading) -> set[str]:
 
 
 def _steps(step: int, launches: DeviceLaunches, whole: Slice, own: Sequence[Interval]) -> list[DeviceStep]:
-    """Return the step once for each device that has work of it."""
+    """Return a record of the step for each device that did work of the step."""
     by_device: dict[int, list[DevicePiece]] = defaultdict(list)
     for piece in launches.pieces:
         by_device[piece.device].append(piece)

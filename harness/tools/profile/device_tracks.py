@@ -19,7 +19,7 @@ Track = tuple[Any, Any]
 RANGES, LANE = 1_000_000, 10_000_000
 """The offsets from a stream's number to the row of its ranges, and to each further row of its work."""
 
-NANOSECONDS = 1000  # of a microsecond, which is the unit of a trace
+NANOSECONDS = 1000  # in a microsecond, which is the unit of a trace
 
 
 def device_tracks(events: Sequence[Event], devices: Mapping[int, str]) -> list[Event]:

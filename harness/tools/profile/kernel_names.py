@@ -3,7 +3,8 @@
     void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, ...>(int, ...)
 
 becomes `vectorized_elementwise_kernel<CUDAFunctor_add>`: arguments and templates are cut, except for the part that
-distinguishes two kernels of one template. Generated names (`triton_poi_fused_add_0`, `ampere_sgemm_32x32_tn`) stay.
+distinguishes two kernels of one template. Generated names (`triton_poi_fused_add_0`, `ampere_sgemm_32x32_tn`) stay
+unchanged.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ _GENERIC = re.compile(r"^(?:gpu_kernel_impl\w*|ReduceOp|Ops?|kernel)$")
 
 
 def short_kernel(name: str) -> str:
-    """Return the name without return type, namespaces, templates and arguments, followed by its telling part in <>."""
+    """Return the name without return type, namespaces, templates and arguments.
+
+    The part of the template that tells what the kernel computes follows in <>.
+    """
     text = _NOISE.sub("", name.strip())
     while _NOISE.match(text):
         text = _NOISE.sub("", text, count=1)

@@ -48,7 +48,7 @@ class _TraceEvents:
 
 
 def profile_of(run: RecordedRun, *, keep_working: bool = True) -> RunProfile:
-    """Return the profile of a run, from disk if it exists there, else made now from the files of its process.
+    """Return the profile of a run. Read it from disk if it exists there, else make it from the files of its process.
 
     Without `keep_working`, the files of the single steps are removed once the trace of all steps is written. Raises
     UsageError for a run that was not profiled.
@@ -59,7 +59,7 @@ def profile_of(run: RecordedRun, *, keep_working: bool = True) -> RunProfile:
     if not (folder / EVENTS).exists():
         raise UsageError(
             f"{run.path} was not profiled; `numdrift profile {run.manifest.reproducer} "
-            f"--modes {run.manifest.mode}` does that"
+            f"--modes {run.manifest.mode}` profiles it"
         )
     profile = _make(run, folder)
     profile.write(folder / TABLES)
@@ -74,7 +74,7 @@ def _make(run: RecordedRun, folder: Path) -> RunProfile:
     notices = [text for text in run.manifest.notices if "profile" in text]
     lazy = not parse_mode(run.manifest.spec).capabilities.has_values
     times, of_device, steps, size = StepTimes(), DeviceTimes(), [], 0
-    # Only one step's trace is in memory at a time; for a large model it has hundreds of megabytes.
+    # Only one step's trace is in memory at a time; that of a large model has hundreds of megabytes.
     with TraceWriter(folder / TRACE) as writer:
         for event in events.traced:
             path = folder / WORKING / event["file"]
@@ -115,7 +115,7 @@ def _profile(
     kernels, device = [], _device(events, of_device) if events.device and steps else None
     for kernel in events.kernels:
         if "problem" in kernel:
-            notices.append(f"of what a kernel was made could not be read: {kernel['problem']}")
+            notices.append(f"the ops in a kernel could not be read: {kernel['problem']}")
         else:
             lines = [_short(line) for line in kernel["lines"]]
             kernels.append(KernelRow(kernel["name"], kernel["ops"], kernel["modules"], lines))
@@ -154,8 +154,8 @@ def _device(events: _TraceEvents, times: DeviceTimes) -> DeviceProfile:
     kind, problem = str(events.device["kind"]), str(events.device["problem"])
     if not problem and not times.steps:
         problem = (
-            f"torch's profiler reported no work of {kind}: another profiler may have the device, this machine may not "
-            "allow one, a plug-in may not report to it, or the script computes elsewhere"
+            f"torch's profiler reported no work of {kind}: another profiler may use the device, this machine may not "
+            "allow profiling, a plug-in may not report its work, or the script computes elsewhere"
         )
     steps = [*events.traced, *events.untraced]
     return times.profile(kind, problem, {step["step"]: step["memory"] for step in steps if "memory" in step})
@@ -184,7 +184,7 @@ def _why_none(manifest: RunManifest, events: _TraceEvents) -> str:
     if failed:
         return failed
     if events.over.get("why") == "profiler":
-        return "the script runs a torch profiler of its own, and two at a time cannot be"
+        return "the script runs a torch profiler of its own, and only one can run at a time"
     if manifest.failed:
         return (
             f"it ended ({manifest.status}: {manifest.message}) before the end of the first step to be traced ({plan})"

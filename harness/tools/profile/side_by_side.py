@@ -26,7 +26,7 @@ class Cell:
     milliseconds: the host's own time
     share: the share of the step
     calls: the number of calls, None if not counted
-    device_milliseconds: the device's time for work launched here, None without device times
+    device_milliseconds: the device's time for the work that the row's code launched, None without device times
     device_share: its share of all the device's work, None without device times
     """
 
@@ -118,7 +118,7 @@ def module_of(op: str, kind: str, module: str, kernels: Kernels) -> str:
 
 def line_of(op: str, kind: str, line: str, kernels: Kernels) -> str:
     kernel = kernels.get(op)
-    # Generated code has no line of the script, but the ops that it was generated from have.
+    # Generated code has no line in the script, but the ops from which it was generated have lines.
     if kernel is not None and kernel.lines:
         return ", ".join(kernel.lines)
     return {"execution": IN_GRAPHS, "compile": IN_COMPILER}.get(kind) or line or NO_LINE
@@ -134,7 +134,7 @@ def _origin_name(row: DeviceWorkRow, kernels: Kernels) -> str:
 
 
 def _kind(row: DeviceWorkRow) -> str:
-    """Return the kind of the op that launched the work, if it decides the row: compilers try out kernels."""
+    """Return "compile" for work that a compiler launched to try out kernels, "" for any other work."""
     return "compile" if row.phase == COMPILE else ""
 
 
@@ -142,7 +142,10 @@ Sums = Mapping[str, tuple[float, "int | None"]]
 
 
 def _summed(profile: RunProfile, name_of: Callable[[OpRow, Kernels], str]) -> Sums:
-    """Return the own milliseconds and calls of a run's ops, by `name_of`."""
+    """Sum the host's milliseconds and the calls of a run's ops by `name_of`.
+
+    The time of an op excludes the ops that it calls.
+    """
     kernels = {kernel.name: kernel for kernel in profile.kernels}
     sums: dict[str, tuple[float, int]] = {}
     for row in profile.ops:
@@ -153,7 +156,7 @@ def _summed(profile: RunProfile, name_of: Callable[[OpRow, Kernels], str]) -> Su
 
 
 def _launched(profile: RunProfile, name_of: Callable[[DeviceWorkRow, Kernels], str]) -> Mapping[str, float]:
-    """Return the milliseconds of a device's work, by `name_of`."""
+    """Sum the milliseconds of the device's work by `name_of`."""
     kernels = {kernel.name: kernel for kernel in profile.kernels}
     milliseconds: dict[str, float] = {}
     for row in profile.device.work if profile.device is not None else ():

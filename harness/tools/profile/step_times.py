@@ -44,8 +44,8 @@ class OpKey:
 
     `kind` is `op` for an op that was executed when it was called, `dispatch` for an op that a lazy core recorded,
     `execution` for an op within the execution of a lazy graph, `kernel` for a generated kernel (on a device: its
-    launch), and `compile` for a part of a compiler's work. All are work of the host; `device_times` has the
-    device's."""
+    launch), and `compile` for a part of a compiler's work. All are work of the host; `device_times` has the work of
+    the device."""
 
     op: str
     kind: str
@@ -174,8 +174,8 @@ class TraceReading:
         return event.name in self._blocks and event.category == "user_annotation"
 
     def _read_step(self, step: Slice) -> None:
-        # In a step that has a forward with gradients, a call without gradients, and the time after it, keep the phase
-        # before it. In any other step, the call is the forward.
+        # If the step has a forward with gradients, a call without gradients stays in the phase before it, and so does
+        # the time after the call. In any other step, the call is the forward.
         names = [candidate.name.removeprefix(PHASE) for candidate in walk([step]) if candidate.name.startswith(PHASE)]
         if UNTRAINED in names and FORWARD in names:
             before = [name for name in names[: names.index(UNTRAINED)] if name != OWN]
@@ -238,7 +238,7 @@ class TraceReading:
         place = replace(around, line=str(event.arguments.get(LINE) or "") or around.line)
         number = event.arguments.get("Sequence number")
         if number is not None and event.arguments.get("Fwd thread id"):
-            # A backward belongs to the module whose forward has this number.
+            # A backward op belongs to the module whose forward op has this number.
             forward = self._forward.get(number)
             return replace(place, module=forward.module, line=forward.line) if forward else place
         if number is not None:

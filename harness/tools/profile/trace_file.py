@@ -34,14 +34,14 @@ def read_trace(path: Path) -> dict[str, Any]:
     try:
         trace = json.loads(path.read_text(encoding="utf-8", errors="replace"))
     except (OSError, ValueError, RecursionError) as error:
-        raise JournalError(path, f"is no trace: {error}") from error
+        raise JournalError(path, f"is not a trace: {error}") from error
     if not isinstance(trace, dict) or not isinstance(trace.get("traceEvents"), list):
-        raise JournalError(path, "is no Chrome trace: it has no traceEvents")
+        raise JournalError(path, "is not a Chrome trace: it has no traceEvents")
     return trace
 
 
 def with_lines(events: Iterable[Event], lines: Mapping[str, str]) -> list[Event]:
-    """Return the events, adding to ops the line of the script that called them; `lines` are keyed by External id."""
+    """Return the events, with the script's line that called it in each op; `lines` are keyed by External id."""
     located = []
     for event in events:
         arguments = event.get("args") or {}
@@ -159,7 +159,7 @@ def shown(events: Iterable[Event]) -> list[Event]:
 
 
 def write_log_directory(folder: Path, runs: Sequence[RecordedRun]) -> list[Path]:
-    """Copy each run's trace into a folder of its mode, named as by `torch.profiler.tensorboard_trace_handler`.
+    """Copy each run's trace into a folder of its mode, under a name as of `torch.profiler.tensorboard_trace_handler`.
 
     An earlier trace of the same run in that folder is replaced. Raises UsageError.
     """
@@ -170,7 +170,7 @@ def write_log_directory(folder: Path, runs: Sequence[RecordedRun]) -> list[Path]
             continue
         target = folder / f"{run.path.parent.name}_{run.path.name}"
         try:
-            # The plug-in distinguishes workers by host and process: the training's process, not this one.
+            # The plug-in distinguishes workers by host and process: here the training's process, not this one.
             with source.open(encoding="utf-8") as file:
                 process = re.search(r'"pid": (\d+)', file.read(1 << 16))
             worker = f"{socket.gethostname()}_{process[1] if process else os.getpid()}"

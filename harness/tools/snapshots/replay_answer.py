@@ -1,4 +1,4 @@
-"""The answer of a snapshot's replay: the comparison of its outputs with the recorded outputs, and a sentence on it."""
+"""The answer of a snapshot's replay: its outputs compared with the recorded outputs, and a sentence about them."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from .replay_elsewhere import replayed_elsewhere
 class Answer:
     """The result of a replay in the mode `spec`.
 
-    `holds` if all outputs are identical or within rounding, or if an error was recorded and the replay raises one as
-    well; another backend may word it differently. `error` is the replay's error, "" if it raised none.
+    It `holds` if all outputs are identical or within rounding. If an error was recorded, it holds if the replay raises
+    an error as well; another backend may word it differently. `error` is the replay's error, "" if it raised none.
 
     Outputs that depend on random numbers are not judged if the replay drew other numbers. The answer is then not
     `comparable`, and holds if the other outputs do.
@@ -51,7 +51,7 @@ def answer_of(path: Path, mode: str | None = None, snapshot: Snapshot | None = N
     interpreter, and NotAvailable."""
     snapshot = read_snapshot(path) if snapshot is None else snapshot
     spec = mode_of(snapshot, path, mode)
-    # The interpreter in its own mode is that of the machine where it was taken; this machine may need another.
+    # The snapshot's own mode names an interpreter of the machine where it was taken; this machine may need another.
     spec = spec if mode is not None else replace(spec, python=None)
     resolved = in_their_interpreters([spec])
     (target,) = resolved.modes
@@ -67,11 +67,11 @@ def answer_of(path: Path, mode: str | None = None, snapshot: Snapshot | None = N
         text = f"it raises the same error: {raised}"
     elif recorded and raised:
         # Another backend words the same refusal differently.
-        text = f"it raises an error, too: {raised} (recorded was {recorded})"
+        text = f"it raises an error, too: {raised} (the recorded error is {recorded})"
     elif raised:
-        text = f"it raises the error {raised}; recorded were values"
+        text = f"it raises the error {raised}; the recorded execution returned values"
     else:
-        text = f"it raises no error here; recorded was {recorded}"
+        text = f"it raises no error here; the recorded error is {recorded}"
     return Answer(str(spec), bool(recorded and raised), text, raised, ReplayComparison(()), outcome.notes)
 
 
@@ -100,7 +100,7 @@ def _text_of_compared(comparison: ReplayComparison) -> str:
         return f"all {outputs} are identical, bit for bit" if count > 1 else "its output is identical, bit for bit"
     differing = sum(output.state in ("within rounding", "beyond rounding") for output in comparison.outputs)
     if not differing:
-        return f"all values of {outputs} are equal; NaN or zeros have other signs"
+        return f"all values of {outputs} are equal; NaN or zeros differ in sign"
     if not comparison.beyond:
         return f"{differing} of {outputs} differ, within rounding"
     why = f" (rounding could not be measured: {comparison.unmeasured})" if comparison.unmeasured else ""
@@ -116,8 +116,8 @@ def _text_of_compared(comparison: ReplayComparison) -> str:
 #     LIMIT * rms,    rms = sqrt(mean_i ||x_i - x||_2**2)
 #
 # where x is the result of the calls op by op and the x_i their results with random rounding after every op (Monte
-# Carlo arithmetic, see `harness/tape/replaying/rounding.py`), and if NaN and infinities are at the same places. One
-# that rounding does not move (integers, copies) has to be the same, or to have differed in a repetition, too.
+# Carlo arithmetic, see `harness/tape/replaying/rounding.py`), and if NaN and infinities are at the same places. An
+# output that rounding does not move (integers, copies) must be the same, or must differ in one of the x_i, too.
 
 LIMIT = 16.0
 """The largest multiple of rounding's noise that counts as rounding: the threshold in docs/guide/verdict.md."""
@@ -126,8 +126,8 @@ REPLAYS = 8
 """The number of repetitions with random rounding, as for the verdict."""
 
 State = Literal["identical", "equal", "within rounding", "beyond rounding", "not held"]
-"""`identical`: all bits are the same. `equal`: all values are the same (NaN equals NaN, 0.0 equals -0.0). The others
-are as above."""
+"""`identical`: all bits are the same. `equal`: all values are the same (NaN equals NaN, 0.0 equals -0.0). `not held`:
+the snapshot lacks the output's value. The comment above defines the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ class Compared:
     max_ulp: None for numbers that are not floating-point
     relative_l2: None if the recorded value is zero
     of_rounding: the distance over rms; None if the output is identical or rounding does not move it
-    other_draws: whether the output depends on random numbers of which the replay drew others; a difference then
+    other_draws: whether the output depends on random numbers, and the replay drew other numbers; a difference then
         means nothing
     """
 
@@ -179,11 +179,11 @@ def compared(
 ) -> ReplayComparison:
     """Compare a replay's outputs with the snapshot's.
 
-    `drawn_otherwise` names the watched values that depend on random numbers of which the replay drew others.
+    `drawn_otherwise` names the watched values that depend on random numbers that the replay drew differently.
     """
     recorded_values = snapshot.output_values()
     same = [kept is None or is_same(kept, value) for kept, value in zip(recorded_values, values, strict=True)]
-    # Measuring the noise takes further replays, so it is measured only where it decides something.
+    # Measuring the noise takes further replays, so it is measured only if an output differs.
     noise, unmeasured = ({}, "") if all(same) else _noise(snapshot)
     rows = []
     for number, (port, recorded, value) in enumerate(zip(snapshot.outputs, recorded_values, values, strict=True)):

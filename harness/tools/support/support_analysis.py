@@ -73,7 +73,7 @@ class SupportAnalysis:
         if not manifest.failed:
             return ""
         where = "an operator that the backend cannot do" if self._is_finding() else "an error"
-        return f"{where} ended the script ({manifest.message}); the report has what ran until then"
+        return f"{where} ended the script ({manifest.message}); the report covers the part that ran before"
 
     @property
     def exit_code(self) -> int:
@@ -189,7 +189,7 @@ def _check_output(output: Path) -> None:
     elif nearest_parent is not None and not nearest_parent.is_dir():
         problem = f"{nearest_parent} is no folder"
     if problem:
-        raise UsageError(f"--output {output}: {problem}; name a file, as model_analysis_result/result.json")
+        raise UsageError(f"--output {output}: {problem}; name a file, such as model_analysis_result/result.json")
 
 
 def analyzed(plan: BatchPlan, reporter: Reporter, verbosity: int = 2) -> SupportAnalysis:
@@ -204,7 +204,7 @@ def analyzed(plan: BatchPlan, reporter: Reporter, verbosity: int = 2) -> Support
     run = RecordedRun(finished.folder.path, finished.manifest)
     record = read_support(run.path)
     if record is not None and record.calls:
-        # A script that failed has still shown its operators up to the failure.
+        # A script that failed has still called its operators up to the failure.
         return SupportAnalysis(str(plan.modes[0]), plan.script, run, report_of(record), verbosity)
     manifest = run.manifest
     why = "; ".join([manifest.message or f"it is {manifest.status}", *manifest.notices])

@@ -75,7 +75,7 @@ def report_of(record: SupportRecord) -> SupportReport:
     """Summarize a record."""
     by_kind: dict[str, list[CountedCall]] = {}
     unsupported = []
-    # Distinct instructions count; an instruction that is unsupported anywhere is unsupported.
+    # Each distinct instruction counts once. It is unsupported if any call cannot use it.
     counts: Counter[tuple[str, str]] = Counter()
     failures: dict[tuple[str, str], str] = {}
     for counted_call in record.calls:
@@ -86,8 +86,7 @@ def report_of(record: SupportRecord) -> SupportReport:
         for text in counted_call.call.instructions:
             key = (text, counted_call.call.kind)
             counts[key] += counted_call.count
-            # If a call fails in one instruction, its other instructions are supported; if that one is not known, none
-            # is.
+            # If it is known in which instruction a call fails, its other instructions are supported. Otherwise none is.
             fails = not counted_call.call.failing or text in counted_call.call.failing
             failures[key] = failures.get(key) or (counted_call.call.failure_at if fails else "")
     operators = [

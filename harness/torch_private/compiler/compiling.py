@@ -92,7 +92,7 @@ def compile_alone(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _seen_by_compilers() -> AbstractContextManager[object]:
-    """Return a context in which dispatch modes see ops even where they are excluded, as compilers trace with them."""
+    """Return a context in which dispatch modes, with which compilers trace, see ops even where they are excluded."""
     guard = getattr(torch._C, "_ForceDispatchKeyGuard", None)
     hidden = private("torch._C", "_dispatch_tls_local_exclude_set")()
     python = private("torch._C", "DispatchKey").Python
@@ -175,7 +175,7 @@ def inductor_option(name: str, text: str) -> Any:
     options = private("torch._inductor.config", "_config")
     if name not in options:
         close = difflib.get_close_matches(name, options, n=5, cutoff=0.4)
-        hint = f"close to it are {', '.join(close)}" if close else "its source lists them"
+        hint = f"close to it are {', '.join(close)}" if close else "the source of the config lists all options"
         raise UsageError(f"inductor.{name}: torch._inductor.config has no such option; {hint}")
     wanted = config.get_type(name)
     kinds = typing.get_args(wanted) or (wanted,)  # of `bool | None` both
@@ -197,10 +197,10 @@ def inductor_decompositions() -> dict[Any, Callable[..., Any]]:
 
 
 class DecompositionTable:
-    """A replacement of torch's function for a table of decompositions, which calls `begins` at each graph's start.
+    """Replaces torch's function that returns a table of decompositions. It calls `begins` at the start of each graph.
 
-    In Inductor's cache key the names of the ops that `changed` represent the table. The ops that replace them are part
-    of the graph, and so of the key.
+    In Inductor's cache key the names in `changed` represent the table. The ops that replace the changed ops are part of
+    the graph, and so of the key.
     """
 
     def __init__(

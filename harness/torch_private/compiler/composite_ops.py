@@ -1,4 +1,4 @@
-"""Ops that are composed of other ops above autograd, as a compiler traces them: their nodes, and Inductor's input."""
+"""Ops that torch composes of other ops above autograd: their nodes in a traced graph, and Inductor's input."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def autograd_numbers(results: Iterable[torch.Tensor], inputs: Iterable[torch.Ten
 def replace_python_kernels(
     overload: Any, replacement: Callable[[Callable[..., Any]], Callable[..., Any]]
 ) -> Callable[[], None]:
-    """Replace an op's Python kernels, which compilers prefer to its C++; return the undo.
+    """Replace an op's Python kernels, which compilers prefer to its C++ kernel; return the undo.
 
     `replacement` makes the new kernel from the one that it replaces.
     """

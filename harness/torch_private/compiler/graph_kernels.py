@@ -43,9 +43,12 @@ class GraphKernel:
 class Lowered:
     """A graph after Inductor.
 
-    graph: the FX graph for which Inductor generated code kernels: its kernels and extern calls, in order
-    outputs: the buffer of each output, None where the FX graph has none buffers: the dtype and shape of each buffer
-    made_by: the FX node whose result each buffer holds constants: tensors of the module
+    graph: the FX graph for which Inductor generated code
+    kernels: its kernels and extern calls, in order
+    outputs: the buffer of each output, None for an output of the FX graph that has none
+    buffers: the dtype and shape of each buffer
+    made_by: the FX node whose result each buffer holds
+    constants: tensors of the module
     """
 
     graph: torch.fx.Graph
@@ -77,7 +80,7 @@ def watch_kernels(show: Callable[[Lowered], None], failed: Callable[[Exception],
     with Patches("Inductor's kernels") as patches:
         patches.wrap(lowering, "codegen", generations.of_graphs)
         patches.wrap(wrapper, "define_kernel", generations.with_sources)
-        # Its callers have imported it by name, so it is replaced where it is defined and where it is used.
+        # The callers of this function import it by name, so it is replaced in its module and in theirs.
         for name in (
             "torch._inductor.debug",
             "torch._inductor.codegen.cpp",
@@ -150,7 +153,7 @@ def _lowered(graph: Any, watched: _Watched) -> Lowered:
     return Lowered(
         graph.module.graph,
         kernels,
-        # An output that is no buffer (None, a size) has another class.
+        # An output that is not a buffer (None, a size) has another class.
         [
             None if type(output).__name__ in NO_BUFFERS or not hasattr(output, "get_name") else str(output.get_name())
             for output in graph.graph_outputs
@@ -162,7 +165,7 @@ def _lowered(graph: Any, watched: _Watched) -> Lowered:
 
 
 def _calls(scheduled: Sequence[Any], noted: Sequence[tuple[str, list[Any]]]) -> list[tuple[str, list[Any]]]:
-    """Return every call, noted or not, with its nodes of the scheduler, in the scheduler's order.
+    """Return every call, noted or not, with its scheduler nodes, in the scheduler's order.
 
     A node that only lays out memory, such as a concatenation whose parts are written in place, belongs to the call that
     writes its last part. A node that takes one result out of several belongs to the call that computes them.
@@ -237,7 +240,7 @@ class _Origins:
     def contained(self, leaves: Sequence[Any], reads: Iterable[str]) -> list[torch.fx.Node]:
         """Return the nodes that a call computes, from its results back to its inputs."""
         # In a fused kernel of `a = x + y; b = a * 2` that writes b, the walk leads from b to a, but not to x, which the
-        # kernel reads. It passes a getitem, which is no recorded origin; such a node is not contained.
+        # kernel reads. It passes through a getitem, which is not a recorded origin; such a node is not contained.
         origins = set().union(*(self._origins[leaf.get_name()] for leaf in leaves))
         pending = [node for leaf in leaves if (node := self._maker(leaf)) is not None]
         read_nodes = {self._made_by.get(buffer) for buffer in reads} - set(pending)

@@ -68,10 +68,10 @@ def watch_dynamo(around: Callable[[DynamoGraph, Compile], Any]) -> Undo:
                 name = getattr(source, "name", "")  # older versions of torch have a method here
                 try:
                     example = getattr(argument, "example", None)
-                except AssertionError:  # torch's own, where the tensor is gone
+                except AssertionError:  # torch raises it if the tensor no longer exists
                     example = None
                 inputs.append(GraphInput(node.name, str(name() if callable(name) else name), example))
-        # A graph without a break has a reason as well, which says so.
+        # A graph without a break has a reason, too; its `graph_break` is False.
         reason = getattr(module, "compile_subgraph_reason", None)
         broken = reason is not None and getattr(reason, "graph_break", False)
         lines = str(getattr(reason, "reason", "")).strip().splitlines()
@@ -252,7 +252,7 @@ def without_graph_caches(*, of_inductor: bool = True) -> Undo:
     caches = [("torch._functorch.config", name) for name in ("enable_autograd_cache", "enable_remote_autograd_cache")]
     if of_inductor:
         caches += [("torch._inductor.config", name) for name in ("fx_graph_cache", "fx_graph_remote_cache")]
-    with Patches("graphs that no cache gives") as patches:
+    with Patches("graphs that come from no cache") as patches:
         for module, name in caches:
             config = importlib.import_module(module)
             require(config, name)
@@ -268,7 +268,7 @@ def broken_captures() -> list[str]:
 
 
 def parts_of_op(target: Any) -> tuple[str, str, str] | None:
-    """Return the namespace, name and overload ("" for the default one) of an op, None for a target that is no op."""
+    """Return the namespace, name and overload ("" for the default) of an op, None for a target that is not an op."""
     if not isinstance(target, private("torch._ops", "OpOverload")):
         return None
     namespace, name, overload = str(target).split(".", 2)

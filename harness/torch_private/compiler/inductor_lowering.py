@@ -28,7 +28,7 @@ class Lowering:
     """The result of a lowering.
 
     operations: the names of the operations that Inductor would execute
-    fallbacks: those of them that are ATen's kernels, called because Inductor has no lowering
+    fallbacks: the operations that call ATen's kernels, because Inductor has no lowering
     """
 
     operations: tuple[str, ...]
@@ -154,7 +154,7 @@ def watch_lowering(
             try:
                 result = run_node(graph, node)
             except Exception as error:
-                if not shown_errors:  # not again for each graph around it
+                if not shown_errors:  # reported once, not again for each enclosing graph
                     failed(node, error)
                 shown_errors.append(error)
                 raise
@@ -181,7 +181,7 @@ def watch_lowering(
 
 
 def _lowered(node: torch.fx.Node, result: Any, operations: Sequence[Any]) -> LoweredNode:
-    """Describe a lowered node; `operations` are those that Inductor has added to its program for it."""
+    """Describe a lowered node; `operations` are those that Inductor has added to its program for the node."""
     for operation in operations:
         if is_fallback(operation):
             overload = str(getattr(operation, "op_overload", ""))
@@ -261,7 +261,7 @@ def _stand_in(module: torch.fx.GraphModule) -> Callable[[list[Any]], Any]:
     def run(inputs: list[Any]) -> Any:
         mode = fake_mode(allow_non_fake_inputs=True)
         fake_inputs = [mode.from_tensor(value) if isinstance(value, torch.Tensor) else value for value in inputs]
-        inputs.clear()  # like a compiled graph: nothing else frees the activations of a backward
+        inputs.clear()  # as a compiled graph does: nothing else frees the activations of a backward
         try:
             with mode, torch.no_grad():
                 outputs = module(*fake_inputs)

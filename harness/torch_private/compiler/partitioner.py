@@ -28,7 +28,7 @@ MARK = "numdrift_call"
 
 
 def without_modes() -> AbstractContextManager[Any]:
-    """Return a context without dispatch modes, even torch's own tracing modes; others may be entered in it."""
+    """Return a context in which no dispatch mode is active, not even torch's own; other modes may be entered in it."""
     context: AbstractContextManager[Any] = private("torch.utils._python_dispatch", "_disable_current_modes")()
     return context
 
@@ -36,7 +36,7 @@ def without_modes() -> AbstractContextManager[Any]:
 def call_by_backend(module: torch.nn.Module, backend: Any) -> Callable[..., Any]:
     """Return a function that calls the module, including its hooks, through torch.compile with `backend`.
 
-    Each kind of arguments is compiled by itself. An error of the backend is raised unchanged.
+    Each combination of shapes and dtypes is compiled separately. An error of the backend is raised unchanged.
     """
     compiled = compiled_call(module, backend, dynamic=False)
     patched = private("torch._dynamo.config", "patch")
@@ -65,8 +65,8 @@ def compile_with_autograd(
 ) -> Callable[..., Any]:
     """Make `compile_` produce the functions that execute a captured graph's forward and backward.
 
-    `planned` sees both aten graphs of a training before the first is compiled; the backward is compiled when it is
-    first needed. Ops stay as they are dispatched: nothing is decomposed.
+    `planned` receives both aten graphs of a training before the first is compiled. The backward is compiled when it is
+    first needed. The graphs have the ops that are dispatched: nothing is decomposed.
     """
     autograd = private("torch._dynamo.backends.common", "aot_autograd")
     split = private("torch._functorch.partitioners", "default_partition")
@@ -102,7 +102,7 @@ def mark_calls(graph: torch.fx.Graph) -> None:
 
 
 def call_of(node: torch.fx.Node) -> int | None:
-    """Return the number of the call that an aten node comes from, None if it comes from none."""
+    """Return the number of the call that an aten node comes from, None if there is none."""
     custom = node.meta.get("custom")
     return custom.get(MARK) if isinstance(custom, Mapping) else None
 
@@ -138,10 +138,10 @@ class _Chosen(OperatorSupportBase):
 def fuse(
     module: torch.fx.GraphModule, chosen: Callable[[torch.fx.Node], bool], prefix: str
 ) -> dict[str, list[torch.fx.Node]]:
-    """Put the chosen nodes into as few submodules as torch.fx's partitioner finds, in place.
+    """Move the chosen nodes into submodules, as few as torch.fx's partitioner finds, in place.
 
-    Returns the nodes that went into each submodule, by its name (the prefix, numbered). The nodes of the graph are new
-    afterwards; the content of `meta` stays.
+    Returns the nodes of each submodule by its name (the prefix with a number). The nodes of the graph are replaced by
+    new ones with the same content of `meta`.
     """
     partitioner = CapabilityBasedPartitioner(module, _Chosen(chosen), allows_single_node_partition=True)
     proposed = partitioner.propose_partitions()

@@ -31,7 +31,7 @@ Boxed = Callable[[list[Any]], Any]
 
 
 def compile_again(compilation: InnerCompilation, module: torch.fx.GraphModule) -> Boxed:
-    """Compile another graph of the same inputs with the same options, also within another compilation."""
+    """Compile another graph with a compilation's inputs and options, even within another compilation."""
     # Leave out what belongs to the first compilation: its number, and its record of whether CUDA graphs are possible.
     options = {name: value for name, value in compilation.options.items() if name not in ("graph_id", "cudagraphs")}
     return _compiled(module, list(compilation.inputs), options)
@@ -56,7 +56,7 @@ class CompiledGraphsWatcher(Protocol):
 def watch_compiled_graphs(watcher: CompiledGraphsWatcher) -> Undo:
     """Show every compiled graph to `watcher`, with the cache of captured graphs turned off.
 
-    Inductor's code for a graph may still come from Inductor's cache. Raises NotAvailable, and leaves no hook then.
+    Inductor's code for a graph may still come from Inductor's cache. If it raises NotAvailable, no hook is left.
     """
     with Patches("compiled graphs") as patches:
         patches.also(without_graph_caches(of_inductor=False))
@@ -123,7 +123,7 @@ def fake_mode() -> Any:
 class ProbeOp:
     """The op `numdrift::probe(Tensor x, int index) -> ()`, which shows a value to `show`, until `close`.
 
-    The compiler may choose the layout of the value, so `show` receives the layout that it has without a probe.
+    The op accepts every layout of the value, so `show` receives the layout that the value has without a probe.
     """
 
     def __init__(self, show: Callable[[int, torch.Tensor], None]) -> None:
@@ -131,7 +131,7 @@ class ProbeOp:
         tags = (torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout)
         self._library.define("probe(Tensor x, int index) -> ()", tags=tags)
         self._library.impl("probe", lambda x, index: show(index, x), "CompositeExplicitAutograd")
-        torch.library.register_fake("numdrift::probe", lambda x, index: None, lib=self._library)
+        self._library.impl("probe", lambda x, index: None, "Meta")  # as in `define_show_op`
         self.operation = torch.ops.numdrift.probe.default
         private("torch.fx.node", "has_side_effect")(self.operation)
 

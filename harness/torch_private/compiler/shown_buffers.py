@@ -1,4 +1,4 @@
-"""The buffers of Inductor's code, shown by the probe op while the code runs, with the same kernels as without.
+"""The buffers of Inductor's code, shown by the probe op while the code runs; the kernels stay the same.
 
 Verified on torch 2.13.0, and on 2.11.0 with CUDA.
 """

@@ -13,7 +13,7 @@ Triton's default, the variable TRITON_DEFAULT_FP_FUSION."""
 
 
 def contract_in_triton(wanted: bool) -> Undo:
-    """Turn the contraction on or off; return the undo. Nothing happens in a torch that leaves it to Triton.
+    """Turn the contraction on or off; return the undo. Do nothing in a torch that leaves the contraction to Triton.
 
     The keys of Inductor's caches do not include the option, so the caches are off until the undo.
     """

@@ -80,7 +80,7 @@ _reasons: list[str] = []
 
 
 def sync_reason() -> str:
-    """Return the reason of the current sync, "sync" if numdrift did not order it."""
+    """Return the reason of the current sync, "sync" if numdrift did not start it."""
     return _reasons[-1] if _reasons else "sync"
 
 
@@ -123,7 +123,7 @@ def pending_torchscript(tensors: Sequence[torch.Tensor]) -> str:
 def pending_data(tensors: Sequence[torch.Tensor]) -> list[tuple[int, torch.Tensor]]:
     """Return the inputs of the graph of `pending_torchscript`, in the order of its parameters.
 
-    Each is the core's number of the value, -1 for a Python number of the script, with the value itself, which must not
+    Each entry has the core's number of the value (-1 for a Python number of the script) and the value, which must not
     be written to.
     """
     ask = private("torch._C._lazy_ts_backend", "_get_tensors_ts_device_data_node")
@@ -184,7 +184,7 @@ def set_lazy_source_locations(wanted: bool) -> bool:
         library = ctypes.CDLL(str(folder / _LIBRARY.get(sys.platform, "libtorch_cpu.so")))
         flag = ctypes.c_bool.in_dll(library, "FLAGS_torch_lazy_ir_debug")
     except (OSError, ValueError) as error:
-        raise NotAvailable("places of lazy nodes", f"torch {torch.__version__} does not have the flag") from error
+        raise NotAvailable("source lines of lazy nodes", f"torch {torch.__version__} does not have the flag") from error
     before, flag.value = flag.value, wanted
     return before
 

@@ -1,4 +1,4 @@
-"""numdrift's interface to torch_xla, most of it beyond its public names (written with torch_xla 2.9)."""
+"""numdrift's interface to torch_xla, most of it by private names (written with torch_xla 2.9)."""
 
 from __future__ import annotations
 
@@ -122,8 +122,8 @@ def around_step_marker(around: Callable[[Callable[[], None]], None]) -> Undo:
 def sync_xla(tensors: Sequence[torch.Tensor]) -> None:
     """Execute the pending work of these xla tensors, and with it everything else that is pending.
 
-    For these tensors alone torch_xla would reuse the memory of a parameter for its new value. Other pending work that
-    reads the old value would then fail ("buffer is deleted", 2.9).
+    If it executed only the work of these tensors, torch_xla would reuse the memory of a parameter for its new value.
+    Other pending work that reads the old value would then fail ("buffer is deleted", 2.9).
     """
     if any(tensor.device.type == "xla" for tensor in tensors):
         default = private(CORE, "_xla_get_default_device")()
@@ -144,7 +144,7 @@ def read_xla(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def execute_xla_op_by_op(wanted: bool) -> None:
-    """Make torch_xla compile and execute each op by itself where it is called: its own eager mode."""
+    """Turn torch_xla's eager mode on or off; it compiles and executes each op by itself where the op is called."""
     private(CORE, "_set_use_eager_mode")(wanted)
 
 
@@ -154,7 +154,7 @@ def is_xla_op_by_op() -> bool:
 
 @contextmanager
 def xla_op_by_op(wanted: bool) -> Iterator[None]:
-    """Make torch_xla compile and execute each op by itself within the context, or not."""
+    """Turn torch_xla's eager mode on or off within the context."""
     before = is_xla_op_by_op()
     execute_xla_op_by_op(wanted)
     try:
@@ -183,7 +183,7 @@ XLA_KEY = "XLA"
 
 
 def xla_counter(name: str) -> int:
-    """torch_xla's counter of this name; `aten::nonzero` counts executions of that op on the CPU."""
+    """Return torch_xla's counter of this name; `aten::nonzero` counts executions of that op on the CPU."""
     value: int | None = private("torch_xla.debug.metrics", "counter_value")(name)
     return value or 0
 
@@ -206,9 +206,8 @@ function that copies."""
 def around_xla_copies(copied: Copied) -> Undo:
     """Make `copied` perform each copy between an xla tensor and the CPU.
 
-    The copies are those of a script that reads a value, and those of an op that torch_xla hands to the CPU, whose
-    arguments are copied there and whose results are copied back. No node of a graph changes. Returns the undo. Raises
-    NotAvailable.
+    A script that reads a value makes such a copy. An op that torch_xla hands to the CPU makes several: its arguments
+    are copied there, and its results back. No node of a graph changes. Returns the undo. Raises NotAvailable.
     """
     overrides = Overrides()
 

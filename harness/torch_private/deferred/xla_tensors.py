@@ -1,6 +1,6 @@
 """The values of xla tensors, the kernels that make them, and the graphs in which they are pending (torch_xla 2.9).
 
-An op makes a new value, and a tensor that is written in place gets a new one.
+An op makes a new value. A write in place replaces the tensor's value with a new one.
 """
 
 from __future__ import annotations
@@ -109,5 +109,5 @@ def execute_hlo(proto: bytes, inputs: Sequence[torch.Tensor]) -> list[torch.Tens
     with xla_generator_kept(), torch.no_grad():
         xla_inputs = [tensor.to("xla") for tensor in inputs]
         outputs = list(private(CORE, "_xla_user_computation")("xla::numdrift", xla_inputs, module))
-        sync_xla(outputs)  # in one call: for a single output XLA would leave out what that does not need
+        sync_xla(outputs)  # in one call: for a single output, XLA would leave out the work that only other outputs need
         return read_xla(outputs)

@@ -135,7 +135,7 @@ def around_compile_calls(owner: str, around: Callable[[Callable[[], Any]], Any])
 def eager_wrapper(module: torch.nn.Module) -> torch.nn.Module:
     """Return the wrapper that `torch.compile(module)` returns, but one that runs the module eagerly.
 
-    It has what scripts rely on: the names, the attribute `_orig_mod` and the class.
+    It has the names, the attribute `_orig_mod` and the class, on which scripts rely.
     """
     wrapper_type = private("torch._dynamo.eval_frame", "OptimizedModule")
     disabled = private("torch._dynamo.eval_frame", "DisableContext")

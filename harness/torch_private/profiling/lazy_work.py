@@ -1,4 +1,4 @@
-"""The lazy core's work: the cuts that are ordered, the copies that cause further cuts, its counters and its own report.
+"""The lazy core's work: its explicit cuts, the copies that cause further cuts, its counters and its own report.
 
 A copy of a lazy tensor to the CPU is the same op (`aten::_to_copy`) for every caller. A script copies to read a value.
 The core itself copies when an op has no kernel: it copies the arguments, runs the op on the CPU and copies the results
@@ -36,10 +36,10 @@ _SIZES = re.compile(r"Metric: TensorsGraphSize\n  TotalSamples: (\d+)\n  Accumul
 
 @dataclass(frozen=True, slots=True)
 class ExecutedCut:
-    """A pending graph whose execution was ordered.
+    """A pending graph that a mark_step or a sync executed.
 
     reason: `mark_step`, or the reason passed to `sync_lazy`
-    began: the time of the order, in seconds of the process's clock
+    began: the time of the call, in seconds of the process's clock
     scheduled: the seconds until the graph was traced, compiled if it was new, and handed over
     executed: the further seconds until it had been executed
     counted: the increases of the counters of graphs
@@ -181,7 +181,7 @@ def lower_lazy(tensors: Sequence[torch.Tensor]) -> None:
 
 
 def functional_tensors(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Return the tensors as a script has them, in functionalization's wrapper, which a lazy kernel does not see."""
+    """Return the tensors in functionalization's wrapper, as a script has them; lazy kernels receive them unwrapped."""
     wrapped = private("torch", "_is_functional_tensor")
     wrap = private("torch", "_to_functional_tensor")
     return [tensor if wrapped(tensor) else wrap(tensor) for tensor in tensors]
@@ -189,7 +189,7 @@ def functional_tensors(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
 
 @contextmanager
 def lazy_without_execution() -> Iterator[None]:
-    """Make the lazy core build graphs within the context without executing them; the values that are read are zeros.
+    """Make the lazy core build graphs within the context without executing them; values that are read are zeros.
 
     Raises NotAvailable.
     """

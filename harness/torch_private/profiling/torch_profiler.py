@@ -177,8 +177,8 @@ def _arguments(trace: bytes, place: int) -> bytes:
 def own_module_calls() -> AbstractContextManager[None]:
     """Restore torch's own `Module.__call__` within the context.
 
-    The first trace `with_stack` reads it to recognise the calls of modules: the `self` of the function found there is
-    taken for a module.
+    The first trace `with_stack` reads it to recognise the calls of modules: it takes the `self` of the function that it
+    finds there for a module.
     """
     return lifted(torch.nn.Module, "__call__")
 
