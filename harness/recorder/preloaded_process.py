@@ -22,6 +22,7 @@ import itertools
 import json
 import os
 import random
+import runpy
 import select
 import signal
 import socket
@@ -37,6 +38,8 @@ DIE_WITH_PARENT = 1
 """PR_SET_PDEATHSIG of prctl(2)."""
 
 BOOTSTRAP = Path(__file__).with_name("bootstrap.py")
+
+INDUCTOR_START = Path(__file__).parents[1] / "torch_private/compiler/inductor_start.py"
 
 HARMLESS = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/shm", "/dev/pts", "/dev/tty")
 
@@ -84,6 +87,8 @@ class Preloaded:
         try:
             for name in missing:
                 importlib.import_module(name)
+            if "torch._inductor.compile_fx" in missing:
+                runpy.run_path(str(INDUCTOR_START))["start_inductor"]()
         except Exception:  # noqa: BLE001, a process that needs the module meets the error itself
             traceback.print_exc()
             self.is_fit = False

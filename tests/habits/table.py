@@ -1,13 +1,15 @@
-"""Runs the habits and writes `docs/reference/adoption.md`: `python -m tests.habits.table [--only NAME,...] [--modes LIST]`.
+"""Run the habits and write their tables: `python -m tests.habits.table [--only NAME,...] [--modes LIST]`.
 
-It takes the better part of an hour on two cores. What was run lies in `--state`, a JSON line a script: called again with it, the
-command goes on where it was ended. With `--only` the page is not written; what is wrong is printed.
+The results go to `docs/reference/adoption.md`. Its cells of other habits and modes stay; `--modes=` runs nothing. The
+table of `docs/guide/adopt-your-script.md` is written, too. All habits take the better part of an hour on two cores.
+With `--state FILE` the command keeps its results in that file, a JSON line a habit, and a later call continues there.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -15,65 +17,81 @@ from pathlib import Path
 
 import torch
 
+from ..conftest import ROOT
 from .habit import MODES, Habit
-from .habits import HABITS
+from .habits import HABITS, SECTIONS
 from .trial import Outcome, run_bare, try_habit
 
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "adoption.md"
+PAGE = ROOT / "docs/reference/adoption.md"
+GUIDE = ROOT / "docs/guide/adopt-your-script.md"
 
 Cells = Mapping[str, str]
-"""What the page says of a script, by mode."""
+"""The results of a habit by mode, in the words of the page."""
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default="", help="names of scripts, without .py")
+    parser.add_argument("--only", default=",".join(HABITS), help="names of habits")
     parser.add_argument("--modes", default=",".join(MODES))
     parser.add_argument("--state", type=Path, help="where to keep what was run")
     options = parser.parse_args()
-    wanted = options.only.split(",") if options.only else [habit.name for habit in HABITS]
-    modes = options.modes.split(",")
-    rows = _known(options.state)
-    for habit in (one for one in HABITS if one.name in wanted and one.name not in rows):
+    modes = [mode for mode in options.modes.split(",") if mode]
+    rows = read_state(options.state)
+    for name in options.only.split(",") if modes else ():
+        if name in rows:
+            continue
         with tempfile.TemporaryDirectory() as folder:
-            rows[habit.name] = cells_of(habit, modes, Path(folder))
+            rows[name] = cells_of(HABITS[name], modes, Path(folder))
         if options.state is not None:
             with options.state.open("a", encoding="utf-8") as state:
-                state.write(json.dumps({habit.name: rows[habit.name]}) + "\n")
-    if not options.only:
-        there = shown(PAGE.read_text(encoding="utf-8"))
-        PAGE.write_text(page({name: {**there.get(name, {}), **rows[name]} for name in rows}), encoding="utf-8")
-        print(f"Wrote {PAGE}")
+                state.write(json.dumps({name: rows[name]}) + "\n")
+    before = shown(PAGE.read_text(encoding="utf-8"))
+    PAGE.write_text(page({name: {**before.get(name, {}), **rows.get(name, {})} for name in HABITS}), encoding="utf-8")
+    GUIDE.write_text(guide(GUIDE.read_text(encoding="utf-8")), encoding="utf-8")
+    print(f"Wrote {PAGE}")
     return int(any(WRONG in text for cells in rows.values() for text in cells.values()))
 
 
-def _known(state: Path | None) -> dict[str, Cells]:
-    if state is None or not state.exists():
-        return {}
-    known: dict[str, Cells] = {}
-    for line in state.read_text(encoding="utf-8").splitlines():
-        known |= json.loads(line)
-    return known
+def read_state(state: Path | None) -> dict[str, Cells]:
+    rows: dict[str, Cells] = {}
+    if state is not None and state.exists():
+        for line in state.read_text(encoding="utf-8").splitlines():
+            rows |= json.loads(line)
+    return rows
 
 
 def cells_of(habit: Habit, modes: Sequence[str], folder: Path) -> Cells:
     try:
         if "compile" in modes and "compile" not in habit.not_in:
-            warm = folder / "warm"  # what is compiled here both find in Inductor's cache
+            warm = folder / "warm"  # compiles into Inductor's cache, for the bare and the recorded run
             warm.mkdir()
             run_bare(habit, "compile", warm)
         outcomes = try_habit(habit, modes, folder / "runs")
     except RuntimeError as error:
         cells = dict.fromkeys(modes, f"{WRONG}: {str(error).strip().splitlines()[-1]}")
     else:
-        cells = {one.mode: _cell(one) for one in outcomes}
+        cells = {outcome.mode: _cell(outcome) for outcome in outcomes}
     for mode, text in cells.items():
         print(f"{habit.name} {mode}: {text}", flush=True)
     return cells
 
 
+WRONG = "not yet"
+
+
+def _cell(outcome: Outcome) -> str:
+    habit, mode = outcome.habit, outcome.mode
+    if outcome.wrong:
+        return f"{WRONG}: {outcome.wrong[0]}"
+    if mode in habit.not_in:
+        return habit.not_in[mode]
+    if habit.rounds_in(mode):
+        return f"runs, with other last bits than {'the CPU' if mode in habit.on_cpu else 'the bare one'}'s"
+    return f"as bare{' ¹' if mode in habit.on_cpu else ''}, {outcome.overhead:.2f}"
+
+
 def shown(text: str) -> dict[str, Cells]:
-    """What a page says of each script."""
+    """Read the cells of each habit from the page."""
     lines = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
     header, *rows = lines
     return {row[0][1 : row[0].index("]")]: dict(zip(header[3:], row[3:], strict=True)) for row in rows}
@@ -93,30 +111,30 @@ def page(rows: Mapping[str, Cells]) -> str:
         "",
         f"| script | habit | steps | {' | '.join(MODES)} |",
         f"|---|---|--:|{'---|' * len(MODES)}",
-        *(_row(habit, rows[habit.name]) for habit in HABITS if habit.name in rows),
+        *(_row(HABITS[name], cells) for name, cells in rows.items()),
     ]
     return "\n".join([*lines, ""])
 
 
 def _row(habit: Habit, cells: Cells) -> str:
-    link = f"[{habit.name}](../../tests/habits/scripts/{habit.script})"
-    told = [cells.get(mode, "not run") for mode in MODES]
-    return f"| {' | '.join([link, habit.title, str(habit.steps), *told])} |"
+    results = [cells.get(mode, "not run") for mode in MODES]
+    return f"| {' | '.join([_link(habit), habit.title, str(habit.steps), *results])} |"
 
 
-WRONG = "not yet"
+def _link(habit: Habit) -> str:
+    arguments = f" `{' '.join(habit.arguments)}`" if habit.arguments else ""
+    return f"[{habit.name}](../../tests/habits/scripts/{habit.script}){arguments}"
 
 
-def _cell(one: Outcome) -> str:
-    if {"lazy": one.habit.lazy_rounds, "xla": one.habit.xla_rounds}.get(one.mode) and not one.wrong:
-        whose = "the bare one's" if one.bare is not None and not one.bare.on_cpu else "the CPU's"
-        return f"runs, with other last bits than {whose}"
-    if one.mode in one.habit.not_in:
-        return one.habit.not_in[one.mode]
-    if one.wrong:
-        return f"{WRONG}: {one.wrong[0]}"
-    mark = " ¹" if one.bare is not None and one.bare.on_cpu else ""
-    return f"as bare{mark}, {one.overhead:.2f}"
+def guide(text: str) -> str:
+    """Return the text of the guide with the rows of its table of habits written anew."""
+    rows = []
+    for heading, habits in SECTIONS.items():
+        for habit in habits:
+            reasons = "; ".join(f"{mode}: {reason}" for mode, reason in habit.not_in.items() if mode != "xla")
+            rows.append(f"| {heading if habit is habits[0] else ''} | {habit.title} | {_link(habit)} | {reasons} |\n")
+    before, header, after = re.split(r"(\| \| habit \| script \| cannot work \|\n\|[-|]+\n)", text)
+    return before + header + "".join(rows) + re.sub(r"\A(\|.*\n)+", "", after)
 
 
 if __name__ == "__main__":

@@ -41,21 +41,18 @@ Tensor = tuple[tuple[int, ...], str, str]
 
 @dataclass(frozen=True, slots=True)
 class Bare:
-    """What the script gives by itself. `losses` are those that it prints, `on_cpu` says that it ran in place of a
-    mode for whose device it has no word."""
+    """The results of the script by itself; `losses` are those that it prints."""
 
     stdout: bytes
     exit_code: int
     losses: tuple[float, ...]
     parameters: Counter[Tensor]
     seconds: float
-    on_cpu: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a habit went in one mode: `wrong` has a line for everything that is not as it should be, `found` is where
-    its loss was found. `bare` is None where it was not run."""
+    """A run of a habit in one mode, and the bare run that it is compared with; that is None where it cannot work."""
 
     habit: Habit
     mode: str
@@ -64,51 +61,47 @@ class Outcome:
 
     @property
     def wrong(self) -> tuple[str, ...]:
-        if self.mode == "lazy" and self.habit.lazy_rounds:
-            return () if self.run.manifest.status == "complete" else (self.message,)
-        if self.mode == "xla" and self.habit.xla_rounds and self.bare is not None:
-            recorded = [loss for step in self.run.journal.steps for loss in step.losses]
-            close = np.allclose(recorded, self.bare.losses, rtol=ROUNDING, atol=ROUNDING)
-            return () if close else (f"losses {recorded}, bare {self.bare.losses} {self.message}",)
-        return () if self.bare is None else tuple(differences(self.habit, self.bare, self.run))
+        """A line for everything that is not as it should be; where it cannot work, the run has to say why."""
+        if self.bare is None:
+            return () if self.says_why else (f"{self.message}, expected {self.habit.not_in[self.mode]}",)
+        if not self.habit.rounds_in(self.mode):
+            return tuple(differences(self.habit, self.bare, self.run))
+        recorded = recorded_losses(self.run)
+        as_many = len(recorded) == len(self.bare.losses)
+        if as_many and np.allclose(recorded, self.bare.losses, rtol=ROUNDING, atol=ROUNDING):
+            return ()
+        return (f"losses {recorded}, bare {self.bare.losses} {self.message}",)
 
     @property
     def message(self) -> str:
         return self.run.manifest.message
 
     @property
-    def doubts(self) -> list[str]:
-        return [event["text"] for event in self.run.journal.events("doubt")]
-
-    @property
-    def found(self) -> str:
-        losses = self.run.manifest.adopted.get("loss", [])
-        return str(losses[0]["source"]).removeprefix(f"{SCRIPTS}/") if losses else ""
+    def says_why(self) -> bool:
+        """Whether the run itself gives the reason why the habit cannot work in this mode."""
+        doubts = [event["text"] for event in self.run.journal.events("doubt")]
+        return any(self.habit.not_in[self.mode] in text for text in [self.message, *doubts])
 
     @property
     def overhead(self) -> float:
-        """Seconds of the process against those of the bare one."""
+        """The seconds of the process divided by those of the bare one."""
         return 0.0 if self.bare is None else self.run.manifest.seconds / self.bare.seconds
 
 
 def environment(**variables: str) -> dict[str, str]:
-    """The variables that both runs have: what numdrift sets in every mode, and a fixed hash seed."""
+    """Return the variables of both runs: those that numdrift sets in every mode, and a fixed hash seed."""
     return {**os.environ, "PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "1", "COLUMNS": "200", **variables}
 
 
 def run_bare(habit: Habit, mode: str, folder: Path, scripts: Path = SCRIPTS, *, forked: bool = False) -> Bare:
-    """Run the script by plain python; for another device in a copy of `scripts` in which that device is written."""
-    rounds = habit.lazy_rounds if mode == "lazy" else habit.xla_rounds and habit.lazy_as_cpu
-    on_cpu = bool(rounds) if mode == "xla" else mode == "lazy" and bool(habit.lazy_as_cpu or rounds)
-    mode = "cpu" if on_cpu else mode
+    """Run the script by plain Python; for another device in a copy of `scripts` in which that device is written."""
     device = DEVICES[mode]
     if habit.cuda or (device != "cpu" and not habit.reads_device):
         scripts = folder / "scripts"
         shutil.copytree(SCRIPTS, scripts, ignore=shutil.ignore_patterns("__pycache__"))
         (scripts / habit.script).write_text(habit.on(device), encoding="utf-8")
-    result = folder / f"bare-{mode}.json"
-    started = time.monotonic()
-    command = [*(["-m", habit.module] if habit.module else [habit.script]), *habit.arguments]
+    result = folder / "bare.json"
+    command = [*habit.program, *habit.arguments]
     variables = environment(
         PYTHONPATH=os.pathsep.join([str(BARE), str(ROOT / "src")] if mode == "xla" else [str(BARE)]),
         BARE_MODE=mode,
@@ -116,6 +109,7 @@ def run_bare(habit: Habit, mode: str, folder: Path, scripts: Path = SCRIPTS, *, 
         BARE_COMPILE="off" if mode != "compile" else "own" if habit.compiles_model else "outermost",
         DEVICE=device,
     )
+    started = time.monotonic()
     if forked and mode != "xla":
         done = python_bytes(scripts, *command, timeout=TIMEOUT, **variables)
     else:
@@ -133,22 +127,20 @@ def run_bare(habit: Habit, mode: str, folder: Path, scripts: Path = SCRIPTS, *, 
         raise RuntimeError(f"bare {habit.script} in {mode} ended with {done.returncode}:\n{done.stderr.decode()}")
     tensors = json.loads(result.read_text(encoding="utf-8"))
     parameters = Counter((tuple(shape), dtype, digest) for shape, dtype, digest in tensors)
-    return Bare(done.stdout, done.returncode, printed_losses(habit, done.stdout), parameters, seconds, on_cpu)
+    return Bare(done.stdout, done.returncode, printed_losses(done.stdout), parameters, seconds)
 
 
-def printed_losses(habit: Habit, stdout: bytes) -> tuple[float, ...]:
-    """The losses in the order in which the script printed them."""
-    found = re.findall(rf"\b{habit.printed}:? {NUMBER}", stdout.decode(errors="replace"))
-    return tuple(map(float, found))
+def printed_losses(stdout: bytes) -> tuple[float, ...]:
+    """Return the losses in the order in which the script printed them."""
+    return tuple(map(float, re.findall(rf"\bloss:? {NUMBER}", stdout.decode(errors="replace"))))
 
 
 def run_recorded(
     habit: Habit, modes: Sequence[str], folder: Path, *, forked: bool = False
 ) -> subprocess.CompletedProcess[str]:
     """Run the script in these modes by one call of numdrift, in the folder of the scripts."""
-    started_as = ["-m", habit.module] if habit.module else [habit.script]
-    run = ["run", "--modes", ",".join(modes), "--out", str(folder), "--name", "habit", *started_as]
-    command = [*run, "--", *habit.arguments]
+    run = ["run", "--modes", ",".join(modes), "--out", str(folder), "--name", "habit"]
+    command = [*run, *habit.program, "--", *habit.arguments]
     if forked:
         return numdrift_in(SCRIPTS, *command, timeout=TIMEOUT * len(modes))
     return subprocess.run(
@@ -163,6 +155,7 @@ def run_recorded(
 
 
 def differences(habit: Habit, bare: Bare, run: RecordedRun) -> Iterator[str]:
+    """Yield a line for everything in which the recorded run differs from the bare one, or from the habit's entry."""
     manifest, journal = run.manifest, run.journal
     if manifest.exit_code != bare.exit_code:
         yield f"exit code {manifest.exit_code} ({manifest.message}), bare {bare.exit_code}"
@@ -174,46 +167,48 @@ def differences(habit: Habit, bare: Bare, run: RecordedRun) -> Iterator[str]:
     counts = tuple(len(step.losses) for step in journal.steps)
     if counts != habit.losses_of_steps:
         yield f"losses a step {counts}, expected {habit.losses_of_steps}"
-    recorded = tuple(loss for step in journal.steps for loss in step.losses)
-    if recorded != bare.losses:
-        yield f"losses {recorded}, bare {bare.losses}"
+    if (losses := recorded_losses(run)) != bare.losses:
+        yield f"losses {losses}, bare {bare.losses}"
     if not bare.parameters:
         yield "the bare run showed no parameter"
     if missing := bare.parameters - recorded_parameters(run):
-        held = Counter(journal.dtypes().values())
-        yield f"{missing.total()} of {bare.parameters.total()} parameters differ after the last step ({dict(held)})"
+        dtypes = Counter(journal.dtypes().values())
+        yield f"{missing.total()} of {bare.parameters.total()} parameters differ after the last step ({dict(dtypes)})"
+
+
+def recorded_losses(run: RecordedRun) -> tuple[float, ...]:
+    """Return all losses of all steps."""
+    return tuple(loss for step in run.journal.steps for loss in step.losses)
 
 
 def recorded_parameters(run: RecordedRun) -> Counter[Tensor]:
-    """The values after the last step; bfloat16, which NumPy lacks, as its 16 bits."""
+    """Return the values after the last step. NumPy has no bfloat16, so its values are read as their 16 bits."""
     journal = run.journal
     if not journal.value_steps:
         return Counter()
-    dtypes, found = journal.dtypes(), Counter[Tensor]()
+    dtypes, parameters = journal.dtypes(), Counter[Tensor]()
     for name, array in journal.values(journal.value_steps[-1]).items():
-        bits = array.view(np.uint32) >> 16 if dtypes[name] == "bfloat16" else array
-        plain = bits.astype(np.uint16) if dtypes[name] == "bfloat16" else bits
+        is_bfloat16 = dtypes[name] == "bfloat16"
+        plain = (array.view(np.uint32) >> 16).astype(np.uint16) if is_bfloat16 else array
         digest = hashlib.sha256(np.ascontiguousarray(plain).tobytes()).hexdigest()
-        found[tuple(array.shape), dtypes[name], digest] += 1
-    return found
+        parameters[tuple(array.shape), dtypes[name], digest] += 1
+    return parameters
 
 
-def try_habit(
-    habit: Habit, modes: Sequence[str], folder: Path, *, bare: bool = True, forked: bool = False
-) -> list[Outcome]:
-    """Run a habit in these modes, recorded and, where it can work there, bare."""
+def try_habit(habit: Habit, modes: Sequence[str], folder: Path, *, forked: bool = False) -> list[Outcome]:
+    """Run a habit in these modes, recorded and, where it can work there, bare. A bare run serves all its modes."""
     folder.mkdir(parents=True, exist_ok=True)
     # Beside xla the others would run in its environment, with another torch.
-    for together in ([mode for mode in modes if mode != "xla"], [mode for mode in modes if mode == "xla"]):
-        if together:
-            done = run_recorded(habit, together, folder, forked=forked)
+    for batch in ([mode for mode in modes if mode != "xla"], [mode for mode in modes if mode == "xla"]):
+        if batch:
+            done = run_recorded(habit, batch, folder, forked=forked)
     if not (folder / "habit").exists():
         raise RuntimeError(f"numdrift started nothing: {done.stderr}")
-    outcomes = []
-    for mode in modes:
-        own = folder / f"bare-{mode}"
-        own.mkdir()
-        run = load_run(folder / "habit" / mode)
-        works = bare and mode not in habit.not_in
-        outcomes.append(Outcome(habit, mode, run, run_bare(habit, mode, own, forked=forked) if works else None))
-    return outcomes
+    bare_modes = {mode: "cpu" if mode in habit.on_cpu else mode for mode in modes if mode not in habit.not_in}
+    bares = {}
+    for mode in dict.fromkeys(bare_modes.values()):
+        (folder / f"bare-{mode}").mkdir()
+        bares[mode] = run_bare(habit, mode, folder / f"bare-{mode}", forked=forked)
+    return [
+        Outcome(habit, mode, load_run(folder / "habit" / mode), bares.get(bare_modes.get(mode, ""))) for mode in modes
+    ]

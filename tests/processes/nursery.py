@@ -21,6 +21,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
+import fcntl
 import gc
 import importlib
 import json
@@ -76,6 +77,8 @@ GUESTS = (
 )  # fmt: skip
 """Modules of numdrift's harness, whose imports are most of what its own processes import. Importing them does nothing else."""
 
+INDUCTOR_START = Path(__file__).parents[2] / "harness/torch_private/compiler/inductor_start.py"
+
 EXECUTE = subprocess.Popen._execute_child  # type: ignore[attr-defined]
 
 
@@ -84,7 +87,8 @@ def main() -> None:
     for name in BEFORE:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
-    look_around()
+    # as launch/preloaded.py does for trainings that it forks
+    runpy.run_path(str(INDUCTOR_START))["start_inductor"]()
     of_scripts = set(sys.modules)
     for name in GUESTS:
         importlib.import_module(f"numdrift.harness.{name}")
@@ -104,31 +108,6 @@ def main() -> None:
         if os.fork() == 0:
             mind(connection, of_scripts, of_guests)
         connection.close()
-
-
-def look_around() -> None:
-    """Let Inductor find out what it finds out once a process: about the compiler, the processor and its own sources.
-
-    These are private names of torch; where one is gone, trainings find out by themselves.
-    """
-    with contextlib.suppress(ImportError, AttributeError, TypeError):
-        from torch._inductor import codecache, cpp_builder, cpu_vec_isa
-
-        codecache.torch_key()
-        codecache.CacheBase.get_system()
-        python = codecache.CppPythonBindingsCodeCache
-        header = python._get_uncompiled_header("cpu")
-        for vectors in (cpu_vec_isa.pick_vec_isa(), cpu_vec_isa.invalid_vec_isa):
-            told: dict[str, Any] = {
-                "device_type": "cpu",
-                "extra_flags": (),
-                "use_relative_path": False,
-                "vec_isa": vectors,
-            }
-            told = {**python.cpp_compile_command_flags, **told}
-            options = cpp_builder.CppTorchDeviceOptions(compile_only=False, min_optimize=False, **told)
-            line = cpp_builder.CppBuilder(name="o", sources="i", BuildOption=options).get_command_line()
-            codecache._precompile_header(header, line, min_optimize=False, **told)
 
 
 def mind(connection: socket.socket, of_scripts: set[str], of_guests: set[str]) -> NoReturn:
@@ -230,7 +209,8 @@ class Cradle:
                 return
             streams = [options["p2cread"], options["c2pwrite"], options["errwrite"]]
             folder = os.fspath(options["cwd"] or Path.cwd())
-            process.pid = cradle.fork(command, folder, environment, streams, options["start_new_session"])
+            kept = sorted(options["pass_fds"])
+            process.pid = cradle.fork(command, folder, environment, streams + kept, kept, options["start_new_session"])
             process._child_created = True
             process._close_pipe_fds(*(options[one] for one in names if one[:3] in ("p2c", "c2p", "err")))
 
@@ -240,9 +220,9 @@ class Cradle:
         """Whether it is one of numdrift's own processes or scripts, in an environment like the nursery's."""
         kind = command[1] if len(command) > 1 and command[0] == sys.executable else ""
         own = kind.endswith("/recorder/bootstrap.py") or (kind == "-m" and command[2].startswith("numdrift."))
-        if not own and kind != "-I":  # a culprit's standalone script
+        if not own and kind != "-I":  # a culprit's standalone script, or the interpreter that forks them
             return False
-        if any(options[one] for one in ("preexec_fn", "pass_fds", "shell")):
+        if any(options[name] for name in ("preexec_fn", "shell")):
             return False
         return is_alike(environment, self.start)
 
@@ -251,13 +231,20 @@ class Cradle:
         command: Sequence[str],
         folder: str,
         environment: Mapping[str, str],
-        streams: list[int],
+        descriptors: list[int],
+        kept: list[int],
         session: bool,
     ) -> int:
-        given = [place if stream == -1 else stream for place, stream in enumerate(streams)]
-        request = {"command": command, "folder": folder, "environment": environment, "session": session}
+        descriptors = [place if number == -1 else number for place, number in enumerate(descriptors)]
+        request = {
+            "command": command,
+            "folder": folder,
+            "environment": environment,
+            "session": session,
+            "kept": kept,
+        }
         with self.turn:
-            send(self.connection, request, given)
+            send(self.connection, request, descriptors)
             return int(self.connection.recv(32))
 
 
@@ -279,11 +266,13 @@ START = dict(os.environ)
 
 
 def become(request: Mapping[str, Any], streams: Sequence[int], *, keep: int = -1) -> NoReturn:
-    """Go on as `python` would, with these three streams."""
-    command, folder, environment = (request[one] for one in ("command", "folder", "environment"))
-    for number, stream in enumerate(streams):
+    """Go on as `python` would, with these three streams, and behind them what is to have the numbers `kept`."""
+    command, folder, environment = (request[name] for name in ("command", "folder", "environment"))
+    numbers = [0, 1, 2, *request.get("kept", ())]
+    aside = [fcntl.fcntl(stream, fcntl.F_DUPFD, max(numbers) + 1) for stream in streams]
+    for number, stream in zip(numbers, aside, strict=True):
         os.dup2(stream, number)
-    for number in {int(one.name) for one in Path("/proc/self/fd").iterdir()} - {0, 1, 2, keep}:
+    for number in {int(path.name) for path in Path("/proc/self/fd").iterdir()} - {*numbers, keep}:
         with contextlib.suppress(OSError):
             os.close(number)
     if "PYTHONUNBUFFERED" not in environment:
@@ -356,7 +345,7 @@ def send(connection: socket.socket, request: Mapping[str, Any], streams: Sequenc
 
 def received(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
     """What `send` sent, or nothing when the other side has ended."""
-    head, streams, _, _ = socket.recv_fds(connection, 10, 3)
+    head, streams, _, _ = socket.recv_fds(connection, 10, 8)
     if not head:
         return {}, []
     wanted, text = int(head), b""

@@ -17,6 +17,9 @@ import select
 import signal
 import socket
 import sys
+from pathlib import Path
+
+INDUCTOR_START = Path(__file__).parents[2] / "torch_private/compiler/inductor_start.py"
 
 
 def main() -> None:
@@ -33,7 +36,9 @@ def main() -> None:
             os.killpg(0, signal.SIGKILL)
         # Import everything before serving a client: otherwise each fork would have to import it.
         if ahead:
-            importlib.import_module(ahead.pop(0))
+            importlib.import_module(name := ahead.pop(0))
+            if name == "torch._inductor.compile_fx":
+                runpy.run_path(str(INDUCTOR_START))["start_inductor"]()
             gc.collect()
             gc.freeze()  # a garbage collection in a fork would write to the shared pages, and so copy them
             continue

@@ -1,12 +1,12 @@
-"""Watches a bare training without numdrift; python imports it at its start where this folder is on PYTHONPATH.
+"""Watch a bare training without numdrift. Python imports this at its start if this folder is on PYTHONPATH.
 
-Environment: BARE_MODE is cpu, compile, lazy or xla, BARE_RESULT the file to write. BARE_COMPILE is `off` (calls of
-torch.compile give back what they got), `own` (they are left alone), or `outermost` (and outermost modules are compiled).
-They are taken out of the environment, so processes that the script starts are left alone.
+Environment: BARE_MODE is cpu, compile, lazy or xla, and BARE_RESULT is the file to write. BARE_COMPILE is `off`
+(torch.compile returns its argument), `own` (it compiles), or `outermost` (it compiles, also outermost modules). All
+three are removed from the environment, so processes that the script starts are not watched.
 
-What an outside observer sees of a training, by public names of torch: the values of each optimizer's parameters when its
-step has ended, else those of the script's global variables at the end. As JSON, shape, dtype and SHA-256 of each tensor.
-In lazy mode and in xla it cuts the graph after each backward and each step.
+It sees a training from outside, by public names of torch: the values of each optimizer's parameters after its step, or
+those of the script's global variables at the end. It writes shape, dtype and SHA-256 of each tensor as JSON. In lazy
+mode and in xla it cuts the graph after each backward and each step.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def watch(mode: str, result: Path, compiling: str) -> None:
 
 
 def started(mode: str) -> Callable[[], object]:
-    """Start the mode's backend; gives what executes its pending graph."""
+    """Start the mode's backend, and return the function that executes its pending graph."""
     if mode == "lazy":
         importlib.import_module("torch._lazy.ts_backend").init()
         mark: Callable[[], object] = importlib.import_module("torch._lazy").mark_step
@@ -49,11 +49,11 @@ def started(mode: str) -> Callable[[], object]:
         xla: Any = importlib.import_module("torch_xla")
         xla.device()
         return lambda: xla.sync(wait=True)
-    return _nothing
+    return lambda: None
 
 
 class Seen:
-    """The optimizers that stepped, and what their parameters then were."""
+    """The optimizers that stepped, and the parameters that they left."""
 
     def __init__(self, torch: Any, cut: Callable[[], object]) -> None:
         self._torch = torch
@@ -62,32 +62,32 @@ class Seen:
 
     def stepped(self, optimizer: Any, *_: Any) -> None:
         self.cut()
-        parameters = [one for group in optimizer.param_groups for one in group["params"]]
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         self._values[id(optimizer)] = optimizer, self._described(parameters)
 
     def parameters(self) -> Described:
         if self._values:
             unique = {id(optimizer.param_groups[0]): values for optimizer, values in self._values.values()}
-            return [one for values in unique.values() for one in values]
+            return [tensor for values in unique.values() for tensor in values]
         self.cut()
         return self._described(self._in_globals(vars(sys.modules["__main__"])))
 
     def _in_globals(self, variables: Mapping[str, Any]) -> Iterator[Any]:
-        modules = [one for one in variables.values() if isinstance(one, self._torch.nn.Module)]
-        named = variables.get("parameters")
-        yield from (named.values() if isinstance(named, dict) else (p for one in modules for p in one.parameters()))
+        parameters = variables.get("parameters")
+        if isinstance(parameters, dict):
+            yield from parameters.values()
+            return
+        for value in list(variables.values()):
+            if isinstance(value, self._torch.nn.Module):
+                yield from value.parameters()
 
     def _described(self, tensors: Iterable[Any]) -> Described:
-        found = []
+        described = []
         for tensor in tensors:
             plain = tensor.detach().cpu().contiguous().flatten().view(self._torch.uint8)
             digest = hashlib.sha256(bytes(plain.tolist())).hexdigest()
-            found.append((list(tensor.shape), str(tensor.dtype).removeprefix("torch."), digest))
-        return found
-
-
-def _nothing() -> None:
-    pass
+            described.append((list(tensor.shape), str(tensor.dtype).removeprefix("torch."), digest))
+        return described
 
 
 def cut_after_backward(torch: Any, seen: Seen) -> None:
@@ -101,11 +101,13 @@ def cut_after_backward(torch: Any, seen: Seen) -> None:
 
 
 def compile_outermost(torch: Any) -> None:
-    """Compile each module with parameters that is called from outside of any, until the first step that follows the
-    making of an optimizer."""
+    """Compile each module with parameters that is called outside of every other module.
+
+    The first step after the creation of an optimizer ends this.
+    """
     module_class, optimizer_class = torch.nn.Module, torch.optim.Optimizer
     original, create = module_class.__call__, optimizer_class.__init__
-    known: set[Any] = set()
+    compiled: set[Any] = set()
     open_for_models = [True]
 
     def call(module: Any, *args: Any, **kwargs: Any) -> Any:
@@ -114,8 +116,13 @@ def compile_outermost(torch: Any) -> None:
         module_class.__call__ = original
         try:
             built = type(module).__module__ == "torch.nn.utils.parametrize"  # called while its model is built
-            if open_for_models[0] and not built and module not in known and next(module.parameters(), None) is not None:
-                known.update(module.modules())
+            if (
+                open_for_models[0]
+                and not built
+                and module not in compiled
+                and next(module.parameters(), None) is not None
+            ):
+                compiled.update(module.modules())
                 if type(module).__module__.startswith("torch.nn"):  # which torch runs eagerly as an outermost frame
                     module._compiled_call_impl = torch.compile(lambda *a, **k: module._call_impl(*a, **k))
                 elif not isinstance(module, torch.jit.ScriptModule):
@@ -138,13 +145,13 @@ def compile_outermost(torch: Any) -> None:
 
 
 def compile_functions(torch: Any) -> None:
-    """Compile what `torch.func.grad_and_value` makes, once for each function that it is given."""
-    original, made = torch.func.grad_and_value, dict[Any, Any]()
+    """Compile the results of `torch.func.grad_and_value`, once for each function."""
+    original, compiled = torch.func.grad_and_value, dict[Any, Any]()
 
     def grad_and_value(function: Any) -> Any:
-        if function not in made:
-            made[function] = torch.compile(original(function))
-        return made[function]
+        if function not in compiled:
+            compiled[function] = torch.compile(original(function))
+        return compiled[function]
 
     torch.func.grad_and_value = grad_and_value
 

@@ -1,7 +1,7 @@
 """Gradients of several micro-batches are accumulated before each update.
 
-Where: models whose batch does not fit in memory. One `optimizer.step()` is one step, which has as many losses as
-backwards; its own loss is the first, and `numdrift compare` looks at all of them.
+Where: models whose batch does not fit in memory. One `optimizer.step()` is one step. It has a loss for each
+backward: the first counts as the loss of the step, and `numdrift compare` compares all of them.
 """
 
 import torch

@@ -1,6 +1,6 @@
-"""`torch.autograd.set_detect_anomaly(True)`, and a step that is left out where the loss is not finite.
+"""`torch.autograd.set_detect_anomaly(True)`, and a step that is skipped because the loss is not finite.
 
-Where: hunting NaNs. A loss on which no `backward()` is called is none of a step's.
+Where: hunting NaNs. A loss without a `backward()` belongs to no step.
 """
 
 import torch

@@ -1,7 +1,7 @@
 """Autocast in bfloat16 on the CPU.
 
-Where: training on CPUs with AMX, and tests of mixed precision. Autocast stays the script's; parameters, gradients and
-losses are recorded in the types that they have. Lazy tensors have no autocast, which the run says.
+Where: training on CPUs with AMX, and tests of mixed precision. The script's autocast stays in effect; parameters,
+gradients and losses are recorded in their own dtypes. Lazy tensors have no autocast, which the run reports.
 """
 
 import torch

@@ -1,7 +1,7 @@
 """`torch.autograd.grad` and an update by hand: no `backward()`, no optimizer.
 
-Where: bilevel optimization, samplers, physics. The loss is what the gradient is taken of, and a step ends where the
-next gradient of the same kind begins.
+Where: bilevel optimization, samplers, physics. The loss is the value that is differentiated, and a step ends where
+the next gradient of the same kind begins.
 """
 
 import torch

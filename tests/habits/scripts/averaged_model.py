@@ -1,7 +1,7 @@
 """A moving average by `torch.optim.swa_utils.AveragedModel`, evaluated after each step.
 
-Where: diffusion models, semi-supervised learning. The copy is a module of its own and is left as it is: it is
-recorded beside the model, and no mode compiles it.
+Where: diffusion models, semi-supervised learning. The copy is a module of its own: it is recorded beside the model,
+and no mode compiles it.
 """
 
 import torch

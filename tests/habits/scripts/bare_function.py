@@ -1,7 +1,7 @@
-"""A model is a function and a list of tensors: no nn.Module.
+"""The model is a function and a list of tensors: no nn.Module.
 
-Where: lectures from scratch, code that comes from JAX or NumPy. The parameters are what the optimizer holds, named by
-the script's variables where it has some.
+Where: lectures from scratch, code that comes from JAX or NumPy. The parameters are the tensors that the optimizer
+holds, named by the script's variables where it has some.
 """
 
 import torch

@@ -1,7 +1,7 @@
-"""Single functions are compiled, by the decorator: a loss, an activation.
+"""Single functions are compiled by the decorator: a loss, an activation.
 
-Where: code that compiles its hot spots only. A mode that compiles compiles the function as the script says, and the
-model beside it as in any other script; another mode leaves both eager.
+Where: code that compiles only its hot spots. A mode that compiles compiles the function as the script says, and the
+model beside it as in any other script. In other modes both are eager.
 """
 
 import torch

@@ -1,7 +1,7 @@
 """`model.compile()`: the module stays the same object.
 
-Where: code that saves `model.state_dict()` and wants no `_orig_mod.` in it; Lightning and torchtitan compile each block
-so. Compiled where the mode compiles, by its backend, block by block as the script has it.
+Where: code that saves `model.state_dict()` and wants no `_orig_mod.` in it; Lightning and torchtitan compile each
+block so. A mode that compiles compiles it with its own backend, block by block as the script does.
 """
 
 import torch

@@ -1,6 +1,6 @@
-"""`@torch.compile` stands on a method of the model's class.
+"""`@torch.compile` decorates a method of the model's class.
 
-Where: models with one expensive part. A mode that compiles compiles the whole model, that part within it.
+Where: models with one expensive part. A mode that compiles compiles the whole model, with that part.
 """
 
 import torch

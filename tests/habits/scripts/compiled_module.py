@@ -1,7 +1,7 @@
 """The script compiles its model: `model = torch.compile(model)`.
 
-Where: most training code since PyTorch 2. Compiled where the mode compiles, with the mode's backend; where the mode is
-eager the call gives the model back as it was. The names of the parameters have no `_orig_mod.` in any mode.
+Where: most training code since PyTorch 2. A mode that compiles compiles it with its own backend; in the other modes the
+call returns the model itself. The names of the parameters have no `_orig_mod.` in any mode.
 """
 
 import torch

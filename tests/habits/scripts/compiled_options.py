@@ -1,6 +1,6 @@
 """torch.compile with arguments: `fullgraph`, `dynamic`, and options of the backend.
 
-Where: code that was tuned. What the script asks for stays, beside the mode's own keys.
+Where: tuned code. The script's options stay in effect, beside the mode's own keys.
 """
 
 import torch

@@ -1,7 +1,7 @@
 """A whole training step is one compiled function: forward, backward and update.
 
-Where: benchmarks and speed runs. torch.compile breaks the graph at `backward()` and runs it as ever, so loss and step
-are found inside the compiled function as they are outside of one.
+Where: benchmarks and speed runs. torch.compile breaks the graph at `backward()`, so loss and step are found inside
+the compiled function as they are outside of one.
 """
 
 import torch

@@ -1,7 +1,7 @@
 """An autograd.Function of the script's own.
 
-Where: straight-through estimators, fused or memory-saving ops. It is the script's own code in every mode; a compiler
-traces it.
+Where: straight-through estimators, fused or memory-saving ops. It stays the script's own code in every mode; a
+compiler traces it.
 """
 
 import torch

@@ -1,7 +1,7 @@
-"""The script says itself what a step is: `numdrift.step`.
+"""The script declares where a step ends: `numdrift.step`.
 
-Where: updates that numdrift has no way to see, as in evolution strategies, which have no gradient at all. Loss and step
-are said, the parameters are those of the model that is called.
+Where: updates that numdrift cannot see, as in evolution strategies, which have no gradient. The script declares
+loss and step; the parameters are those of the model that is called.
 """
 
 import torch

@@ -1,6 +1,6 @@
 """`torch.use_deterministic_algorithms(True)`, seeds everywhere, cuDNN's switches.
 
-Where: code that takes reproducibility seriously. The switches stay the script's, in its own process.
+Where: code that takes reproducibility seriously. The switches stay as the script sets them.
 """
 
 import os

@@ -1,7 +1,7 @@
-"""Tensors are made with `device="cuda"` in the middle of forward.
+"""Tensors are created with `device="cuda"` in the middle of forward.
 
-Where: position embeddings, masks and noise in transformer code. numdrift takes the device of every factory call to
-the mode's, those inside of a module's forward included, and a compiled graph is traced with the mode's device.
+Where: position embeddings, masks and noise in transformer code. numdrift sends every factory call to the mode's device,
+also those inside a module's forward, and a compiled graph is traced with that device.
 """
 
 import torch

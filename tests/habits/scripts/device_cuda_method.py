@@ -1,7 +1,7 @@
 """`.cuda()` is written into the script.
 
-Where: research code that was only ever run on one GPU. numdrift sends each `.cuda()` to the mode's device, so the
-script runs on a machine without a GPU, too; the run says how many calls it redirected and where.
+Where: research code that has only ever run on one GPU. numdrift sends each `.cuda()` to the mode's device, so the
+script also runs on a machine without a GPU. The run reports how many calls it redirected and where.
 """
 
 import torch

@@ -1,7 +1,7 @@
 """The device comes from an environment variable.
 
-Where: scripts that a cluster's launcher starts. A script that reads `DEVICE` finds the mode's device there; this is
-the one that needs no redirection at all.
+Where: scripts that a cluster's launcher starts. A script that reads `DEVICE` finds the mode's device there, and
+needs no redirection.
 """
 
 import os

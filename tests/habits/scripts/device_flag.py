@@ -1,7 +1,7 @@
 """The device comes from a flag whose default is "cuda".
 
-Where: nearly every repository with an argparse. Nothing has to be passed: what the script asks for, by default or by
-its flag, numdrift takes to the mode's device.
+Where: nearly every repository with an argparse. Nothing has to be passed: numdrift sends to the mode's device what
+the script sends to the flag's.
 """
 
 import argparse

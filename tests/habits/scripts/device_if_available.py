@@ -1,6 +1,6 @@
 """`"cuda" if torch.cuda.is_available() else "cpu"`.
 
-Where: every tutorial. The script's choice between the two is no choice of numdrift's: both lead to the mode's device.
+Where: every tutorial. Either choice of the script leads to the mode's device.
 """
 
 import torch

@@ -1,7 +1,7 @@
-"""The script knows nothing of devices.
+"""The script names no device.
 
-Where: examples, homework, code for small models. On the CPU there is nothing to do. A mode of another device places
-the models when they are first called, and what is computed with them where they are.
+Where: examples, homework, code for small models. On the CPU there is nothing to do. A mode of another device moves
+each model there at its first call, together with its inputs.
 """
 
 import torch

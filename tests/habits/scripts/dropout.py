@@ -1,7 +1,7 @@
 """Dropout.
 
-Where: nearly every model. Eager and lazy mode draw the same mask; Inductor draws its own numbers inside of a graph, which
-the run says, and `fallback_random=on` gives the compiled run eager's.
+Where: nearly every model. Eager and lazy mode draw the same mask. Inductor draws its own numbers inside a graph,
+which the run reports; with `fallback_random=on` the compiled run draws those of eager mode.
 """
 
 import torch

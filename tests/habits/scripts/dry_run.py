@@ -1,7 +1,7 @@
-"""A part of the model is called while the model is built, to see the size of what it gives.
+"""A part of the model is called in the constructor, to find the size of its output.
 
-Where: convolutional networks, reinforcement learning. That call is no call of a model: the part is not compiled by itself,
-and its parameters keep the names that they have in the whole model.
+Where: convolutional networks, reinforcement learning. This is no call of a model: the part is not compiled by
+itself, and its parameters keep their names in the whole model.
 """
 
 import torch

@@ -1,7 +1,7 @@
-"""The script leaves by `sys.exit(3)` in the middle of the loop.
+"""The script exits by `sys.exit(3)` in the middle of the loop.
 
-Where: early stopping, requeueing by a scheduler that looks at the exit code. The code is passed on, and what was
-recorded until then is all there.
+Where: early stopping, requeueing by a scheduler that reads the exit code. numdrift passes the code on, and
+everything before it is recorded.
 """
 
 import sys

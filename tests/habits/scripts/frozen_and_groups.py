@@ -1,7 +1,7 @@
-"""The backbone is frozen, what is trained has two learning rates.
+"""The backbone is frozen, and the other layers have two learning rates.
 
-Where: fine-tuning. Frozen parameters are recorded like the others, without a gradient; the groups' settings are
-recorded by the names of their parameters.
+Where: fine-tuning. Frozen parameters are recorded like the others, without a gradient. The settings of a group are
+recorded under the names of its parameters.
 """
 
 import torch

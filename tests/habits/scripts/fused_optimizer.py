@@ -1,6 +1,7 @@
 """Fused and foreach optimizers.
 
-Where: speed. They are other kernels for the same mathematics; which one a run had is recorded with the hyper-parameters.
+Where: speed. They are other kernels for the same mathematics; the recorded hyper-parameters say which one a run
+had.
 """
 
 import torch

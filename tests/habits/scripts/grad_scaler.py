@@ -1,7 +1,7 @@
 """`torch.autocast("cuda")` in float16 with a GradScaler, which skips a step after an overflow.
 
-Where: mixed precision on GPUs. The loss recorded is the one before it was scaled. A step that the scaler skips is a
-step, in which no parameter changes. On a device without autocast the run says that it computes in float32.
+Where: mixed precision on GPUs. The recorded loss is the one before scaling. A step that the scaler skips is a step
+in which no parameter changes. On a device without autocast the run reports that it computes in float32.
 """
 
 import torch

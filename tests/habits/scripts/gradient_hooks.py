@@ -1,7 +1,7 @@
-"""Hooks on tensors and modules: gradients are changed, activations kept.
+"""Hooks on tensors and modules change gradients and keep activations.
 
-Where: gradient reversal, feature extraction, debugging. They are the script's own and run as ever; a hook on a module
-is traced by a compiler like its forward.
+Where: gradient reversal, feature extraction, debugging. They run as under plain Python; a compiler traces a hook on
+a module like its forward.
 """
 
 import torch

@@ -1,7 +1,7 @@
 """A penalty on the gradient: `autograd.grad(create_graph=True)` before the backward.
 
-Where: WGAN-GP, regularization of critics. The inner gradient is part of the loss and none of its own; the loss is what
-`backward()` is called on.
+Where: WGAN-GP, regularization of critics. The inner gradient is a part of the loss; the loss is the tensor whose
+`backward()` is called.
 """
 
 import torch

@@ -1,6 +1,6 @@
-"""Parameters come to the optimizer during the training: `add_param_group` unfreezes a layer.
+"""The optimizer receives parameters during the training: `add_param_group` unfreezes a layer.
 
-Where: gradual unfreezing, progressive growing. The tensors of a step are those that there are in it.
+Where: gradual unfreezing, progressive growing. A step records the tensors that exist in it.
 """
 
 import torch

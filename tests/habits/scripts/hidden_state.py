@@ -1,7 +1,7 @@
 """A recurrent network carries its hidden state from batch to batch, detached.
 
-Where: language models with truncated backpropagation. The state is an argument of the call and computed from
-parameters, so it is not taken for a batch.
+Where: language models with truncated backpropagation. The state is an argument that was computed from parameters,
+so it does not count as a batch.
 """
 
 import torch

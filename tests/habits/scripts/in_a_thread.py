@@ -1,6 +1,7 @@
 """The training runs in a thread.
 
-Where: servers, user interfaces, notebooks that stay responsive. Found like any other; one thread trains at a time.
+Where: servers, user interfaces, notebooks that stay responsive. It is found like any other training; one thread
+trains at a time.
 """
 
 import threading

@@ -1,6 +1,7 @@
 """Evaluation in `torch.inference_mode()`, as a decorator.
 
-Where: newer evaluation code. Its tensors have no version counter and cannot enter autograd; recording leaves them alone.
+Where: newer evaluation code. Its tensors have no version counter and cannot enter autograd; recording does not
+touch them.
 """
 
 import torch

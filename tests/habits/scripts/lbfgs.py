@@ -1,7 +1,7 @@
 """LBFGS, whose step calls a closure as often as its line search needs.
 
-Where: style transfer, fitting of small models, physics-informed networks. One step has as many losses as the closure
-was called.
+Where: style transfer, fitting of small models, physics-informed networks. A step has a loss for each call of the
+closure.
 """
 
 import torch

@@ -1,7 +1,7 @@
-"""The script says itself what its loss is: `numdrift.log`.
+"""The script declares its loss: `numdrift.log`.
 
-Where: what `backward()` is called on is not what one wants to see, as with a loss that is scaled by a constant. This
-is one of the two scripts here that know of numdrift; without it the script goes on, and nothing is recorded by name.
+Where: the tensor whose `backward()` is called is not the number of interest, as with a loss that is scaled by a
+constant. This is one of the two scripts here that import numdrift; in plain Python the call does nothing.
 """
 
 import torch

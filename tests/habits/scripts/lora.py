@@ -1,7 +1,7 @@
 """LoRA adapters by hand: a frozen layer is replaced by one with a trainable low-rank part.
 
-Where: fine-tuning of language models. Adapters and what they adapt are recorded under their names in the model as it is
-when it is called.
+Where: fine-tuning of language models. Adapters and the layers that they adapt are recorded under their names in the
+model at its first call.
 """
 
 import torch

@@ -1,7 +1,7 @@
-"""The model's forward takes the labels and gives the loss, in an object with attributes.
+"""The model's forward takes the labels and returns the loss, in an object with attributes.
 
-Where: Hugging Face's models, detection models. The loss is compiled with the model, and found as ever where `backward()`
-is called.
+Where: Hugging Face's models, detection models. The loss is compiled with the model, and found where `backward()` is
+called.
 """
 
 from dataclasses import dataclass

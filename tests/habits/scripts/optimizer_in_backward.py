@@ -1,7 +1,7 @@
-"""Each parameter has an optimizer of its own, which steps as soon as its gradient is there.
+"""Each parameter has an optimizer of its own, which steps as soon as the gradient is complete.
 
-Where: fine-tuning in little memory (torchtune, GaLore): `register_post_accumulate_grad_hook`. Those steps lie inside of
-the backward, so they end no step each: the backward does.
+Where: fine-tuning in little memory (torchtune, GaLore): `register_post_accumulate_grad_hook`. These optimizers step
+inside the backward, so none of them ends a step: the backward does.
 """
 
 import torch

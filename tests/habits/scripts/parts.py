@@ -1,7 +1,7 @@
 """There is no outermost module: encoder and decoder are called one after the other.
 
-Where: translation tutorials, and whatever keeps its parts in an nn.ModuleList or a dictionary. Each part that is called
-is a model of its own, compiled by itself, and named by the variable that holds it.
+Where: translation tutorials, and code that keeps its parts in an nn.ModuleList or a dictionary. Each part that is
+called is a model of its own, compiled by itself and named by the variable that holds it.
 """
 
 import torch

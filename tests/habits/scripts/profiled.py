@@ -1,7 +1,7 @@
 """Some steps run under torch.profiler.
 
-Where: tuning. Recording takes no part in what the profiler measures beyond the reading between the steps, and the
-profiler's hooks on the optimizers stay.
+Where: tuning. All that the profiler measures of recording is the reading between the steps, and the profiler's
+hooks on the optimizers stay.
 """
 
 import torch

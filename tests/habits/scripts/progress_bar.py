@@ -1,6 +1,6 @@
 """A progress bar with carriage returns on stderr, results on stdout, some without a newline.
 
-Where: tqdm, and whatever imitates it. Both streams pass through as they are, byte for byte, and are kept with the run.
+Where: tqdm, and code that imitates it. Both streams pass through byte for byte, and are kept with the run.
 """
 
 import sys

@@ -1,7 +1,7 @@
 """REINFORCE: actions are sampled, the loss is made of their log-probabilities.
 
-Where: reinforcement learning. The model is called many times a step, mostly with one state. Sampling draws from torch's
-generator, whose state is recorded at each step: runs whose draws came apart are told as such.
+Where: reinforcement learning. The model is called many times a step, mostly with one state. Sampling draws from
+torch's generator, whose state is recorded at each step, so the report says where the draws of two runs diverge.
 """
 
 import torch

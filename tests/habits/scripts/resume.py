@@ -1,7 +1,7 @@
-"""A checkpoint is saved and a new model and optimizer go on from it.
+"""A checkpoint is saved, and a new model and optimizer continue from it.
 
-Where: long trainings. The second model is another object with the same names: it is recorded as a model of its own, from
-its first call on, and the steps are counted through.
+Where: long trainings. The second model is another object with the same names. It is recorded as a model of its own
+from its first call on, and the numbers of the steps continue.
 """
 
 import tempfile

@@ -1,7 +1,7 @@
 """Sharpness-aware minimization: two backwards a step, by an optimizer class of the script's own.
 
-Where: the SAM paper's code and its many copies. The outermost `step()` is the step; the base optimizer's inside of it
-is none of its own. A step has two losses.
+Where: the SAM paper's code and its many copies. The outermost `step()` is the step; the base optimizer's inside it
+is none. A step has two losses.
 """
 
 import torch

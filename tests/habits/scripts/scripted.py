@@ -1,7 +1,7 @@
-"""The model is scripted by TorchScript.
+"""The model is compiled by TorchScript.
 
-Where: code from before torch.compile, and what is exported to C++. A script module runs in its own interpreter in every
-mode; dynamo does not look into it, so compile mode has nothing to compile and says so.
+Where: code from before torch.compile, and models that are exported to C++. A script module runs in its own
+interpreter in every mode. Dynamo does not look into it, so compile mode has nothing to compile and says so.
 """
 
 import warnings

@@ -1,7 +1,7 @@
-"""Generators of the script's own: for the loader, for the noise.
+"""The script has generators of its own: for the loader, for the noise.
 
-Where: code that wants its data order apart from its initialisation. Their draws are the script's; numdrift seeds only
-what the script leaves unseeded, torch's global generator here.
+Where: code whose data order is independent of its initialization. Their draws are the script's own; numdrift seeds
+only what the script leaves unseeded, here torch's global generator.
 """
 
 import torch

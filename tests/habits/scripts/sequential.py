@@ -1,7 +1,7 @@
 """The model is a bare nn.Sequential.
 
-Where: first scripts, quick tests. torch.compile runs a class of torch's own eagerly, without a word; compile mode enters it
-through a frame of its own, so it is compiled like any other.
+Where: first scripts, quick tests. torch.compile silently runs a class of torch's own eagerly; compile mode enters
+it through a frame of its own, so it is compiled like any other.
 """
 
 import torch

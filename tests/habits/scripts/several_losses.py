@@ -1,7 +1,7 @@
 """Several losses are weighted and summed.
 
-Where: detection, multi-task and variational models. The loss is the sum, on which `backward()` is called; the parts can
-be recorded by `numdrift.log`.
+Where: detection, multi-task and variational models. The loss is the sum, whose `backward()` is called;
+`numdrift.log` can record the parts.
 """
 
 import torch

@@ -1,7 +1,7 @@
-"""A signal makes the script save a checkpoint and leave.
+"""A signal makes the script save a checkpoint and exit.
 
-Where: clusters that warn before they end a job (SIGUSR1, SIGTERM). Signals and their handlers are the script's own;
-this one sends the signal to itself, as a scheduler would.
+Where: clusters that warn before they end a job (SIGUSR1, SIGTERM). The script keeps its own handlers; this one
+sends the signals to itself, as a scheduler would.
 """
 
 import os

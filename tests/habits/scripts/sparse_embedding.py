@@ -1,7 +1,7 @@
 """An embedding with sparse gradients, and SparseAdam for it.
 
-Where: recommendation and word vectors. A sparse gradient is digested by its dense contents; the optimizer sees it as
-it is.
+Where: recommendation and word vectors. A sparse gradient is digested by its dense contents; the optimizer receives
+it as it is.
 """
 
 import torch

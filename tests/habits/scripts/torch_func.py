@@ -1,7 +1,7 @@
-"""`torch.func`: a loss as a pure function of the parameters, its gradient by `grad_and_value`, no `backward()`.
+"""`torch.func`: the loss is a pure function of the parameters, and `grad_and_value` returns its gradient.
 
-Where: meta-learning, code that comes from JAX. The loss is the value that the transform returns, and a step ends with
-the optimizer's.
+Where: meta-learning, code that comes from JAX. The loss is the value that the transform returns, and a step ends
+with the optimizer's.
 """
 
 import torch

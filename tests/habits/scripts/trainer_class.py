@@ -1,6 +1,7 @@
 """A class holds the model, the optimizer and the loop: `Trainer(...).fit()`.
 
-Where: in-house frameworks. Nothing is a global variable; model, loss and step are found where they are called.
+Where: in-house frameworks. Model and optimizer are no global variables; model, loss and step are found where they
+are called.
 """
 
 import torch

@@ -1,6 +1,6 @@
 """The model is evaluated between the steps: `model.eval()`, `no_grad`, and back to training.
 
-Where: every script with a validation set. What happens in an evaluation belongs to no step; batch norm's statistics do.
+Where: every script with a validation set. An evaluation belongs to no step; the statistics of batch norm do.
 """
 
 import torch

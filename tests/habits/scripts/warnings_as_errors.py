@@ -1,6 +1,6 @@
 """Warnings are errors.
 
-Where: careful projects and their tests. numdrift itself gives no warning into a script, in no mode.
+Where: careful projects and their tests. numdrift itself emits no warning in a script, in any mode.
 """
 
 import warnings

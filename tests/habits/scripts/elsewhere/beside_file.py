@@ -1,6 +1,7 @@
 """The script lies in another directory, imports a neighbour and reads a file beside itself.
 
-Where: repositories with a `scripts/` folder. `__file__` and the first entry of the import path are as under python.
+Where: repositories with a `scripts/` folder. `__file__` and the first entry of the import path are those of plain
+Python.
 """
 
 import json

@@ -1,14 +1,20 @@
-"""Activation checkpointing, the kind that is recommended: `use_reentrant=False`.
+"""Activation checkpointing: the recommended kind, or with `--reentrant` the older one.
 
-Where: training of large models. The forward is run again during the backward; nothing of it is taken for a new call
-of a model or for a loss.
+Where: training of large models; older code and libraries use the reentrant kind. The backward runs the forward
+again, and nothing in it counts as a new call of a model or as a loss. In the reentrant kind a second backward runs
+inside the backward; it starts from no loss of the script.
 """
+
+import argparse
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+parser = argparse.ArgumentParser()
+parser.add_argument("--reentrant", action="store_true")
+args = parser.parse_args()
 device = "cuda" if torch.cuda.is_available() else "cpu"
 
 
@@ -23,8 +29,9 @@ class Block(nn.Module):
 
 
 class Net(nn.Module):
-    def __init__(self):
+    def __init__(self, reentrant):
         super().__init__()
+        self.reentrant = reentrant
         self.first = nn.Linear(8, 8)
         self.blocks = nn.ModuleList(Block() for _ in range(2))
         self.head = nn.Linear(8, 4)
@@ -32,12 +39,12 @@ class Net(nn.Module):
     def forward(self, x):
         x = self.first(x)
         for block in self.blocks:
-            x = checkpoint(block, x, use_reentrant=False)
+            x = checkpoint(block, x, use_reentrant=self.reentrant)
         return self.head(x)
 
 
 torch.manual_seed(0)
-model = Net().to(device)
+model = Net(args.reentrant).to(device)
 optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
 inputs, labels = torch.randn(4, 16, 8), torch.randint(0, 4, (4, 16))
 for x, y in zip(inputs, labels, strict=True):

@@ -1,9 +1,11 @@
-"""A DataLoader with worker processes and shuffling.
+"""A DataLoader with shuffling and worker processes, forked or spawned.
 
-Where: nearly every vision script. The workers are forks of the recorded process and record nothing; their order and
-random numbers are what they are without numdrift.
+Where: nearly every vision script; workers are spawned in scripts that use CUDA in them, and on macOS and Windows.
+Workers are not recorded, and their order and random numbers are those of plain Python. A spawned worker imports the
+script by its path, as `__mp_main__`.
 """
 
+import argparse
 import random
 
 import torch
@@ -35,8 +37,18 @@ class Net(nn.Module):
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--start-method", default="fork")
+    args = parser.parse_args()
     torch.manual_seed(0)
-    loader = DataLoader(Noisy(), batch_size=16, shuffle=True, num_workers=2, multiprocessing_context="fork")
+    loader = DataLoader(
+        Noisy(),
+        batch_size=16,
+        shuffle=True,
+        num_workers=args.workers,
+        multiprocessing_context=args.start_method,
+    )
     model = Net().to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for x, y in loader:

@@ -1,13 +1,19 @@
-"""The norm of the gradients is clipped.
+"""The gradients are clipped: their norm, or each element.
 
-Where: recurrent networks and transformers. The gradients that a step's digests hold are the clipped ones, as the
-optimizer sees them.
+Where: recurrent networks and transformers; reinforcement learning. The digests of a step are those of the clipped
+gradients, as the optimizer sees them.
 """
+
+import argparse
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
+parser = argparse.ArgumentParser()
+parser.add_argument("--clip-norm", type=float)
+parser.add_argument("--clip-value", type=float)
+args = parser.parse_args()
 device = "cuda" if torch.cuda.is_available() else "cpu"
 
 
@@ -29,6 +35,10 @@ for x, y in zip(inputs, labels, strict=True):
     loss = F.cross_entropy(4 * model(x.to(device)), y.to(device))
     optimizer.zero_grad()
     loss.backward()
-    norm = nn.utils.clip_grad_norm_(model.parameters(), max_norm=0.5)
+    if args.clip_norm:
+        norm = nn.utils.clip_grad_norm_(model.parameters(), args.clip_norm)
+        print("norm", norm.item())
+    if args.clip_value:
+        nn.utils.clip_grad_value_(model.parameters(), args.clip_value)
     optimizer.step()
-    print("loss", loss.item(), "norm", norm.item())
+    print("loss", loss.item())

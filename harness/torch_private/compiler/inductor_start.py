@@ -1,0 +1,47 @@
+"""Inductor's preparations in a process: it examines the CPU, the C++ compiler and its own sources.
+
+They take 1.9 s of processor time on an AVX-512 machine, most of it in processes that try to load a vector instruction
+set. A process that forks compiled trainings prepares for all of them.
+
+The process that calls `start_inductor` has imported nothing of numdrift and loads this file by its path. So the file
+imports torch and the standard library only.
+
+Verified on torch 2.13.0. Where another version has other names, each compiled training prepares itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+
+def start_inductor() -> None:
+    """Fill Inductor's caches of this process that depend on no setting of a training. Raises nothing."""
+    with contextlib.suppress(Exception):
+        from torch._inductor import codecache, cpu_vec_isa
+
+        codecache.torch_key()
+        codecache.CacheBase.get_system()
+        instructions = cpu_vec_isa.pick_vec_isa()
+        # The list of usable instruction sets depends on a training's `cpp.vec_isa_ok`. The trials behind it do not.
+        cpu_vec_isa.valid_vec_isa_list.cache_clear()
+        for vectors in (instructions, cpu_vec_isa.invalid_vec_isa):
+            precompile_header(vectors)
+
+
+def precompile_header(vectors: Any) -> None:
+    """Compile the header of generated code for an instruction set, if Inductor's cache has none."""
+    from torch._inductor import codecache, cpp_builder
+
+    python = codecache.CppPythonBindingsCodeCache
+    header = python._get_uncompiled_header("cpu")
+    flags: dict[str, Any] = {
+        **python.cpp_compile_command_flags,
+        "device_type": "cpu",
+        "extra_flags": (),
+        "use_relative_path": False,
+        "vec_isa": vectors,
+    }
+    options = cpp_builder.CppTorchDeviceOptions(compile_only=False, min_optimize=False, **flags)
+    command = cpp_builder.CppBuilder(name="o", sources="i", BuildOption=options).get_command_line()
+    codecache._precompile_header(header, command, min_optimize=False, **flags)
