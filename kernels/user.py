@@ -144,14 +144,14 @@ def _function(module: Any, path: Path, signature: KernelSignature) -> Callable[.
 def _text(module: Any, path: Path, name: str, default: str) -> str:
     value = getattr(module, name, default)
     if not isinstance(value, str):
-        raise UsageError(f"{path}: {name} is {value!r}; it is a text")
+        raise UsageError(f"{path}: {name} is {value!r}; it must be a string")
     return value
 
 
 def _words(module: Any, path: Path, name: str, default: tuple[str, ...], allowed: tuple[str, ...]) -> tuple[str, ...]:
     value = getattr(module, name, default)
     if not isinstance(value, (tuple, list)) or not value or not all(isinstance(word, str) for word in value):
-        raise UsageError(f'{path}: {name} is {value!r}; it is a tuple of texts such as ("{allowed[0]}",)')
+        raise UsageError(f'{path}: {name} is {value!r}; it must be a tuple of strings such as ("{allowed[0]}",)')
     for word in value:
         if word not in allowed:
             raise UsageError(f"{path}: {name} has {word!r}; {nearest(word, allowed)}")

@@ -22,7 +22,7 @@ TINY = ROOT / "tests" / "e2e" / "scripts" / "tiny.py"
 CHROMIUM = Path("/usr/bin/chromium")
 CHROMIUM_FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
 
-settings.register_profile("numdrift", deadline=None)  # a busy machine is no failure
+settings.register_profile("numdrift", deadline=None)  # a busy machine is not a failure
 settings.load_profile("numdrift")
 
 Numdrift = Callable[..., "subprocess.CompletedProcess[str]"]

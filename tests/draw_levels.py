@@ -23,7 +23,7 @@ INK, FAINT, GUEST, HOST = "#1f2933", "#9aa5b1", "#e8f1ec", "#e9eef7"
 
 
 def arrows_in(root: Path) -> dict[str, list[str]]:
-    """Which others each level imports; names for the type checker alone are no imports."""
+    """Which others each level imports; names for the type checker alone are not imports."""
     arrows = {}
     for level in LEVELS:
         place = place_of(root, level)

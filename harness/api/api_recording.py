@@ -58,7 +58,7 @@ class Recording:
     def run(self) -> RecordedRun:
         """The recorded run. Raises UsageError while the block runs."""
         if self._run is None:
-            raise UsageError("the recording has not ended: its run is there after the `with` block")
+            raise UsageError("the recording has not ended; its run is available after the `with` block")
         return self._run
 
     def log(self, **values: Any) -> None:

@@ -36,7 +36,7 @@ def analyze(
     """Run a script in one mode and ask the mode's backend which of its operators it supports: `numdrift analyze`.
 
         found = numdrift.analyze("train.py", mode="compile", arguments=["--epochs", "2"])
-        found.percentage, [one.call.kind for one in found.unsupported]
+        found.percentage, [operator.call.kind for operator in found.unsupported]
         numdrift.analyze("train.py", mode="lazy", dry=True, verbosity=1, output="result.json").operators()
 
     `mode` is one mode in full (`"compile,contract=fast"`); `module` runs a module, as `-m` does, in place of a script.
@@ -93,10 +93,10 @@ def partitioned(
         say(f"{spec.name}: partitioning {target}")
         return partition_module(request, target, spec)
     if request.inference:
-        raise UsageError("--inference is of a module (FILE.py:FACTORY); a script evaluates where it does")
+        raise UsageError("--inference needs a module (FILE.py:FACTORY); a script itself decides when it evaluates")
     if request.bisect:
         raise UsageError(
-            "--bisect is of a module (FILE.py:FACTORY); of a script: `numdrift investigate --partition-bisect`"
+            "--bisect needs a module (FILE.py:FACTORY); for a script use `numdrift investigate --partition-bisect`"
         )
     # --check also runs the unpartitioned script on the CPU
     with reporter_for([f"partitioned-{spec.name}", *(["cpu"] if request.check else [])]) as reporter:

@@ -29,7 +29,7 @@ ReferenceAndRun = tuple[RecordedRun, RecordedRun]
 
 
 def compare(a: RecordedRun | Recording | Path | str, b: RecordedRun | Recording | Path | str) -> Comparison:
-    """Compare run b with run a, the reference; run and write nothing: `numdrift compare`.
+    """Compare run b with run a, the reference, without running or writing anything: `numdrift compare`.
 
         compared = numdrift.compare("runs/study/cpu", "runs/study/compile")
         compared.verdict, compared.losses(), compared.parameters()

@@ -70,7 +70,7 @@ class Culprit:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """The findings on two runs; `a` is the reference, both are labels.
+    """The findings on two runs. `a` and `b` are labels of runs; `a` is the reference.
 
     verdict: identical, rounding, beyond-rounding, different-setup, nondeterministic, nonfinite or failed;
         None if undecided
@@ -160,8 +160,8 @@ class Investigation:
         found.pairs[0].verdict
         found.culprits_frame()
 
-    `content` is the content of `investigation.json` (docs/guide/investigation-json.md). `messages` are its rounds of
-    runs, and what could not be done."""
+    `content` is the content of `investigation.json` (docs/guide/investigation-json.md). `messages` has its rounds of
+    runs, and the work that it could not do."""
 
     path: Path
     reproducer: str

@@ -90,7 +90,7 @@ def _open(device: str) -> None:
         kind = torch.device(device).type
     except RuntimeError:
         hint = nearest(device.partition(":")[0], device_kinds()[1:])
-        raise UsageError(f"--device {device} is no device of torch; {hint}") from None
+        raise UsageError(f"--device {device} is not a device of torch; {hint}") from None
     except NotAvailable as error:
         raise NotAvailable(f"--device {device}", error.why, "numdrift doctor shows which modes work") from None
     if kind == "meta":
@@ -209,7 +209,7 @@ def _swept(
     if slower:
         say(f"{label}: {slower}")
     if progress.inputs():
-        say(f"{label}: going on after {progress.inputs():,} of {domain.count:,} inputs kept in {folder}")
+        say(f"{label}: continuing after {progress.inputs():,} of {domain.count:,} inputs kept in {folder}")
     try:
         with shown(label, domain.count, progress.inputs()) as report:
             sweep.run(progress, folder, report)  # the results go into `progress`, and from time to time into the folder

@@ -32,7 +32,7 @@ class ProfileRequest(TrainingRequest):
     )
     duration: float | None = option(
         None,
-        "Trace for so long and then to the end of the step, from the first of --steps on.",
+        "Trace for this time from the first of --steps on, then to the end of the current step.",
         kind=float,
         least=0,
         metavar="SECONDS",
@@ -80,7 +80,7 @@ def profiled_before(script: str, *, asks_for_runs: bool) -> list[RecordedRun] | 
         return None
     if asks_for_runs:
         raise UsageError(
-            f"{script} was recorded already, and nothing is run again: name the script, or leave out its options"
+            f"{script} is already recorded and is not run again: name the script, or leave out its options"
         )
     return runs
 

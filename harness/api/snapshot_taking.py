@@ -42,7 +42,7 @@ def _checked_callback(text: str) -> str:
     try:
         tree = ast.parse(path.read_bytes(), str(path))
     except (SyntaxError, ValueError) as error:
-        raise UsageError(f"--callback {text!r}: {path} is no Python: {error}") from None
+        raise UsageError(f"--callback {text!r}: {path} is not Python: {error}") from None
     # every name that the file assigns anywhere; `*` for a star import
     names: set[str] = set()
     for node in ast.walk(tree):
@@ -66,11 +66,11 @@ class SnapshotRequest(TrainingRequest):
     """The trainings of `numdrift snapshot take`, and the executions that are kept of them."""
 
     steps: StepSelection | None = option(
-        None, "Of these steps, as in 0,5,10-19.", selection("--steps", COUNTED), metavar="LIST"
+        None, "Keep snapshots of these steps only, as in 0,5,10-19.", selection("--steps", COUNTED), metavar="LIST"
     )
     executions: StepSelection | None = option(
         None,
-        "Where the graph was executed so many times before, as in 2 or 0,10-.",
+        "Keep the executions of a graph with these indices, counted from 0, as in 2 or 0,10-.",
         selection("--executions", COUNTED),
         metavar="LIST",
     )
@@ -83,7 +83,7 @@ class SnapshotRequest(TrainingRequest):
     )
     ranks: StepSelection = option(
         StepSelection(((0, 0),)),
-        "On these ranks, or on all.",
+        "Keep snapshots on these ranks, or on all.",
         selection("--rank", COUNTED, every="all"),
         written="0",
         flag="--rank",
@@ -119,9 +119,9 @@ class SnapshotRequest(TrainingRequest):
         shows_default=True,
     )
     limit_size: int | None = option(
-        None, "Disk that a run's snapshots take at most.", in_bytes, kind=float, least=0, metavar="MIB"
+        None, "The most disk space for a run's snapshots.", in_bytes, kind=float, least=0, metavar="MIB"
     )
-    limit_count: int | None = option(None, "Snapshots of a run at most.", kind=int, least=1, metavar="N")
+    limit_count: int | None = option(None, "The most snapshots of a run.", kind=int, least=1, metavar="N")
 
     @property
     def until_drift(self) -> bool:

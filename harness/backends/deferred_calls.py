@@ -47,7 +47,7 @@ class FollowedCall:
     place: its op, phase, module, source, stack, sequence and attributes.
     parent: the number of the call around it.
     is_setup: True if no model had been called yet.
-    is_reading: True if a recorder made the call to read a value, so that it is no op of the training.
+    is_reading: True if a recorder made the call to read a value, so that it is not an op of the training.
     made: the lazy core's numbers for its results.
     results: the description of each result.
     """

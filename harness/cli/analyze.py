@@ -32,9 +32,8 @@ Examples:
   numdrift analyze -m package.train --mode compile -- --config tiny
 
 \b
-Unsupported is what the backend itself passes on or refuses: an operator that falls back to the CPU, that Inductor
-leaves to ATen's kernels, or whose call raises. The percentage is over the backend's own instructions, not over
-operators.
+An operator is unsupported if it falls back to the CPU, if Inductor leaves it to ATen's kernels, or if its call raises.
+The percentage is over the backend's own instructions, not over operators.
 Exit codes: 0 the analysis is done, whatever it found; 2 wrong usage; 3 the script failed for a reason of its own, or
 never reached the backend.
 """

@@ -24,7 +24,7 @@ script_argument = click.argument("script", required=False, type=click.UNPROCESSE
 arguments_argument = click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS]...")
 
 target_argument = click.argument("target", metavar="[RUN | INVESTIGATION]", required=False)
-run_mode_option = click.option("--mode", metavar="MODE", help="The mode's run, of an investigation.")
+run_mode_option = click.option("--mode", metavar="MODE", help="Only the runs in this mode.")
 """Both are read by `numdrift.harness.api.chosen_runs.runs_meant`."""
 
 modes_option = click.option("--modes", "listed", metavar="LIST", help="Modes by base, as in cpu,compile,lazy.")

@@ -39,7 +39,7 @@ Exit codes: 0 identical or rounding, 1 beyond rounding, undecided or another ver
 @click.argument("paths", nargs=-1, metavar="[RUN_A RUN_B | INVESTIGATION]")
 @click.option("--suffix", "suffixes", multiple=True, metavar="TAG", help="Only this batch; may be repeated.")
 @click.option(
-    "--top", type=click.IntRange(min=0), default=8, show_default=True, help="Parameters shown a pair (0: all)."
+    "--top", type=click.IntRange(min=0), default=8, show_default=True, help="Parameters shown per pair (0: all)."
 )
 @click.option(
     "--global-batch",

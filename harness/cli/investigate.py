@@ -43,8 +43,8 @@ Examples:
 
 \b
 The first mode is the reference. Every mode trains twice: the second time is its control, and takes chosen steps
-from the reference's state. A drift counts as more than rounding when one step's result is 16 times farther away
-than random rounding of the same step takes it. What was run already in the investigation is not run again.
+from the reference's state. A drift counts as more than rounding when a step's result is 16 times as far away
+as random rounding moves it. Existing runs are reused.
 Exit codes: 0 no drift beyond rounding, 1 drift beyond rounding or a verdict that needs a person, 2 wrong usage,
 3 a run failed.
 """
@@ -58,7 +58,7 @@ suspects_option = click.option(
 frames_option = click.option(
     "--frames",
     is_flag=True,
-    help="Also print by which of your lines each culprit was reached (without it: its own, and the script's).",
+    help="Also print your lines that led to each culprit (default: its own line and the script's).",
 )
 
 
@@ -83,7 +83,7 @@ frames_option = click.option(
     InvestigationRequest, "nproc", "against_single", "max_steps", "max_seconds", "keep_files", "in_place", "timeout",
     "jobs", "localize",
 )  # fmt: skip
-@click.option("--quick", is_flag=True, help="The verdict alone, without its causes: as --localize none.")
+@click.option("--quick", is_flag=True, help="Only the verdict, without causes: the same as --localize none.")
 @options.options_of(InvestigationRequest, "scripts", "confirm", "knobs", "partition_bisect")
 @suspects_option
 @frames_option
@@ -129,7 +129,7 @@ def command(
     elif json_path != "-":
         show(console(), findings, verbose=verbose, suspects=suspects, frames=frames)
         if page.exists():
-            console().print(f"{page} shows it, to be sent on", soft_wrap=True)
+            console().print(f"Report: {page} (to share)", soft_wrap=True)
     return findings.exit_code
 
 

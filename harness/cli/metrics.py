@@ -23,7 +23,7 @@ SCHEMA = 1
 MOST_LINES = 12
 """The most lines on fragmented graphs, and the most steps of a mode; --all shows the rest."""
 
-NO_STEP = "where a script trains in its own way, it calls numdrift.step() where a step ends"
+NO_STEP = "a script that trains in its own way must call numdrift.step() at the end of each step"
 
 EXAMPLES = """\b
 Examples:
@@ -37,12 +37,12 @@ Examples:
 
 \b
 compiled   graphs that were compiled, and how long that took, tracing included
-again      functions that were compiled once more, since a guard did not hold: each with its line and the guard
-found      graphs that a cache of compiled graphs had
+again      functions that were compiled again because a guard failed: each with its line and the guard
+found      graphs that were found in a cache of compiled graphs
 executed   graphs that were executed; where an operator is executed when it is called (cpu and other eager modes),
            each forward, backward and optimizer is one execution
 sizes      the nodes of the executed graphs
-falls back operators that the backend does not have, and graph breaks; read early: values that were read before
+falls back operators that the backend lacks, and graph breaks; read early: values that were read before
            a mark_step
 to, from   copies between the host and the device, with the lines that ask for them, and where the host waits.
            Launches of kernels are not counted without a profiler: `numdrift profile` counts them
@@ -59,13 +59,13 @@ Exit codes: 0 shown, 2 wrong usage or no metrics taken, 3 a file cannot be read.
 )
 @target_argument
 @run_mode_option
-@click.option("--steps", is_flag=True, help="Also a table of the steps.")
-@click.option("--text", is_flag=True, help="The report in the form that torch_xla and torch's lazy core print.")
+@click.option("--steps", is_flag=True, help="Print a table of the steps, too.")
+@click.option("--text", is_flag=True, help="Print the report in the form that torch_xla and torch's lazy core use.")
 @click.option(
     "--trace", "trace_path", metavar="PATH",
     help="Write steps, work and memory as a trace that https://ui.perfetto.dev opens (- for standard output).",
 )  # fmt: skip
-@click.option("--all", "everything", is_flag=True, help="Every step, counter and place, however many.")
+@click.option("--all", "everything", is_flag=True, help="Show every step, counter and place.")
 @click.option("--quiet", "-q", is_flag=True, help="Print nothing except the outputs of --text, --json and --trace.")
 @out_option
 @force_option

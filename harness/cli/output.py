@@ -45,7 +45,7 @@ def text_or_count(texts: Iterable[str], noun: str) -> str:
 
 
 def require_new(path: str | Path | None, *, force: bool) -> None:
-    """Refuse an existing file before the work whose result it is for; None and `-` are no file.
+    """Refuse an existing file before the work whose result it is for; None and `-` are not files.
 
     Raises CollisionError.
     """

@@ -35,15 +35,15 @@ Examples:
 
 \b
 TARGET is a training script, whose models are partitioned for the run, forward and backward; or FILE.py:FACTORY or
-package.module:FACTORY, a function or class that makes a module. What the module is called with is its attribute
+package.module:FACTORY, a function or class that makes a module. The module's inputs are its attribute
 `example_inputs`, or a variable or function of that name beside the factory; it is compared with itself unpartitioned.
-Exit codes: 0 partitioned, 2 wrong usage or a limit that is broken, 3 the script or the module failed.
+Exit codes: 0 partitioned, 2 wrong usage or a limit exceeded, 3 the script or the module failed.
 """
 
 
 @click.command(
     epilog=EXAMPLES,
-    help="Put what a mode's backend supports of TARGET's model there, and the rest on the CPU, and run it.",
+    help="Run TARGET's model with the operators that a mode's backend supports there, and the rest on the CPU.",
 )
 @click.argument("target", required=False, type=click.UNPROCESSED)
 @arguments_argument
@@ -52,15 +52,15 @@ Exit codes: 0 partitioned, 2 wrong usage or a limit that is broken, 3 the script
 )
 @click.option(
     "--min-operator-percentage-threshold", "threshold", type=click.FloatRange(0, 1), default=0.0, metavar="FRACTION",
-    help="Refuse where less than this fraction of a graph's operators is supported.",
+    help="Refuse if less than this fraction of a graph's operators is supported.",
 )  # fmt: skip
 @click.option(
     "--min-subgraph-size", "smallest", type=int, default=UNLIMITED, metavar="N",
-    help="Refuse where a subgraph has fewer operators.",
+    help="Refuse if a subgraph has fewer operators.",
 )  # fmt: skip
 @click.option(
     "--max-subgraph-count", "most", type=int, default=UNLIMITED, metavar="N",
-    help="Refuse where a graph has more subgraphs.",
+    help="Refuse if a graph has more subgraphs.",
 )  # fmt: skip
 @click.option(
     "--ops-to-partition", "moved", multiple=True, metavar="LIST",

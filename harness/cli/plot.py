@@ -20,10 +20,10 @@ Examples:
 
 \b
 loss      loss curves of the batches, and their drift
-envelope  a mode's loss within what a one-ULP change of the initial parameters does: needs the findings of
+envelope  a mode's loss within the range that one-ULP changes of the initial parameters cause: needs the findings of
           `numdrift investigate --envelope 8`
 drift     the score of every tensor at every step that `numdrift investigate` compared
-timeline  what each step of each mode spends on compiling, executing and transferring: needs `numdrift run --metrics`
+timeline  each mode's time in a step for compiling, executing and transferring: needs `numdrift run --metrics`
 envelope and drift draw a picture for each pair of modes.
 """
 
@@ -32,7 +32,7 @@ envelope and drift draw a picture for each pair of modes.
 @click.argument("investigation", required=False)
 @click.option("--what", type=click.Choice(SUBJECTS), default=SUBJECTS[0], show_default=True, help="What to draw.")
 @click.option(
-    "--suffix", "suffixes", multiple=True, metavar="TAG", help="A batch whose losses to draw; may be repeated."
+    "--suffix", "suffixes", multiple=True, metavar="TAG", help="Draw the losses of this batch; may be repeated."
 )
 @click.option(
     "--output", type=click.Path(path_type=Path), metavar="PATH",

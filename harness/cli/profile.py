@@ -38,10 +38,10 @@ Examples:
 \b
 Steps {DEFAULT_STEPS} are traced by default: compilers have finished by then.
   trace     phases, numdrift.phase blocks, modules, ops, graph executions, generated kernels
-  operator  besides, of each op the line of the script and the shapes; of each generated kernel what it was made
-            of. Traces Python's calls, too, so everything that Python does takes longer.
-On a device `host ms` is the host's time and `device ms` that of what was launched there, whenever it ran; kernels,
-copies, waits of the host and how busy the device was have tables of their own. Lines need --type operator.
+  operator  also each op's line of the script and shapes, and what each generated kernel was made of. Python's calls
+            are traced, too, so everything that Python does takes longer.
+On a device `host ms` is the host's time, and `device ms` the time of the work launched there, whenever it ran.
+Kernels, copies, the host's waits and the device's load have separate tables. Lines need --type operator.
 Traces are runs/<name>/<mode>/profile/trace.json: open them in https://ui.perfetto.dev or chrome://tracing.
 """
 
@@ -88,7 +88,7 @@ def command(
             return _report(recorded, [profile_of(run) for run in recorded], **shown)
     # otherwise a missing run would be reported as a script without modes
     lacking = script is not None and not is_there(Path(script))
-    why = f"{script} is no run that was profiled, and " if lacking else ""
+    why = f"{script} is not a run that was profiled, and " if lacking else ""
     modes = options.chosen_modes(listed, single, why=why)
     plan = planned_profile(ProfileRequest.of(script, modes, arguments, settings))
     with reporter_for([spec.name for spec in plan.modes], quiet=quiet) as reporter:

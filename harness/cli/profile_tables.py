@@ -32,7 +32,7 @@ OVER = {
     "closed": "the script ended",
     "killed": "the process was killed",
     "open": "a range of the script was open then, and torch cannot begin another trace within it",
-    "profiler": "the script began a torch profiler of its own",
+    "profiler": "the script began its own torch profiler",
 }
 UNSTEADY = 2.0
 """The ratio of the longest step to the shortest above which their mean is doubted."""
@@ -219,7 +219,7 @@ def _doubts(profile: RunProfile) -> Iterator[str]:
         if execution.cause != "mark_step":
             at_line = f" in {execution.line}" if execution.line else ""
             yield (
-                f"{execution.cause}{at_line} made a graph be executed {execution.calls / steps:.3g} times a step "
+                f"{execution.cause}{at_line} executed a graph {execution.calls / steps:.3g} times a step "
                 f"({execution.milliseconds / steps:.3g} ms), outside of mark_step"
             )
     least, most = min(profile.step_milliseconds), max(profile.step_milliseconds)

@@ -20,9 +20,9 @@ COMMANDS = {
     "run": "Run a training script in several modes and record what happens.",
     "report": "Show what an investigation found, and write it as a page to share.",
     "view": "Show recorded runs live in a browser, and compare any two of them.",
-    "analyze": "Report which operators of a training a mode's backend supports, and where the others are.",
-    "partition": "Put what a mode's backend supports of a model there, and the rest on the CPU.",
-    "compare": "Show from which step on runs differ, and by how much.",
+    "analyze": "Report which ops of a training a mode's backend supports, and where it uses the others.",
+    "partition": "Execute the parts of a model that a mode's backend supports there, and the rest on the CPU.",
+    "compare": "Show the first step at which runs differ, and by how much.",
     "localize": "Find the op that makes two recorded runs differ, and prove it by swapping it.",
     "profile": "Trace steps of a training script in several modes, and show where their time goes.",
     "plot": "Draw the loss curves of one or more batches, and their drift.",
@@ -31,7 +31,7 @@ COMMANDS = {
     "kernels": "List the kernels of an op, measure them, sweep them over all inputs, compile one.",
     "bundle": "Pack an investigation into one archive for the maintainers of a kernel, and open such an archive.",
     "snapshot": "Keep single executions with inputs, outputs and graph, and execute them again in any mode.",
-    "runs": "List, show, export and remove what was recorded.",
+    "runs": "List, show, export and remove recorded runs.",
     "doctor": "Show which modes work on this machine, and what the others lack.",
 }
 

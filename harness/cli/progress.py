@@ -149,7 +149,7 @@ class PlainReporter:
         if not under_way.under_way:
             self._last[name] = describe(progress)
         elif now - under_way.since < PLAIN_EVERY_SECONDS:
-            return  # a quick compilation is no news
+            return  # a quick compilation is not news
         graph = (name, under_way.graphs, under_way.again)
         every = COMPILING_EVERY_SECONDS if under_way.under_way and graph == self._compiling else PLAIN_EVERY_SECONDS
         if now - self._printed_at[name] >= every:
@@ -198,7 +198,7 @@ class UnderstoodLines:
         new = [fact for fact in understood if (fact.kind, fact.text) not in self._printed]
         if not new:
             return []
-        title = f"{name} also:" if self._printed else f"{name} understood the script so:"
+        title = f"{name} also:" if self._printed else f"{name} understood the script as follows:"
         self._printed |= {(fact.kind, fact.text) for fact in new}
         return [
             title,

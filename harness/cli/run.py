@@ -61,7 +61,7 @@ A mode is [NAME=]BASE[,KEY=VALUE]...; the first one is the reference.
 @click.option(
     "--pass-through",
     is_flag=True,
-    help="Behave as `python SCRIPT`: the script's input, output, signals and exit code, and nothing of our own.",
+    help="Behave like `python SCRIPT`: pass input, output, signals and exit code through, and print nothing else.",
 )
 @options.quiet_option
 @click.option("--verbose", "-v", is_flag=True, help="Print what the scripts printed, too.")
@@ -145,10 +145,8 @@ def _show_files(plan: BatchPlan, result: BatchResult, out: Console) -> None:
         if files is None:
             continue
         if files.written:
-            destination = (
-                f"kept in {KEPT}/ of each run" if files.kept else "which is thrown away (--keep-files keeps it)"
-            )
-            text = f"{in_words(files.written, files.more)} in a working folder of its own, {destination}"
+            destination = f"kept in {KEPT}/ of each run" if files.kept else "which is deleted (--keep-files keeps it)"
+            text = f"{in_words(files.written, files.more)} in its own working folder, {destination}"
             modes_by_text.setdefault(text, []).append(run.manifest.mode)
         if files.outside:
             folder = "" if files.own or plan.in_place else f"; no run has a working folder of its own here: {files.why}"

@@ -30,15 +30,15 @@ Examples:
 
 \b
 Each step's losses, the values that the script gave to numdrift.log, and the seconds since training began.
-  csv          one table, a row a step
+  csv          one table, a row for each step
   parquet      the same                                          pip install 'numdrift[parquet]'
-  tensorboard  a folder of event files a run; losses as float32  pip install 'numdrift[tensorboard]'
+  tensorboard  event files, a folder per run; losses as float32  pip install 'numdrift[tensorboard]'
   mlflow       a store of files: an experiment, a run of each    pip install 'numdrift[mlflow]'
   wandb        offline runs; nothing is sent anywhere            pip install 'numdrift[wandb]'
 """
 
 
-@click.group(epilog=EXAMPLES, help="List, show, export and remove what was recorded.")
+@click.group(epilog=EXAMPLES, help="List, show, export and remove recorded runs.")
 def command() -> None:
     pass
 
@@ -93,7 +93,7 @@ def show(run: Path, json_path: str | None) -> int:
 
 @command.command(
     epilog=EXPORT_EXAMPLES,
-    help="Write what the runs of INVESTIGATION (default: the newest) recorded of each step as files of another tool.",
+    help="Write the recorded steps of the runs of INVESTIGATION (default: the newest) as files of another tool.",
 )
 @click.argument("investigation", required=False)
 @click.option("--suffix", "suffixes", multiple=True, metavar="TAG", help="Only a batch's runs; may be repeated.")
@@ -101,7 +101,7 @@ def show(run: Path, json_path: str | None) -> int:
 @click.option("--to", type=click.Choice(tuple(FORMATS)), required=True, help="The format.")
 @click.option(
     "--output", type=click.Path(path_type=Path), required=True, metavar="PATH",
-    help="The file to write, or the folder where the format is one.",
+    help="The file to write, or the folder if the format is one.",
 )  # fmt: skip
 @out_option
 @force_option
@@ -119,7 +119,7 @@ def export(
     count = f"{len(runs)} run{'s' if len(runs) > 1 else ''}"
     console().print(f"Wrote {output} ({count}, {steps:,} step{'s' if steps > 1 else ''})", soft_wrap=True)
     if command_line := FORMATS[to].opened_by.format(shlex.quote(str(output))):
-        console().print(f"It is opened by: {command_line}", soft_wrap=True)
+        console().print(f"Open it with: {command_line}", soft_wrap=True)
     return 0
 
 

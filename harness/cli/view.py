@@ -39,7 +39,7 @@ Asked = dict[str, str]
 
 @click.command(epilog=EXAMPLES, help="Show the investigations in FOLDER (default: runs) in a browser.")
 @click.argument("folder", required=False, default="runs", type=click.Path(path_type=Path))
-@click.option("--port", type=click.IntRange(1, 65535), help="Where to serve it (default: a free port).")
+@click.option("--port", type=click.IntRange(1, 65535), help="The port to serve at (default: a free one).")
 @click.option("--no-browser", is_flag=True, help="Serve only; open no browser.")
 def command(folder: Path, port: int | None, no_browser: bool) -> int:
     if not folder.is_dir():

@@ -140,7 +140,7 @@ def calibrated(
     worst = max(measured, key=lambda name: (not math.isfinite(measured[name]), measured[name]))
     largest = measured[worst]
     if not 0 <= largest <= MOST_BENIGN * table.default.fault:
-        raise UsageError(f"the variant {worst} is no benign one: its score is {largest:.3g}")
+        raise UsageError(f"the variant {worst} is not benign: its score is {largest:.3g}")
     fault = max(LEAST_FAULT, 2 * largest)
     row = Calibration(fault, fault / INSPECT_SHARE, largest, smallest_fault, len(measured), provenance)
     return replace(table, backends={**table.backends, backend: row})
@@ -151,7 +151,7 @@ def read_table(path: Path) -> CalibrationTable:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         if data["schema"] not in range(1, SCHEMA + 1):
-            raise JournalError(path, f"is of a schema that this version does not know (it knows 1 to {SCHEMA})")
+            raise JournalError(path, f"has a schema that this version does not know (it knows 1 to {SCHEMA})")
         rows = {name: _row(row) for name, row in data["backends"].items()}
         return CalibrationTable(_row(data["default"]), rows)
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:

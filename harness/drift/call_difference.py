@@ -43,7 +43,7 @@ UNFILLED = frozenset(
         "resize_as_",
     )
 )  # fmt: skip
-"""Ops that allocate memory without values. Its content is arbitrary, which is no finding until an op reads it."""
+"""Ops that allocate memory without values. Its content is arbitrary, which is not a finding until an op reads it."""
 
 BROUGHT = frozenset(("aten.set_",))
 """Ops that point a tensor at other memory, as data loaders do with the tensors that their workers sent."""

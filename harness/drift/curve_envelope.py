@@ -96,10 +96,11 @@ class Envelope:
                 sentences.append(f"{leaves}: its loss is {loss:.6g}, the reference's {self.reference[place]:.6g}")
             elif self.worst_ratio is not None and self.worst_ratio > ratio:
                 sentences.append(
-                    f"{leaves}: {ratio:.3g} times ({self.worst_ratio:.3g} times at step {self.worst_step})"
+                    f"{leaves}: its deviation is {ratio:.3g} times the envelope ({self.worst_ratio:.3g} times at "
+                    f"step {self.worst_step})"
                 )
             else:
-                sentences.append(f"{leaves}: {ratio:.3g} times")
+                sentences.append(f"{leaves}: its deviation is {ratio:.3g} times the envelope")
         # Say where judging ends, and why.
         covered = self.steps[~np.isnan(self.ratio)]
         if self.horizon is not None and not judged.size:
@@ -117,7 +118,7 @@ class Envelope:
             sentences.append(f"later steps are not judged: the perturbed runs end at step {covered[-1]}")
         if 0 < self.members < MEMBERS:
             runs = "1 perturbed run" if self.members == 1 else f"{self.members} perturbed runs"
-            sentences.append(f"the envelope is of {runs} only ({MEMBERS} are asked for)")
+            sentences.append(f"the envelope is of only {runs} ({MEMBERS} are the default)")
         return "; ".join(sentences)
 
     def to_json(self) -> dict[str, object]:

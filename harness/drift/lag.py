@@ -95,7 +95,7 @@ def lag_test(pairs: Sequence[tuple[LossSeries, LossSeries]], *, mode: str, compa
         doubts += f"; {_seeds(left_out)} left out, because the runs share no range of losses"
     least = 2 * 2.0**-unequal * comparisons
     if 0 < seeds < SEEDS:
-        doubts += f"; at least {SEEDS} seeds are asked for"
+        doubts += f"; a claim needs at least {SEEDS} seeds"
     elif unequal and least >= SIGNIFICANCE:
         doubts += f"; {_seeds(unequal)} that differ can prove no lag, even if all agree: more are needed"
     text += doubts

@@ -88,7 +88,7 @@ def _steps(a: RecordedRun, b: RecordedRun) -> Iterator[tuple[int, Holding, Holdi
                 holding |= {("gradient", name): _of_digest(of) for name, of in digests[place].gradients.items()}
                 holding |= {("value", name): _of_digest(of) for name, of in digests[place].values.items()}
             holdings.append(holding)
-        # A value that one side did not record is no evidence.
+        # A value that one side did not record is not evidence.
         both = [key for key in holdings[0] if key in holdings[1]]
         yield record_a.step, {key: holdings[0][key] for key in both}, {key: holdings[1][key] for key in both}
 

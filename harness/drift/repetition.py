@@ -9,7 +9,7 @@ from .recorded_drift import GENERATORS, RecordedDifference, differences, generat
 
 ALONE = "run with threads=1 and call torch.use_deterministic_algorithms(True)"
 FIRST_TANH = (
-    "; where the machine was busy, repeat it first: torch's first tanh on several threads of a process is now and then "
+    "; if the machine was busy, repeat it first: torch's first tanh on several threads of a process is now and then "
     "computed wrongly (pytorch/pytorch#188792)"
 )
 

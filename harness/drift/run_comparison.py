@@ -100,7 +100,7 @@ def compare_runs(a: RecordedRun, b: RecordedRun) -> RunComparison:
     if short is not None:
         count = len(short.journal.steps)
         seconds = short.journal.limits.get("max_seconds")
-        why = "as its run was" if seconds is None else f"after {seconds:g} s (--max-seconds)"
+        why = "like the run that it repeats" if seconds is None else f"after {seconds:g} s (--max-seconds)"
         notes.append(f"compared on their {count:,} common steps: {short.manifest.label} was ended {why}")
     for run in (a, b):
         if run.manifest.failed:

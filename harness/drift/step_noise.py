@@ -156,7 +156,7 @@ class Noise:
         gradient before a batch normalization: rounded 10 times as coarsely, its square is 100 noises away.
 
         `state` is the name of a value that is nowhere negative, such as `state net.weight.exp_avg_sq`. For a name that
-        is no state, and for a gradient whose noise is unknown, z itself is returned.
+        is not a state, and for a gradient whose noise is unknown, z itself is returned.
         """
         state_name = SECOND_MOMENT.fullmatch(state)
         of = f" {state_name['parameter']}" if state_name else ""
@@ -217,7 +217,7 @@ def read_noise(run: Path, step: int) -> Noise | None:
 def _size(value: Any) -> float:
     number = float(value)
     if math.isnan(number) or number < 0:
-        raise ValueError(f"{value!r} is no size")
+        raise ValueError(f"{value!r} is not a size")
     return number
 
 

@@ -79,7 +79,7 @@ class StepScore:
 
     @property
     def why(self) -> str:
-        """The explanation of the worst value's score, if that is no distance."""
+        """The explanation of the worst value's score, if that is not a distance."""
         return next((tensor.why for tensor in self.tensors if tensor.name == self.tensor), "")
 
 
@@ -142,7 +142,7 @@ def _score(name: str, a: TensorFile, b: TensorFile, noise: Noise) -> TensorScore
     unit = unit_roundoff(name, a, b)
     own, rms = name in noise.tensors, noise.rms_of(name, apart.norm.exact)
     if not apart.same_places:
-        why = "not finite at other places"
+        why = "not finite at different places"
         return TensorScore(name, math.inf, math.inf, apart.norm.value, rms, why)
     score = z_score(apart.distance.exact, apart.norm.exact, rms, unit)
     if score > 1 and own and name.startswith("state ") and _is_nowhere_negative(left) and _is_nowhere_negative(right):

@@ -156,10 +156,10 @@ def _undecided(evidence: VerdictEvidence) -> Verdict | None:
         remedy = (
             f"look at that step (--steps {first})"
             if first is not None and first not in looked
-            else "what differs is neither in parameters and buffers nor in the optimizer's state: look for what else "
-            "the script carries from step to step"
+            else "the difference is neither in parameters and buffers nor in the optimizer's state: look for other "
+            "state that the script carries from step to step"
         )
-        reason = f"the runs differ{since}, but no step does that both modes made from one state"
+        reason = f"the runs differ{since}, but every step that both modes made from one state is equal"
         return _no_word(f"{reason}: {remedy}", first)
     return None
 
@@ -224,7 +224,7 @@ def _notes(evidence: VerdictEvidence, verdict: Verdict) -> tuple[str, ...]:
         notes.append(evidence.nonfinite.text)
     significant = _significant(evidence)
     if significant and not any(step.taped for step in significant):
-        notes.append("the noise of the steps beyond the threshold was not measured on tapes of theirs")
+        notes.append("the noise of the steps beyond the threshold was not measured on their tapes")
     decided = verdict.word in ("rounding", "beyond-rounding", None)
     if decided and evidence.steps and not evidence.threshold.calibrated:
         notes.append(f"the threshold {evidence.threshold.fault:.3g} is {evidence.threshold.provenance}")

@@ -95,7 +95,7 @@ class RunGraphs:
         except OSError as error:
             raise JournalError(path, f"cannot be read: {error.strerror}") from None
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            raise JournalError(path, f"is no graph record of schema {SCHEMA} ({_flaw(data)})") from None
+            raise JournalError(path, f"is not a graph record of schema {SCHEMA} ({_flaw(data)})") from None
 
     def select(
         self, *, step: int | None = None, phase: str | None = None, stage: str | None = None
@@ -152,7 +152,7 @@ class RunGraphs:
             try:
                 event = json.loads(line)
             except ValueError as error:
-                raise JournalError(path, f"line {number} is no event: it is not JSON") from error
+                raise JournalError(path, f"line {number} is not an event: it is not JSON") from error
             if isinstance(event, dict) and "event" in event:
                 events.append((number, event))
         return events
@@ -185,7 +185,7 @@ def graphs_of(run: RecordedRun) -> RunGraphs:
 def _flaw(data: Any) -> str:
     """Return the reason why parsed JSON (None if it was not JSON) is not a graph record."""
     if not isinstance(data, dict):
-        return "it is not JSON" if data is None else "it is no JSON object"
+        return "it is not JSON" if data is None else "it is not a JSON object"
     if data.get("schema") != SCHEMA:
         return f"its schema is {data.get('schema', 'missing')}"
     # The outermost flaw is reported: first of the graph, then of a node, then of its cut.
@@ -200,7 +200,7 @@ def _flaw(data: Any) -> str:
         }
         for value in contents:
             if not isinstance(value, dict):
-                return f"{what} is no JSON object"
+                return f"{what} is not a JSON object"
             if unknown := [name for name in value if name not in required]:
                 return f"{what} has an unknown field {unknown[0]!r}"
             if missing := [name for name, needed in required.items() if needed and name not in value]:

@@ -146,9 +146,9 @@ def decide(runs: Sequence[RecordedRun], plan: InvestigationRequest, laboratory: 
             doubtful = not_of_itself(reference, differing, chosen)
             for run in doubtful:
                 progress.say(
-                    f"{run.manifest.label} does not go on as before after steps that it began in the reference's "
-                    "state: it carries something that is in no state, or does not repeat itself; its control is a run "
-                    "of its own"
+                    f"{run.manifest.label} continues differently after steps that it began in the reference's state: "
+                    "it carries something that is in no state, or does not repeat itself; its control is a separate "
+                    "run"
                 )
             alone = [run for run in differing if run in doubtful or run.path not in chosen.of]
             laboratory.make(apart(reference, alone, doubtful, chosen))

@@ -74,7 +74,7 @@ def _check_backend(spec: ModeSpec, requests: Sequence[SwapRequest]) -> None:
         of_others = request.from_decomposition and spec.backend not in (None, "inductor")
         if of_others and load_target("numdrift.kernels.swaps.composites:is_composite")(request.op):
             raise UsageError(
-                f"{request}: aten.{request.op} is kept whole in the graphs that Inductor is given, and backend "
+                f"{request}: aten.{request.op} is kept whole in the graphs that Inductor receives, and backend "
                 f"{spec.backend} has no such graphs; leave the key out, or choose backend=inductor"
             )
         if spec.backend not in ("eager", "aot_eager"):

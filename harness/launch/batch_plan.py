@@ -129,11 +129,11 @@ def check_plan(plan: BatchPlan) -> None:
         check_interpreter(spec)
     check_kernels(plan.modes, plan.kernels, plan.trace_kernels)
     if plan.record not in LEVELS:
-        raise UsageError(f"--record {plan.record!r} is no level; the levels are {', '.join(LEVELS)}")
+        raise UsageError(f"--record {plan.record!r} is not a level; the levels are {', '.join(LEVELS)}")
     if plan.record == "tensors" and not plan.steps.ranges:
         raise UsageError("--record tensors keeps every op's output: name the steps, as in --steps 0,1")
     if plan.timeout is not None and not (plan.timeout > 0 and math.isfinite(plan.timeout)):
-        raise UsageError(f"--timeout {plan.timeout:g} is no positive number of seconds")
+        raise UsageError(f"--timeout {plan.timeout:g} is not a positive number of seconds")
     if plan.pass_through and (len(plan.modes) > 1 or plan.nproc > 1):
         raise UsageError("--pass-through runs the script as python would: give one mode, and one process")
     alone = next((spec for spec in plan.modes if not spec.capabilities.collectives), None)
@@ -192,7 +192,7 @@ def check_script(script: Path) -> None:
         line = getattr(error, "lineno", None)
         where = f"line {line}: " if line else ""
         raise UsageError(
-            f"{script} is no Python program ({where}{getattr(error, 'msg', error)}); give a training script"
+            f"{script} is not a Python program ({where}{getattr(error, 'msg', error)}); give a training script"
         ) from None
 
 
@@ -250,7 +250,9 @@ def find_script(text: str) -> Path:
             first_line = file.readline(256)
         if first_line.startswith(b"#!") and b"python" in first_line:
             return Path(executable)
-        raise UsageError(f"{text} is {executable}, which is no Python program; give the training script that it starts")
+        raise UsageError(
+            f"{text} is {executable}, which is not a Python program; give the training script that it starts"
+        )
     return path
 
 

@@ -49,7 +49,8 @@ def check_interpreter(spec: ModeSpec) -> dict[str, str]:
         done = run_to_end([python, "-c", QUESTION], spec, PATIENCE)
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
         raise UsageError(
-            f"mode {spec.name!r}: python={spec.python} is no Python that can be started ({type(error).__name__})"
+            f"mode {spec.name!r}: python={spec.python} is not a Python interpreter that can be started "
+            f"({type(error).__name__})"
         ) from None
     try:
         # Only the last line is the answer: a `sitecustomize` of that Python may print before it.
@@ -65,13 +66,13 @@ def check_interpreter(spec: ModeSpec) -> dict[str, str]:
         elif spec.capabilities.package:
             wrong = _wrong_with_xla(versions)
     except (ValueError, TypeError, KeyError):
-        wrong = f"is no Python: {(done.stderr.strip().splitlines() or ['it printed no version'])[-1]}"
+        wrong = f"is not a Python interpreter: {(done.stderr.strip().splitlines() or ['it printed no version'])[-1]}"
     if wrong:
         raise UsageError(f"mode {spec.name!r}: python={spec.python} {wrong}")
     return {name: str(versions[name]) for name in ("torch", "torch_xla") if name in versions}
 
 
-XLA_REMEDY = "`bash scripts/xla` makes .venv-xla, which has what fits"
+XLA_REMEDY = "`bash scripts/xla` makes .venv-xla, with versions that fit together"
 
 
 def _wrong_with_xla(versions: Mapping[str, Any]) -> str:
@@ -84,8 +85,8 @@ def _wrong_with_xla(versions: Mapping[str, Any]) -> str:
         )
     if _numbers(versions["torch_xla"]) != _numbers(versions["torch"]):
         return (
-            f"has torch_xla {versions['torch_xla']} beside torch {versions['torch']}, and it loads beside torch "
-            f"{versions['torch_xla']} alone; {XLA_REMEDY}"
+            f"has torch_xla {versions['torch_xla']} beside torch {versions['torch']}, but it only loads beside torch "
+            f"{versions['torch_xla']}; {XLA_REMEDY}"
         )
     return ""
 

@@ -27,8 +27,8 @@ from .running_process import ProcessEnd, Running
 from .supervise import Reporter, supervise
 
 REMOVED = (
-    "the script has removed the folder of its own run, and with it what was recorded; choose an --out that lies where "
-    "it removes nothing"
+    "the script has removed the folder of its own run with all records; choose an --out in a folder from which it "
+    "removes nothing"
 )
 
 

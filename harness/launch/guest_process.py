@@ -51,7 +51,7 @@ def interpreter(spec: ModeSpec) -> str:
         return sys.executable
     path = shutil.which(spec.python)
     if path is None:
-        raise UsageError(f"mode {spec.name!r}: python={spec.python} is no program on this machine")
+        raise UsageError(f"mode {spec.name!r}: python={spec.python} is not a program on this machine")
     return path
 
 

@@ -51,8 +51,8 @@ class TrainingRequest:
         shows_default=True,
     )
     timeout: float | None = option(None, "End a run that takes longer.", kind=float, metavar="SECONDS")
-    jobs: int = option(1, "Runs side by side at a time.", least=1, shows_default=True)
-    strict: bool = option(False, "Make an error of what was not understood of the script, in place of a doubt.")
+    jobs: int = option(1, "Runs at the same time.", least=1, shows_default=True)
+    strict: bool = option(False, "Fail, in place of a doubt, if something in the script is not understood.")
     force: bool = option(False, "Replace outputs that exist.")
 
     @classmethod

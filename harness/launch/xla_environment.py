@@ -64,7 +64,7 @@ def in_their_interpreters(modes: Sequence[ModeSpec], *, numpy: bool = False) -> 
         name = next(spec.name for spec in asking if spec.python is None)
         raise UsageError(
             f"mode {name!r}: torch_xla is not installed beside torch {importlib.metadata.version('torch')}, and no "
-            f"{NAME} lies here or beside numdrift's environment; make one by `bash scripts/xla`, or give the mode "
+            f"{NAME} lies here or beside numdrift's environment; make one with `bash scripts/xla`, or give the mode "
             "python=/path/to/its/python"
         )
     moved = [replace(spec, python=str(python)) if spec.python is None else spec for spec in modes]
@@ -87,7 +87,7 @@ def _versions(modes: Sequence[ModeSpec], moved_names: Sequence[str], *, numpy: b
     for (python, versions), names in groups.items():
         text = f"{_listed(names)} run{'s' if len(names) == 1 else ''} in {_shown(python)}: {versions}"
         if set(names) & set(moved_names) and not is_own:
-            text += f" (numdrift's own Python has torch {own}; python= in a mode says otherwise)"
+            text += f" (numdrift's own Python has torch {own}; python= in a mode chooses another)"
         sentences.append(text)
     alike = len({str(replace(spec, name=spec.base, python=None)) for spec in modes}) == 1
     return [*sentences, *_differing(groups, alike=alike, numpy=numpy)] if len(groups) > 1 else sentences

@@ -164,7 +164,7 @@ def _counted(differing: int, blocks: int, causes: Sequence[Cause]) -> str:
     """Return `29 of 224 blocks compute other bits, from 7 causes`, without the causes that are inputs of the step."""
     count = sum(not cause.inputs for cause in causes)
     counted = [f"{count} cause{'s' if count != 1 else ''}"] if count or not causes else []
-    counted += ["what the step starts from"] if count < len(causes) else []
+    counted += ["differing inputs of the step"] if count < len(causes) else []
     return f"{differing} of {blocks} blocks compute other bits, from {' and '.join(counted)}"
 
 
@@ -179,9 +179,9 @@ def _notes(controls: Mapping[Side, bool], kernels: Mapping[Side, Found], sides: 
     notes = []
     for side in SIDES:
         label, in_context = sides[side].label, kernels[side].in_context
-        notes += [f"{note}; its kernels are executed alone instead" for note in sides[side].notes]
+        notes += [f"{note}; its kernels run alone instead" for note in sides[side].notes]
         if not controls[side]:
             notes.append(f"the tape of {label}, executed by its own kernels, does not reproduce its own bits")
         if in_context:
-            notes.append(f"{len(in_context)} calls of {label} give other bits alone than among their neighbours")
+            notes.append(f"{len(in_context)} calls of {label} compute different bits alone than within their graph")
     return notes

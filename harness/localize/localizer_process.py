@@ -193,7 +193,7 @@ def _tape(config: LocalizerConfig, side: LocalizedSide, *, on_devices: bool) -> 
     if not path.exists() and noise.exists():
         reason = json.loads(noise.read_text(encoding="utf-8")).get("reason")
         if reason:
-            raise NotReplayable(f"{side.label} has no tape of it: {reason}")
+            raise NotReplayable(f"{side.label} has no tape of step {config.step}: {reason}")
 
     def opened(devices: Collection[str]) -> bool:
         if not on_devices:

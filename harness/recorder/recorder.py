@@ -291,9 +291,9 @@ class Recorder:
     def _understood(self) -> None:
         """Report the findings of the first step."""
         # A separate function: as locals of `end_step`, these tensors would live on while the mode executes the step.
-        by = self._ended_by or "where the next forward begins: no optimizer was made"
+        by = self._ended_by or "where the next forward begins: the script creates no optimizer"
         if self._words.steps_are_own:
-            by = "where the script says so"
+            by = "where the script marks it (numdrift.step)"
         say_step(self._facts, by, script_line(self._config.script) or "")
         named = self._training.named()
         say_parameters(self._facts, named, self._training.root_classes())

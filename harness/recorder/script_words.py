@@ -116,7 +116,7 @@ class ScriptWords:
             self.logged.add(self._steps.step - late, values)
             self._heard = self._heard or not late
             if "loss" in values:
-                self._facts.note("loss", "the script says it (numdrift.log)", script_line(self._script) or "")
+                self._facts.note("loss", "the script logs it (numdrift.log)", script_line(self._script) or "")
 
     def _begun(self) -> bool:
         return self._heard or self._seen()
@@ -125,7 +125,7 @@ class ScriptWords:
         with self._guard:
             if not self.steps_are_own:
                 self.steps_are_own = True
-                self._facts.note("step", "the script says where a step ends", script_line(self._script) or "")
+                self._facts.note("step", "the script marks the ends of its steps", script_line(self._script) or "")
 
     def end_step(self) -> None:
         first = not self.steps_are_own

@@ -95,9 +95,8 @@ def refuse_what_needs_a_process(spec: ModeSpec) -> None:
     keys = [key for key in NEEDS_A_PROCESS if getattr(spec, key)]
     if keys:
         raise UsageError(
-            f"mode {spec.name!r}: {keys[0]} needs a process of its own; put the training into "
-            "a script and give that to "
-            "numdrift.run"
+            f"mode {spec.name!r}: {keys[0]} needs a separate process; put the training into a script and pass the "
+            "script to numdrift.run"
         )
     connection.refuse_second()
 

@@ -167,7 +167,7 @@ def read_fields(kind: type[Record], data: Any) -> Record:
         if name in readers:
             values[name] = _at(name, readers[name], value)
         elif not getattr(kind, "UNKNOWN_IS_IGNORED", False):
-            raise Unreadable("is no field of it", str(name))
+            raise Unreadable("is an unknown field", str(name))
     for name in required:
         if name not in values:
             raise Unreadable(f"lacks {name!r}")
@@ -253,7 +253,7 @@ def _mapping(key: Any, value: Any) -> Reader:
         try:
             names = list(map(int, data)) if key is int else list(data)
         except ValueError:
-            raise Unreadable(f"is {_shown(data)}, with keys that are no whole numbers") from None
+            raise Unreadable(f"is {_shown(data)}, with keys that are not whole numbers") from None
         return {name: _at(str(name), reader, item) for name, item in zip(names, data.values(), strict=True)}
 
     return read_mapping
@@ -300,7 +300,7 @@ class FileForm(Generic[Record]):
         oldest = min(self.migrations, default=self.schema)
         if type(schema) is not int or not oldest <= schema <= self.schema:
             knows = f"{oldest} to {self.schema}"
-            raise Unreadable(f"is of a schema that this version does not know (it knows {knows})")
+            raise Unreadable(f"has a schema that this version does not know (it knows {knows})")
         content = {name: value for name, value in content.items() if name != "schema"}
         for number in range(schema, self.schema):
             content = self.migrations[number](content)

@@ -127,7 +127,7 @@ def _of_same_versions(pair: PairFindings) -> PairAnswer:
                 False,
             )
     return PairAnswer(
-        f"whether {pair.b} drifts from {pair.a} by more than rounding is not decided: {pair.undecided or words}",
+        f"it is undecided whether {pair.b} drifts from {pair.a} by more than rounding: {pair.undecided or words}",
         "no experiment has decided it",
         "until then it is unknown",
         False,
@@ -153,7 +153,7 @@ def _rounding(pair: PairFindings, proven: Sequence[Culprit]) -> PairAnswer:
     if proven:
         sure += f"; {_proof(pair, proven)}"
     if pair.inspect:
-        return PairAnswer(what, sure, "look at it once, because that is much for rounding", True)
+        return PairAnswer(what, sure, "look at it once: that is a lot for rounding", True)
     return PairAnswer(what, sure, "nothing to do", True)
 
 
@@ -310,7 +310,7 @@ def _times(multiple: float) -> str:
 
 def _proof(pair: PairFindings, causes: Sequence[Culprit]) -> str:
     it, they = ("this", "it") if len(causes) == 1 else ("these", "them")
-    bits = f"; trained to the end with {they} replaced, {pair.b} is {pair.a} bit for bit"
+    bits = f"; trained to the end with {they} replaced, {pair.b} equals {pair.a} bit for bit"
     same = bits if pair.without is not None and pair.without.identical else ""
     return f"forcing {it} into {pair.a} reproduces the drift, and removing {they} from {pair.b} removes the drift{same}"
 

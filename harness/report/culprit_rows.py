@@ -164,11 +164,11 @@ def _plot(errors: ErrorsOverInputs, labels: Mapping[str, str]) -> ErrorPlot | No
     if set(errors.errors) != set(labels) or not all(
         set(labels) <= set(by_side) for by_side in (errors.dtypes, errors.largest, errors.not_finite)
     ):
-        raise ValueError("they are not those of both sides")
+        raise ValueError("they lack a side, or have an unknown one")
     if any(len(column) != errors.shown for column in (*errors.inputs.values(), *errors.errors.values())):
-        raise ValueError("their columns are not of one length")
+        raise ValueError("their columns differ in length")
     if not 0 < errors.shown <= min(MOST_SHOWN, errors.elements) or len(errors.inputs) > MOST_INPUTS:
-        raise ValueError("they are more or less than there can be")
+        raise ValueError("they have an impossible number of elements or inputs")
     drawn = [(label, _finite(errors.errors[side])) for side, label in labels.items()]
     inputs = [(name, _finite(values)) for name, values in errors.inputs.items()]
     axes = [*inputs, (f"{errors.result} in double", _finite(errors.exact))]

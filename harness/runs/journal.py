@@ -315,7 +315,7 @@ def _argument(argument: object) -> tuple[str, tuple[int, ...], str]:
 def _shape(shape: object) -> tuple[int, ...]:
     sizes = tuple(_checked(int, size) for size in _checked(list, shape))
     if any(size < 0 for size in sizes):
-        raise ValueError(f"{sizes} is no shape")
+        raise ValueError(f"{sizes} is not a shape")
     return sizes
 
 
@@ -335,7 +335,7 @@ def _tensor_entry(entry: Mapping[str, Any]) -> TensorEntry:
 def _initial_tensor(entry: Mapping[str, Any]) -> InitialTensor:
     record = bytes.fromhex(entry["digest"])
     if len(record) != RECORD_BYTES:
-        raise ValueError(f"{len(record)} bytes are no digest")
+        raise ValueError(f"{len(record)} bytes are not a digest")
     tensor = _tensor_entry(entry)
     return InitialTensor(tensor.name, tensor.kind, tensor.shape, tensor.dtype, unpack(record))
 

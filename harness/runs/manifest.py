@@ -115,7 +115,7 @@ def read_manifest(folder: Path) -> RunManifest:
     try:
         manifest = FORM.read(folder / MANIFEST)
     except FileNotFoundError:
-        raise RunNotFound(f"{folder} is no run: it has no {MANIFEST}") from None
+        raise RunNotFound(f"{folder} is not a run: it has no {MANIFEST}") from None
     if manifest.status != "running":
         return manifest
     abandoned = replace(manifest, status="killed", message=ABANDONED)

@@ -77,7 +77,7 @@ def read_pickle(path: Path | str) -> dict[str, Any]:
         raise JournalError(path, str(error)) from error
     except UNREADABLE as error:
         raise JournalError(path, f"cannot be read: {error}") from error
-    raise JournalError(path, f"is no pickle of losses and parameters of schema 1 to {SCHEMA}")
+    raise JournalError(path, f"is not a pickle of losses and parameters of schema 1 to {SCHEMA}")
 
 
 UNREADABLE = (
@@ -139,5 +139,5 @@ ADMITTED = {
 class _PlainUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in ADMITTED:
-            raise pickle.UnpicklingError(f"refers to {module}.{name}, which is no array: not loaded")
+            raise pickle.UnpicklingError(f"refers to {module}.{name}, which is not an array: not loaded")
         return ADMITTED[module, name]

@@ -72,7 +72,7 @@ class RunFolder:
 
     def create(self, *, force: bool) -> None:
         """Create the empty folder. Raises CollisionError when it or the pickle exists and `force` is off."""
-        if force and self.manifest.exists():  # a folder without a manifest is no run: never remove it
+        if force and self.manifest.exists():  # a folder without a manifest is not a run: never remove it
             shutil.rmtree(self.path)
         if force:
             self.pickle.unlink(missing_ok=True)

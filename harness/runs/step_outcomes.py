@@ -63,7 +63,7 @@ def read_noise_record(run: Path, step: int) -> Mapping[str, Any] | None:
     except (OSError, ValueError, RecursionError) as error:
         raise JournalError(path, f"cannot be read: {error}{_other_steps(run, 'noise')}") from error
     if not isinstance(record, dict) or record.get("schema") not in range(1, NOISE_SCHEMA + 1):
-        raise JournalError(path, f"is of a schema that this version does not know (it knows 1 to {NOISE_SCHEMA})")
+        raise JournalError(path, f"has a schema that this version does not know (it knows 1 to {NOISE_SCHEMA})")
     if record.get("step") != step:
         raise JournalError(path, f"is of step {record.get('step')!r}, not of {step}")
     return record
@@ -110,4 +110,4 @@ def _read(run: Path, kind: str, step: int) -> TensorFile:
 def _other_steps(run: Path, kind: str, but: int | None = None) -> str:
     """List the other steps that are there, as the end of an error message."""
     steps = [step for step in _steps(run, kind) if step != but]
-    return f"; there is {kind} of step {', '.join(map(str, steps))}" if steps else f"; no other {kind} is there"
+    return f"; steps with {kind}: {', '.join(map(str, steps))}" if steps else f"; no other step has one ({kind})"

@@ -164,7 +164,6 @@ def require_device(losses: Sequence[torch.Tensor], device: str) -> None:
     elsewhere = next((loss.device.type for loss in losses if loss.device.type != kind), None)
     if elsewhere is not None:
         raise AdoptionError(
-            f"the loss is on {elsewhere}, but this mode runs on {kind}, and no model was seen that "
-            f"could be moved there: "
+            f"the loss is on {elsewhere}, but this mode runs on {kind}, and there is no model to move there: "
             'take the device in the script from os.environ["DEVICE"]'
         )

@@ -102,15 +102,15 @@ def end_of(error: BaseException | None, script: str) -> ScriptEnd:
     is_memory = "OutOfMemoryError" in names or isinstance(error, MemoryError) or allocator
     place = place_of(error, script)
     if place and is_of_a_graph(error):
-        place += " (where the graph is executed; the op itself may be of an earlier line)"
+        place += " (where the graph is executed; the op itself may be on an earlier line)"
         if {"double", "float"} <= set(re.findall("[a-z]+", first_line(error).lower())):
             place += DOUBLED
     return ScriptEnd("out-of-memory" if is_memory else "crashed", 1, first_line(error) + place)
 
 
 DOUBLED = (
-    "; where the script has no double precision itself, the lazy core makes it of a Python number and a tensor without "
-    "dimensions, as in 0.5 * loss: write torch.tensor(0.5) * loss"
+    "; if the script itself uses no double precision, the lazy core created it from a Python number and a tensor "
+    "without dimensions, as in 0.5 * loss: write torch.tensor(0.5) * loss"
 )
 """The source of double precision in a graph whose script has none, and a way to avoid it (seen with torch 2.13)."""
 

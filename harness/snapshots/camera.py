@@ -72,7 +72,7 @@ class SnapshotFolder:
         free = shutil.disk_usage(existing_folder).free
         if size + RESERVE > free:
             takes = f"it takes about {in_mib(size)}, and " if size else ""
-            return f"{takes}{in_mib(free)} are free there, of which {in_mib(RESERVE)} are left to the recording"
+            return f"{takes}{in_mib(free)} are free there, and {in_mib(RESERVE)} of them are reserved for the recording"
         return ""
 
     def write(self, snapshot: Snapshot) -> Path:
@@ -208,20 +208,19 @@ class Camera:
         except OSError as error:
             self._done = True
             self._notice(
-                f"the snapshot of {wish.execution} is incomplete ({error.strerror or error}); "
-                "the training goes on, and "
-                "no more are taken"
+                f"the snapshot of {wish.execution} is incomplete ({error.strerror or error}); the training continues "
+                "without further snapshots"
             )
             return
         self.taken += 1
         if snapshot.unplayable:
-            self.tell(f"what is taken of {wish.execution.name} cannot be replayed: {snapshot.unplayable}")
+            self.tell(f"the snapshot of {wish.execution.name} cannot be replayed: {snapshot.unplayable}")
         if self.choice.limit_count is not None and self.taken >= self.choice.limit_count and self.choice.stops:
             self.stopping = f"{self.taken} snapshots are taken"
         if self.choice.on:
             self._done = True
-            words = {"nonfinite": "gave what is not finite", "error": "raised an error"}
-            self._notice(f"{wish.execution} {words[snapshot.reason]}: {path.name} has it")
+            words = {"nonfinite": "computed a value that is not finite", "error": "raised an error"}
+            self._notice(f"{wish.execution} {words[snapshot.reason]}: it is saved as {path.name}")
             if self.choice.stops:
                 self.stopping = f"the first execution that {words[snapshot.reason]} is kept"
 
@@ -252,7 +251,7 @@ class Camera:
             self._done = True
         if "refused" not in self._noticed:
             self._noticed.add("refused")
-            self._notice(f"no snapshot of {wish.execution} is taken, and of others that have no room: {refusal}")
+            self._notice(f"no snapshot of {wish.execution} is taken, nor of others that have no room: {refusal}")
 
 
 def is_finite(name: str, value: torch.Tensor) -> bool:

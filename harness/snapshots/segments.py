@@ -88,7 +88,7 @@ class EagerSegments(SnapshotObserver):
         recorder = TapeRecorder(self._camera.step, self._around.script, modules=not compiled_frames())
         foreign = foreign_dispatch_mode()
         if foreign is not None:
-            recorder.give_up(f"a torch dispatch mode of the script's own is on ({foreign})")
+            recorder.give_up(f"the script has a torch dispatch mode on ({foreign})")
         else:
             recorder.start()
         self._segment = Segment(wish, recorder, names)

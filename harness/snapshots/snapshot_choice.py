@@ -75,7 +75,7 @@ def answer_of(callback: Callback, execution: Execution) -> tuple[str, ...]:
         pass
     answer = callback(*(execution.name, execution.device_index, execution.count, execution.step)[:count])
     if not isinstance(answer, str) or any(word not in KEYWORDS for word in answer.split()):
-        raise ValueError(f"it returned {answer!r}; the words are 'inputs', 'outputs', 'inputs outputs' and ''")
+        raise ValueError(f"it returned {answer!r}, not 'inputs', 'outputs', 'inputs outputs' or ''")
     return tuple(keyword for keyword in KEYWORDS if keyword in answer.split())
 
 

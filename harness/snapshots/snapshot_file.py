@@ -94,7 +94,7 @@ def read_snapshot(path: Path) -> Snapshot:
         raise SnapshotError(path, str(error).removeprefix(f"{path}: ")) from error
     facts = outer.get("snapshot")
     if not isinstance(facts, dict):
-        raise SnapshotError(path, "is no snapshot; `numdrift snapshot list` shows those of a run")
+        raise SnapshotError(path, "is not a snapshot; `numdrift snapshot list` shows those of a run")
     # Check the description before using anything in it, and then the tensors against it.
     if _digest_of_text(facts) != outer.get("sha256"):
         raise SnapshotError(path, "is damaged: its description is not the one that was written")
@@ -187,7 +187,10 @@ def _tape(stored: Mapping[str, torch.Tensor], described: Mapping[str, Any], *, h
         op = text(call["op"])
         namespace, _, op_name = op.partition(".")
         if namespace not in OPS or op_name.partition(".")[0] in OUTSIDE:
-            raise ValueError(f"it holds the op {op}, which is none that a snapshot executes (of {' and '.join(OPS)})")
+            raise ValueError(
+                f"it holds the op {op}; a snapshot may only execute ops of {' and '.join(OPS)} that stay within the "
+                "process's memory"
+            )
     # A tape holds inputs as bytes, and a value for each watched output.
     tensors = {name: tensor for name, tensor in stored.items() if name != HLO}
     for name in stored:

@@ -147,7 +147,7 @@ class _Building:
         if known_node is not None:
             return known_node
         if view.slot not in self._bases:
-            raise NotReplayable("a call takes what no recorded call gave")
+            raise NotReplayable("a call takes a tensor that no recorded call returned")
         base, seen_as = self._bases[view.slot]
         if view.dtype != seen_as.dtype:
             raise NotReplayable("the bytes of a tensor are also used as another dtype")

@@ -52,7 +52,7 @@ def draws(name: str) -> bool:
 NAMESPACES = ("c10d", "_c10d_functional", "c10d_functional", "_c10d_functional_autograd")
 """The namespaces of the ops by which torch's process groups communicate."""
 
-UNREPLAYED = "ops of several ranks are not replayed; the verdict stands on the rank-by-rank comparison"
+UNREPLAYED = "ops of several ranks are not replayed; the verdict rests on the rank-by-rank comparison"
 PYTHON_GROUP = f"the process group's class is written in Python, so its collectives are not ops: {UNREPLAYED}"
 SHARDED = f"the step computes with sharded tensors: {UNREPLAYED}"
 

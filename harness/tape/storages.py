@@ -79,7 +79,7 @@ class Storages:
         if storage is None:
             data = self._inputs.get(view.slot)
             if data is None:
-                raise NotReplayable("an op takes what no recorded op gave")
+                raise NotReplayable("an op takes a tensor that no recorded op returned")
             storage = self._live[view.slot] = self._slots.content(view.slot, data)
         return self._slots.tensor(storage, view)
 
@@ -125,7 +125,7 @@ def bound(tensor: torch.Tensor, view: View, slot: Slot, dtype: torch.dtype | Non
     ):
         return tensor.untyped_storage()
     if tuple(tensor.size()) != view.size:
-        raise NotReplayable(f"an op gives the shape {tuple(tensor.size())}, recorded was {view.size}")
+        raise NotReplayable(f"an op returned the shape {tuple(tensor.size())}, but {view.size} is recorded")
     # Kernels may sum in another order in another layout, so a result is copied to the recorded layout.
     made = torch.UntypedStorage(slot.size, device=slot.device)
     viewed(made, view, dtype).copy_(tensor)

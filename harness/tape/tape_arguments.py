@@ -135,7 +135,7 @@ def whole(value: Any) -> int:
 def text(value: Any) -> str:
     """Return the value if it is text. Raises TypeError otherwise."""
     if not isinstance(value, str):
-        raise TypeError(f"expected text, not {value!r}")
+        raise TypeError(f"expected a text, not {value!r}")
     return value
 
 

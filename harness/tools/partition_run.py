@@ -64,11 +64,11 @@ class PartitionRequest(TrainingRequest):
     """A request to partition a script's models, or the module of a factory, for the backend of one mode."""
 
     config: PartitionConfig
-    inference: bool = option(False, "Of a module: evaluate it, and compute no gradients.")
+    inference: bool = option(False, "For a module: evaluate it without gradients.")
     bisect: bool = option(
-        False, "Of a module: find the operators that carry its drift, by moving parts of it to the CPU."
+        False, "For a module: find the operators that carry its drift, by moving parts of it to the CPU."
     )
-    check: bool = option(False, "Of a script: run it unpartitioned, too, and say how far apart both are.")
+    check: bool = option(False, "For a script: also run it unpartitioned, and report how far apart the two runs are.")
 
 
 def partition_script(request: PartitionRequest, spec: ModeSpec, reporter: Reporter) -> Partitioned:

@@ -71,5 +71,5 @@ class OpKernels:
 
 def decomposition(formula: str, source: str) -> Row:
     """Return the decomposition that torch ships, with its formula spelled out."""
-    what = "torch's decomposition, op by op; the half formats in float32"
+    what = "torch's decomposition; float16 and bfloat16 are computed in float32"
     return Row("decomposed", what, formula, source, of_torch=True)

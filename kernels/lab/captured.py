@@ -48,7 +48,7 @@ def captured(op: str, path: Path) -> Case:
         raise UsageError(f"there is no run or file {path}; give a run's folder or a file that torch.save wrote")
     if not files:
         others = sorted(folder.name for folder in recorded.iterdir() if folder.is_dir()) if recorded.is_dir() else []
-        hint = f"it has calls of {', '.join(others)}" if others else f"no {FOLDER}/{op}/*.pt is in it"
+        hint = f"it has calls of {', '.join(others)}" if others else f"it has no {FOLDER}/{op}/*.pt"
         raise UsageError(f"{path} has no captured call of {op}: {hint}; {how_to_record(op)} (a lazy run keeps none)")
     chosen = files if len(files) <= MOST else [files[round(k * (len(files) - 1) / (MOST - 1))] for k in range(MOST)]
     variant = "" if len(chosen) == len(files) else f"{len(chosen)} of {len(files)} calls"
@@ -65,16 +65,16 @@ def read_call(op: str, file: Path) -> LabCall:
         lines = str(error).strip().splitlines()
         why = lines[0][:200] if lines else type(error).__name__
         raise UsageError(
-            f"{file} is no captured call: torch.save({{'op': ..., 'args': [...], 'kwargs': {{...}}}}) of plain "
+            f"{file} is not a captured call: torch.save({{'op': ..., 'args': [...], 'kwargs': {{...}}}}) of plain "
             f"tensors writes one ({why})"
         ) from error
     if not isinstance(content, dict) or not {"op", "args"} <= set(content):
-        raise UsageError(f"{file} is no captured call: it has no 'op' and 'args'")
+        raise UsageError(f"{file} is not a captured call: it has no 'op' and 'args'")
     if str(content["op"]).partition(".")[0] != op.partition(".")[0]:
         raise UsageError(f"{file} is a call of {content['op']}, not of {op}; check {content['op']} instead")
     args, kwargs = content["args"], content.get("kwargs") or {}
     if not isinstance(args, (list, tuple)) or not isinstance(kwargs, dict):
-        raise UsageError(f"{file} is no captured call: 'args' must be a list and 'kwargs' a dictionary")
+        raise UsageError(f"{file} is not a captured call: 'args' must be a list and 'kwargs' a dictionary")
     _check_values(file, [*args, *kwargs.values()])
     return LabCall(tuple(args), kwargs)
 

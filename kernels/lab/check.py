@@ -155,7 +155,7 @@ def _by_name(results: Iterable[Iterable[Output]]) -> dict[str, list[torch.Tensor
 SCHEMA = 1
 
 TOO_ALIKE = ("subnormal", "zero", "special", "ties")
-"""Sets whose elements have correlated rounding errors, so that a common sign of the errors is no evidence of bias."""
+"""Sets whose elements have correlated rounding errors, so that a common sign of the errors is not evidence of bias."""
 
 
 @dataclass(frozen=True, slots=True)

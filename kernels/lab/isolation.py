@@ -31,7 +31,7 @@ from .trial import attempt
 SECONDS = 120.0
 """The time limit for loading a kernel, including the start of its process, and for the calls of one case."""
 
-MORE_TIME = "--timeout SECONDS gives it more"
+MORE_TIME = "--timeout SECONDS allows more"
 
 
 class IsolatedKernel:

@@ -12,7 +12,7 @@ is at least half the smallest number). A rho of about 1 is as good as the inputs
 |z| above 6 is a bias, which rounding to nearest does not have. It is measured along two axes, up (o - r) and away from
 zero (the same with the sign of r), because a kernel that truncates has no upward bias. n counts only errors above 1/20
 ULP, and equal errors of equal results once: inputs that repeat, or that are so small that only one result is possible,
-are no evidence.
+are not evidence.
 """
 
 from __future__ import annotations

@@ -127,7 +127,7 @@ def _named(registry: KernelRegistry, subject: Subject, text: str, seconds: float
     op, _, name = text.rpartition("=")
     op = op_name(op)
     if op and op != subject.op:
-        raise UsageError(f"--kernel {text} is of op {op!r}, and {subject.op!r} is swept")
+        raise UsageError(f"--kernel {text} is a kernel of {op!r}, but the sweep is of {subject.op!r}")
     if not name.endswith((".c", ".py")):
         return registry.kernel(subject.op, name)
     path = checked_path(Path(name))

@@ -214,7 +214,7 @@ def _try(subject: Subject) -> None:
         why = str(error).splitlines()[0]
         raise UsageError(f"op {op} cannot be called on {subject.described()}: {why}") from None
     if not isinstance(together, torch.Tensor):
-        raise not_elementwise(op, "returns no single tensor")
+        raise not_elementwise(op, "does not return a single tensor")
     if together.shape != probe.shape:
         shapes = f"{list(together.shape)} for inputs of shape {list(probe.shape)}"
         raise not_elementwise(op, f"returns shape {shapes}")
@@ -238,7 +238,7 @@ def _mixing(call: Callable[[Any, torch.Tensor], Any], overload: Any) -> str:
     schema = schema_of(overload)
     # read from the schema if possible: batch norm without its statistics crashes the process (torch 2.13)
     if [str(result.type) for result in schema.returns] != ["Tensor"]:
-        return "returns no single tensor"
+        return "does not return a single tensor"
     for begin, what in (("List", "lists"), ("Optional[Tensor]", "tensors that may be missing")):
         if any(str(result.type).startswith(begin) and not result.has_default_value() for result in schema.arguments):
             return f"takes {what}"

@@ -123,7 +123,7 @@ def _outcome(kernel: Kernel, signature: KernelSignature, name: str, opener: str)
         int(torch.isclose(value, wanted_value, rtol=NEAR, atol=0, equal_nan=True).sum())
         for value, wanted_value in pairs
     )
-    warning = f"{kernel.path}: is this the op's kernel? none of {total} elements is near what aten gives"
+    warning = f"{kernel.path}: is this the op's kernel? none of {total} elements is near aten's result"
     return f"{equal} of {total} elements equal aten's", warning if total and not near else ""
 
 

@@ -60,7 +60,7 @@ def _request(group: str, key: str, kernel: str) -> SwapRequest:
     match = KEY.fullmatch(key)
     if match is None or (group == "decompose" and "@" in key):
         form = "OP, OP@MODULE, OP@MODULE:N or OP@:N" if group == "kernel" else "OP"
-        raise UsageError(f"{group}.{key} is no swap; after {group}. comes {form}")
+        raise UsageError(f"{group}.{key} is not a swap: write {form} after {group}.")
     module, occurrence = match["module"], match["occurrence"]
     if module == "" and occurrence is None:
         raise UsageError(f"{group}.{key} names no module after @, as in {group}.{match['op']}@net.1={kernel}")

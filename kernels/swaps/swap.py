@@ -151,7 +151,7 @@ def targets_of(op: str, also: Sequence[str] = ()) -> list[Target]:
     find_packet(name)
     targets = [*_family(op, name), *(target for replacing_op in also for target in _family(op, replacing_op))]
     if not targets:
-        raise KernelNotFound(f"{op} cannot be swapped: it takes no tensor, or only gives another view of one")
+        raise KernelNotFound(f"{op} cannot be swapped: it takes no tensor, or only returns a view of one")
     if not wanted:
         return targets
     chosen = [target for target in targets if target.functional is find_overload(op)]

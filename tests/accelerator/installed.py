@@ -18,7 +18,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parent / "device" / "standin_device"
 CACHE = Path(sys.prefix) / "standin"
-"""What was compiled, in a folder for each state of the sources, torch and the compiler; .venv/ is no part of the repository."""
+"""What was compiled, in a folder for each state of the sources, torch and the compiler; .venv/ is not part of the repository."""
 
 COMPILER = "g++"
 FLAGS = ("-std=c++20", "-O1", "-fPIC", "-fvisibility=hidden", "-w", "-DUSE_KINETO", "-DAT_PER_OPERATOR_HEADERS")

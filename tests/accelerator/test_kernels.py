@@ -135,7 +135,7 @@ def test_a_kernel_of_ones_own_is_measured_on_the_device(swapped: SwappedRuns) ->
 def test_a_device_that_is_not_there_is_told(standin: Standin) -> None:
     done = standin("kernels", "check", "tanh", "--device", "standing")
     assert done.returncode == 2
-    assert "--device standing is no device of torch; did you mean 'standin'?" in done.stderr
+    assert "--device standing is not a device of torch; did you mean 'standin'?" in done.stderr
     done = standin("kernels", "check", "tanh", "--device", "standin:7")
     assert done.returncode == 3
     assert "--device standin:7 is not available: torch finds standin:0, standin:1" in done.stderr

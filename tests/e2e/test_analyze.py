@@ -182,7 +182,7 @@ def test_the_analysis_changes_no_bit(mode: str, numdrift: Numdrift, tmp_path: Pa
 def test_what_crashes_on_the_backend_is_a_finding(numdrift: Numdrift, tmp_path: Path) -> None:
     done = numdrift("analyze", SUPPORT, "--", "--break", "backend")
     assert done.returncode == 0, done.stderr
-    assert "an operator that the backend cannot do ended the script" in done.stderr
+    assert "an operator that the backend does not support ended the script" in done.stderr
     found = report(tmp_path)
     assert found["script"]["status"] == "crashed"
     entries = {one["kind"]: one for one in found["unsupported_operators"]["aten"]}

@@ -44,7 +44,7 @@ CASES = {
     "nothing to show": (["runs", "show", "a"], ["no run a"]),
     "report that cannot be": (
         ["analyze", "{tiny}", "--output", "{notes}/x.json"],
-        ["notes.txt is no folder", "--out"],
+        ["notes.txt is not a folder", "--out"],
     ),
     "callback that is not there": (
         ["snapshot", "take", "{tiny}", "--modes", "cpu", "--callback", "{tiny}:choose"],

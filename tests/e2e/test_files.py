@@ -84,7 +84,7 @@ def test_no_run_sees_what_another_wrote(numdrift: Numdrift, here: Path) -> None:
         ("old", "removed"),
     }
     assert "cpu, b: wrote snapshot.pt (" in done.stdout and "--keep-files" in done.stdout
-    assert "data.txt, older/one.txt, removed gone.txt, old in a working folder of its own" in done.stdout
+    assert "data.txt, older/one.txt, removed gone.txt, old in its own working folder" in done.stdout
     assert not (other.path / "written").exists() and not (other.path / "files").exists()
 
 

@@ -263,7 +263,7 @@ def test_a_pair_is_judged_rank_by_rank(numdrift: Numdrift, tmp_path: Path) -> No
     assert set(pair["agreement"]) == {"cpu", "b"}
     assert all(one["agree"] for one in pair["agreement"].values())
     # no step is replayed, which is said in one line, and nothing is localized
-    said = "ops of several ranks are not replayed; the verdict stands on the rank-by-rank comparison"
+    said = "ops of several ranks are not replayed; the verdict rests on the rank-by-rank comparison"
     assert any(note.endswith(said) for note in pair["notes"])
     assert pair["culprits"] == []
     # and parts of the model are not put elsewhere in several processes, also where these are recorded

@@ -221,8 +221,8 @@ def test_fewer_steps_than_asked_for_is_one_line(numdrift: Numdrift) -> None:
     done = numdrift("profile", NAMED_BLOCKS, "--modes", "cpu", "--steps", "20-22", "--quiet")
     assert done.returncode == 2
     assert done.stderr == (
-        "numdrift: cpu: nothing was traced: the script has 8 steps, and of steps 20-22 there is none; choose some of "
-        "them with --steps 0-7\n"
+        "numdrift: cpu: nothing was traced: the script has 8 steps, and none of the steps 20-22; choose some of them "
+        "with --steps 0-7\n"
     )
 
 
@@ -255,7 +255,7 @@ def test_a_trace_that_grows_too_large_says_where_it_ends(numdrift: Numdrift) -> 
     ("arguments", "said"),
     [
         ([], "no mode is stated"),
-        (["--modes", "cpu", "--steps", "x"], "'x' is no step"),
+        (["--modes", "cpu", "--steps", "x"], "'x' is not a step"),
         (["--modes", "cpu", "--steps", ""], "--steps names no step"),
         (["--modes", "cpu", "--limit", "0"], "--limit"),
         (["--modes", "cpu", "--type", "all"], "--type"),

@@ -21,11 +21,11 @@ def line_with(text: str) -> str:
 
 SAID = {
     # in the loop: on the tape of a later step
-    "mask": ("batch", "aten.triu", f"triu ({line_with('torch.triu')}) is given diagonal=0 in mask, 1 in cpu"),
+    "mask": ("batch", "aten.triu", f"triu ({line_with('torch.triu')}) receives diagonal=0 in mask, 1 in cpu"),
     "draw": ("generator", "aten.randn", f"after rand ({line_with('torch.rand(1)')}), which only draw draws"),
     # before it: on that of the preparation
-    "std": ("batch", "aten.std", f"std ({line_with('data.std')}) is given correction=0 in std, 1 in cpu"),
-    "init": ("initial", "aten.normal", f"normal ({line_with('nn.init')}) is given std=0.3 in init, 0.2 in cpu"),
+    "std": ("batch", "aten.std", f"std ({line_with('data.std')}) receives correction=0 in std, 1 in cpu"),
+    "init": ("initial", "aten.normal", f"normal ({line_with('nn.init')}) receives std=0.3 in init, 0.2 in cpu"),
     # outside of torch
     "numpy": ("batch", None, "float64 [8], 8 of 8 elements differ, by up to "),
 }
@@ -48,4 +48,4 @@ def test_a_different_set_up_is_followed_to_what_made_it(numdrift: Numdrift, tmp_
             said in culprit["text"] and culprit["proof"]["swap_in"]["holds"] and culprit["proof"]["swap_out"]["holds"]
         )
     numpy = pairs[-1]["text"][0]
-    assert "no op of the script made what it is made from" in numpy and line_with("from_numpy") in numpy
+    assert "no op of the script made the values from which it is computed" in numpy and line_with("from_numpy") in numpy

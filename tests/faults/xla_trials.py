@@ -23,7 +23,7 @@ EVERYWHERE = {
     "fast_math": FAST,
     "one_thread": "threads=1",
 }
-"""Ways to have torch_xla execute a script that are no fault of it, on every model."""
+"""Ways to have torch_xla execute a script that are not a fault of it, on every model."""
 
 HARMLESS_LOWERINGS: Mapping[str, tuple[str, ...]] = {
     "tanh_sam": ("tanh_backward=fma", "tanh_backward=mac", "mm=reversed_k"),

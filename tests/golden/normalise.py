@@ -11,7 +11,7 @@ read.
 
 Dropped unless `exact`, because they hang on the processor and the version of torch:
 - floats: one significant digit is left, and `differences` lets them be ten times larger or smaller. 0 stays 0. There
-  are no borders as between classes of magnitude, at which a last bit decides
+  are not borders as between classes of magnitude, at which a last bit decides
 - the sign and the size of `bias` (a number of standard deviations), which is any normal number for a right kernel
 - the names of a culprit's `kernel`: `aten` is said of a mode whose kernel has the very bits of torch's own
 - where rounding peaks: `max_absolute_step`, `max_relative_step`, `worst_step` and `lead`, the number of a block; and how
@@ -56,7 +56,7 @@ SENTENCES = {"text", "notes", "noise", "undecided", "why", "output", "reasons", 
 SPEED = re.compile(r"  [\d,.]+ (?:steps/s|s/step)")
 SECONDS = re.compile(r"(?<![\w.])[\d,.]+ s\b")
 PROGRESS = re.compile(r"^[\w-]+(?: rank \d+)?: step [\d,]+  ")
-UNDERSTOOD = re.compile(r"^([\w-]+) (?:understood the script so|also):$")
+UNDERSTOOD = re.compile(r"^([\w-]+) (?:understood the script as follows|also):$")
 PACKAGES = re.compile(r"/[^\s'\",;:()]*/(?:site|dist)-packages/")
 ABSOLUTE = re.compile(r"(?<![\w.~-])/(?:[\w.+-]+/)+(?=[\w.+-])")
 NUMBER = re.compile(r"(?<![\w.:])\d+(?:,\d{3})*(?:\.\d+)?(?:e[+-]?\d+)?")

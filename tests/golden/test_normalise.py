@@ -82,7 +82,7 @@ cpu   beyond-rounding       12.3
 """
 STDERR = """\
 cpu: started
-cpu understood the script so:
+cpu understood the script as follows:
   loss        what backward() starts from (train.py:11)
 cpu: step 1  loss 2.32983  2.3 s/step
 cpu: ended, step 3  loss 2.31541  2.3 s/step  12.3 s

@@ -73,7 +73,7 @@ class Investigation:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """A row that is no investigation. `function` is the name of one of `measurements.py`; `alone` rows run when all others
+    """A row that is not an investigation. `function` is the name of one of `measurements.py`; `alone` rows run when all others
     have ended, one after the other."""
 
     name: str

@@ -93,7 +93,7 @@ def metrics(lab: Laboratory, name: str, limit: float) -> Measured:
         found.append(f"{run['mode']}: {copies} copies, {peak / 2**20:.0f} MiB")
         details[run["mode"]] = {"copies": copies, "device peak bytes": peak, "compiled": run["compiled"]["count"]}
         if not copies or not peak:
-            wrong.append(f"{run['mode']}: {copies} copies and {peak} bytes are no answer")
+            wrong.append(f"{run['mode']}: {copies} copies and {peak} bytes are not an answer")
     return Measured("; ".join(found), "; ".join(wrong), details)
 
 

@@ -36,7 +36,7 @@ def drawn(of: Envelope, name: str = "compile") -> Figure:
 
 
 def curves(axes: Axes) -> list[tuple[list[float], list[float]]]:
-    """The lines that are no marks: those with as many points as there are steps."""
+    """The lines that are not marks: those with as many points as there are steps."""
     data = [line.get_data() for line in axes.lines]
     return [(np.asarray(x, float).tolist(), np.asarray(y, float).tolist()) for x, y in data if np.size(x) == 4]
 
@@ -75,7 +75,9 @@ def test_the_legend_says_what_the_envelope_says() -> None:
     reference, run = (text.get_text().replace("\n  ", " ") for text in legend.get_texts())
     assert reference == "cpu: reference"
     assert run == f"x^2=$compile$: {LEAVES.words('it').removeprefix('it ')}"
-    assert run.startswith("x^2=$compile$: leaves the envelope at step 2: 13.3 times; from step 3 on")
+    assert run.startswith(
+        "x^2=$compile$: leaves the envelope at step 2: its deviation is 13.3 times the envelope; from step 3 on"
+    )
 
 
 def test_infinite_ratios_are_crosses() -> None:

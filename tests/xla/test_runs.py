@@ -145,5 +145,5 @@ def test_a_platform_that_is_not_here_is_named(numdrift: Numdrift) -> None:
     done = numdrift("run", SCRIPTS / "plain.py", "--mode", "xla,env.PJRT_DEVICE=FOO", "--name", "t")
     assert done.returncode == 2
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("numdrift: ")]
-    assert "PJRT_DEVICE=FOO is no platform that torch_xla finds here" in line
+    assert "PJRT_DEVICE=FOO is not a platform that torch_xla finds here" in line
     assert "leave PJRT_DEVICE out, or give the mode env.PJRT_DEVICE=CPU" in line

@@ -121,7 +121,7 @@ class Interpreter:
         if not is_operation_overload(operation):
             if getattr(operation, "__module__", "") in ("_operator", "math", "torch", "builtins"):
                 return operation(*args, **kwargs)
-            raise NotReplayable(f"a compiled graph calls {operation}, which a tape cannot take apart")
+            raise NotReplayable(f"a compiled graph calls {operation}, which a tape cannot record op by op")
         if operation.name().partition("::")[2].startswith(SIZES):
             return operation(*args, **kwargs)
         if operation is torch.ops.aten.view.default:

@@ -222,7 +222,7 @@ class UnrolledRegion:
         if unknown:
             probed = self._graph.probed
             cause = (probed.unread if probed is not None else "") or "reading it changes the results"
-            self._note(f"what {unknown} of its {len(interpreter.done)} nodes gave is unknown: {cause}")
+            self._note(f"the results of {unknown} of its {len(interpreter.done)} nodes are unknown: {cause}")
 
     def _describe(self, node: torch.fx.Node) -> Described:
         names, graph = self._regions.names, self._graph

@@ -81,7 +81,7 @@ class EagerAdapter:
         if kind != device.partition(":")[0]:
             raise NotAvailable(
                 f"device {device!r}",
-                f"in a training that runs on the {kind.upper()} it takes the place of that",
+                f"this training runs on the {kind.upper()}, which replaces that device",
                 "partition the module by itself: FILE.py:FACTORY",
             )
         return device

@@ -47,7 +47,7 @@ class KnownNode:
     compiled: the op that the call is a part of, None if the script itself called it.
     operation: the op that was called.
     values: the plain values that the op was called with, by position.
-    reads: True if the recorder made the call to read a value, so that it is no call of the training.
+    reads: True if the recorder made the call to read a value, so that it is not a call of the training.
     noted: called with the index of the call on the tape and the call; returns the call to store there instead.
     """
 
@@ -75,7 +75,7 @@ def executed_graph(
     parameters = [parameter.debugName() for parameter in graph.inputs()]
     # The core lists the values in the order of the graph's parameters.
     if len(parameters) != len(inputs):
-        raise NotReplayable(f"the graph takes {len(parameters)} values, and {len(inputs)} are known")
+        raise NotReplayable(f"the graph takes {len(parameters)} values, but {len(inputs)} are known")
     values: dict[str, Any] = dict(zip(parameters, inputs, strict=True))
     number = 0
     for node in graph.nodes():

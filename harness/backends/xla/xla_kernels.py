@@ -71,8 +71,8 @@ class XlaKernels:
             self._notes = ("executed once more, the step does not reproduce its own bits",)
         elif unknown:
             names = ", ".join(dict.fromkeys(value.key[0] for value in unknown))
-            summary = f"what {len(unknown)} of its {len(wanted)} values were ({names}) is unknown: reading them"
-            self._notes = (f"{summary} changes what XLA makes of the graph, or takes too long",)
+            summary = f"{len(unknown)} of its {len(wanted)} values ({names}) are unknown: reading them"
+            self._notes = (f"{summary} changes how XLA compiles the graph, or takes too long",)
 
     def _set_values(
         self,

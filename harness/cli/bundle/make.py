@@ -27,20 +27,22 @@ Examples:
 
 \b
 Kinds of files: {", ".join(KINDS)}.
-`values` go in with --values only. A redacted bundle has digests (hash, min, max, mean, L2) in place of tensors and
-nothing of what the script printed.
+`values` are packed with --values only. A redacted bundle has digests (hash, min, max, mean, L2) in place of tensors and
+none of the script's output.
 """
 
 
 @click.command(epilog=EXAMPLES, help="Pack INVESTIGATION (default: the newest) into one archive.")
 @click.argument("investigation", required=False)
-@click.option("--to", metavar="PATH|URL", help="Where to (default: NAME.numdrift.zip); any URL that fsspec knows.")
+@click.option(
+    "--to", metavar="PATH|URL", help="The file to write (default: NAME.numdrift.zip), or any URL that fsspec knows."
+)
 @click.option("--redact", is_flag=True, help="Leave out parameters and data, and keep their digests.")
 @click.option("--values", is_flag=True, help="Pack parameters, gradients and step tapes, too.")
 @click.option(
     "--leave-out", "left_out", multiple=True, metavar="KIND", help="Leave files of a kind out; may be repeated."
 )
-@click.option("--quiet", "-q", is_flag=True, help="Print nothing but what is sensitive.")
+@click.option("--quiet", "-q", is_flag=True, help="Print only warnings about sensitive data.")
 @out_option
 @force_option
 @json_option

@@ -27,20 +27,23 @@ Examples:
 Every file is checked against its SHA-256, and nothing is unpacked unless all are right. --replay executes snapshots:
 only ops that torch has registered, no code of the bundle's. --run-scripts executes the bundle's Python scripts
 with your rights: only for a bundle whose author you trust.
-Exit codes: 0 opened (and everything that was replayed gives what was recorded, or cannot be compared because the mode
-draws other random numbers), 1 something does not, 2 wrong usage, 3 the bundle is damaged or was changed.
+Exit codes: 0 opened (and every replayed result equals the recorded one, or cannot be compared because the mode
+draws other random numbers), 1 a result differs, 2 wrong usage, 3 the bundle is damaged or was changed.
 """
 
 
 @click.command(epilog=EXAMPLES, help="Check BUNDLE, a path or URL, and unpack it into a folder.")
 @click.argument("bundle")
 @click.option(
-    "--to", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Where to (default: its name)."
+    "--to",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="The folder to unpack into (default: the bundle's name).",
 )
 @click.option("--replay", is_flag=True, help="Execute its snapshots and compare the results with the recorded ones.")
 @click.option("--mode", metavar="SPEC", help="The mode to replay in (default: that in which each snapshot was taken).")
-@click.option("--run-scripts", is_flag=True, help="Execute the culprits' scripts. They are somebody's Python.")
-@click.option("--quiet", "-q", is_flag=True, help="Print what does not replay and nothing else.")
+@click.option("--run-scripts", is_flag=True, help="Execute the culprits' scripts: Python code of the bundle's author.")
+@click.option("--quiet", "-q", is_flag=True, help="Print only what does not replay.")
 @force_option
 @json_option
 def command(
@@ -67,7 +70,10 @@ def command(
     if json_path != "-" and not quiet:
         out = console()
         size = mebibytes(opened.bytes)
-        out.print(f"Opened {folder}: {len(opened.files):,} files, {size}, every one as it was packed", soft_wrap=True)
+        out.print(
+            f"Opened {folder}: {len(opened.files):,} files, {size}, all unchanged since they were packed",
+            soft_wrap=True,
+        )
         if results:
             rows = table("replayed", "result")
             for result in results:

@@ -30,11 +30,11 @@ Examples:
   numdrift graph diff runs/train/lazy runs/train/compile --html diff.html
 
 \b
-What is compared are the ops of one step before the mode's compiler, as often as they were executed. An op counts
-as the same under all its spellings: add_, _foreach_add_ and add; t, t_copy and permute. What changes no number by
-itself (views, fills, detach, clone) is left out of the tables without --all; a copy that lays out anew what a product
-or a sum reads is shown, for that may take another path in its library. Of an investigation without --modes, each run
-is compared with its batch's first.
+Compares the ops of one step before the mode's compiler, counted as often as they run. An op counts as the same under
+all its spellings: add_, _foreach_add_ and add; t, t_copy and permute. Ops that change no values (views, fills, detach,
+clone) are hidden without --all. A copy that changes the layout of an input of a product or sum is shown, because the
+library may then choose another kernel. Without --modes, each run of an investigation is compared with the first run of
+its batch.
 The JSON holds `schema` (1) and `pairs`, a list of differences: `a` and `b` (run, mode, step, graphs, cuts),
 `answers`, `counts`, `pairs` (with `graph` and `node` of each place), `casts` and `post_changed`.
 Exit codes: 0 compared, 2 wrong usage or no graphs recorded, 3 a file cannot be read.
@@ -46,9 +46,7 @@ Exit codes: 0 compared, 2 wrong usage or no graphs recorded, 3 a file cannot be 
 @click.option("--modes", metavar="A,B", help="Two modes of the investigation.")
 @click.option("--step", type=click.IntRange(min=0), help="The step (default: the first that both have).")
 @click.option("--phase", metavar="PHASE", help=f"Only this phase: {', '.join(PHASES)}.")
-@click.option(
-    "--all", "everything", is_flag=True, help="Show also what is equal, and what changes no number by itself."
-)
+@click.option("--all", "everything", is_flag=True, help="Also show what is equal, and ops that change no values.")
 @click.option(
     "--html", type=click.Path(path_type=Path, dir_okay=False), metavar="PATH",
     help="Write both graphs side by side as a page.",

@@ -166,7 +166,7 @@ def _show(out: Console, graphs: RunGraphs) -> None:
             out.print(_sentence(step, compiles=compiles), soft_wrap=True)
     totals = _totals(graphs)
     if totals:
-        out.print(f"whole run, with what numdrift reads: {_counters(totals)}", soft_wrap=True)
+        out.print(f"whole run, including numdrift's own reads: {_counters(totals)}", soft_wrap=True)
     notes = [f"{entry.name}: {note}" for entry in graphs.entries for note in entry.notes]
     if len(notes) > MOST_NOTES:
         notes[MOST_NOTES:] = [f"and {len(notes) - MOST_NOTES} more notes (--json has all)"]

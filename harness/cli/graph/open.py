@@ -34,9 +34,9 @@ Examples:
   numdrift graph open runs/sam_tanh --mode compile --graph 0-backward-post --port 8080 --no-browser
 
 \b
-Without options it is the first forward graph as it was before the compiler. Netron is served to this machine only,
-until Ctrl-C; its own page reports its use to Google Analytics where there is internet. --png and --svg need no
-browser. Ops that an investigation found guilty are marked.
+Without options, the command opens the first forward graph as it was before the compiler. Netron is served to this
+machine only, until Ctrl-C; its own page reports its use to Google Analytics where there is internet. --png and --svg
+need no browser. Ops that an investigation found guilty are marked.
 """
 
 
@@ -100,7 +100,7 @@ def _draw(
         except OSError as error:
             raise UsageError(f"{path} cannot be written: {error.strerror}") from None
         except (TypeError, ValueError, AttributeError) as error:
-            raise JournalError(_record(graphs, graph), f"is no graph record of schema {SCHEMA}") from error
+            raise JournalError(_record(graphs, graph), f"is not a graph record of schema {SCHEMA}") from error
         if left_out:
             console().print(f"{graph.name} is large; the drawing shows {left_out}", soft_wrap=True)
         console().print(f"Wrote {path}", soft_wrap=True)

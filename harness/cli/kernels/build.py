@@ -50,7 +50,7 @@ returns other shapes or dtypes than the op, or writes to its arguments is refuse
 )  # fmt: skip
 @click.option(
     "--timeout", type=click.FloatRange(min=0, min_open=True), default=SECONDS, show_default=True,
-    metavar="SECONDS", help="What loading and trying the file may take.",
+    metavar="SECONDS", help="The time limit for loading and trying the file.",
 )  # fmt: skip
 @json_option
 def command(path: Path, op: str, timeout: float, json_path: str | None) -> None:
@@ -105,7 +105,7 @@ def _try(file: Path, op: str, seconds: float) -> dict[str, Any]:
                 timeout=seconds,
             )
         except subprocess.TimeoutExpired:
-            why = f"had not been loaded and tried after {seconds:g} s; --timeout SECONDS gives it more"
+            why = f"was not loaded and tried within {seconds:g} s; --timeout SECONDS allows more"
             raise UsageError(f"{file} {why}") from None
         if not result.exists():
             if done.returncode < 0:

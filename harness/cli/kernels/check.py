@@ -32,10 +32,10 @@ Input sets:
 Columns, each the worst over the op's outputs and over the input sets, which --verbose shows one by one:
   max, p99, median  |result - exact| in units in the last place (ULP) of the result
   rho               error over the error that rounding the inputs would cause; above 16 is a fault
-  bias, z           mean signed error in ULP; |z| above 6 is no chance, and the word says where to
-  differs           share of elements that are not bit for bit what aten gives
+  bias, z           mean signed error in ULP; |z| above 6 is not chance, and the word names the direction
+  differs           share of elements whose bits differ from aten's
   non-finite        where the reference is finite and the kernel not, or the other way round
-Of special, where extremes overflow inside a kernel, only the last column counts in the worst.
+For special, whose extremes overflow inside a kernel, only the last column counts towards the worst.
 
 Exit codes: 0 done, 2 wrong usage, 3 a kernel failed.
 """  # fmt: skip
@@ -47,7 +47,9 @@ Exit codes: 0 done, 2 wrong usage, 3 a kernel failed.
     "--kernel", "kernels", multiple=True, shell_complete=complete_kernel, metavar="NAME|OP=PATH",
     help="One kernel, or a C or Python file of your own; may be repeated (default: all).",
 )  # fmt: skip
-@click.option("--dtype", type=click.Choice(FLOATING), default="float32", show_default=True, help="Of the inputs.")
+@click.option(
+    "--dtype", type=click.Choice(FLOATING), default="float32", show_default=True, help="The dtype of the inputs."
+)
 @click.option("--inputs", metavar="LIST", help="Input sets, as in random,saturated (default: all).")
 @click.option(
     "--captured", "recorded", type=click.Path(path_type=Path), metavar="RUN_OR_FILE",
@@ -57,7 +59,7 @@ Exit codes: 0 done, 2 wrong usage, 3 a kernel failed.
     "--samples", type=click.IntRange(16, 10_000_000), default=2048, show_default=True,
     help="About how many elements an input set has.",
 )  # fmt: skip
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the inputs.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="The seed of the inputs.")
 @click.option("--device", default="cpu", show_default=True, help="Where the kernels run.")
 @timeout_option
 @click.option("--verbose", "-v", is_flag=True, help="One line for each input set.")

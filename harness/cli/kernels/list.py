@@ -16,8 +16,8 @@ AVAILABILITY = "numdrift.kernels.lab.trial"
 """A module that imports torch, which a plain list does not need."""
 
 EVERY_OTHER = (
-    "Every other aten op has the kernels aten, fp64 (not where it draws random numbers), decomposed (where torch "
-    "ships a decomposition) and inductor."
+    "Every other aten op has the kernels aten, fp64 (unless it draws random numbers), decomposed (where torch ships "
+    "a decomposition) and inductor."
 )
 
 EXAMPLES = """\b
@@ -30,7 +30,7 @@ Examples:
 
 @click.command(
     epilog=EXAMPLES,
-    help="List the ops that have kernels of their own, or every kernel of OP, which may be any aten op.",
+    help="List the ops that numdrift has kernels for, or every kernel of OP, which may be any aten op.",
 )
 @click.argument("op", required=False, callback=named_op, shell_complete=complete_op)
 @json_option

@@ -29,17 +29,19 @@ Examples:
 @click.command(
     epilog=EXAMPLES,
     help="Measure the error of OP's kernels on all inputs of a dtype, against the reference that the table's title "
-    "names. What is interrupted goes on with the same command.",
+    "names. The same command resumes an interrupted sweep.",
 )
 @op_argument
 @click.option("--dtype", type=click.Choice(DTYPES), default="float32", show_default=True)
 @click.option(
     "--kernel", "kernels", multiple=True, shell_complete=complete_kernel, metavar="NAME|OP=PATH",
-    help="A kernel to measure, or a C or Python file of your own; may be repeated (default: every one, and only "
-    "aten over all of float32).",
+    help="A kernel to measure, or a C or Python file of your own; may be repeated (default: every kernel; over all of "
+    "float32 only aten).",
 )  # fmt: skip
 @click.option("--vary", metavar="ARGUMENT", help="The argument that takes all inputs (default: the last tensor).")
-@click.option("--hold", multiple=True, metavar="NAME=VALUE", help="What another argument is; tensors are 1 by default.")
+@click.option(
+    "--hold", multiple=True, metavar="NAME=VALUE", help="The value of another argument; tensors are 1 by default."
+)
 @click.option("--range", "bounds", metavar="LOW:HIGH", help="Only the inputs from LOW to HIGH.")
 @timeout_option
 @click.option("--jobs", type=click.IntRange(min=1), help="Threads (default: one for each core).")
@@ -48,7 +50,7 @@ Examples:
 @click.option("--plot", type=click.Path(path_type=Path, dir_okay=False), metavar="PNG",
               help="Draw the error against the input.")  # fmt: skip
 @force_option
-@click.option("--fresh", is_flag=True, help="Measure again what is kept from before.")
+@click.option("--fresh", is_flag=True, help="Measure everything again, also results kept from an earlier sweep.")
 def command(**options: Any) -> int:
     code: int = load_target(MEASUREMENT)(**options)
     return code

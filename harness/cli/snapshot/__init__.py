@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..program import LazyGroup
 
 COMMANDS = {
-    "take": "Run a training script in each mode, and keep chosen executions of it, a file each.",
+    "take": "Run a training script in each mode, and keep chosen executions of it, one file each.",
     "list": "List the snapshots of a run.",
     "show": "Show the contents of a snapshot: its ops, its inputs and its outputs.",
     "replay": "Execute a snapshot, in any mode, and compare the results with the recorded ones.",

@@ -21,8 +21,8 @@ Examples:
   numdrift snapshot list runs/train/compile --json -
 
 \b
-An execution is counted by its graph, from 0. A snapshot is incomplete where it could not be written to its end, and not
-replayable where its calls are not all that it was; `numdrift snapshot show` says why.
+Each graph's executions are counted from 0. A snapshot is incomplete if it could not be written to its end. It is not
+replayable if its calls are not the whole execution; `numdrift snapshot show` says why.
 """
 
 

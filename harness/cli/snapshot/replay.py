@@ -21,16 +21,16 @@ Examples:
   numdrift snapshot replay SNAPSHOT --mode "compile,contract=fast" --json -
 
 \b
-Nothing but the file is needed: no script, and no run. In an eager mode the ops are executed one by one; any other
-mode's backend compiles the graph that they are. Random ops give what they drew.
+Only the file is needed: no script, and no run. An eager mode executes the ops one by one; any other mode's backend
+compiles them as a graph. Random ops return the values that they drew.
 
 \b
-An output is within rounding if it is no farther from the recorded one than 16 times what random rounding after every op
-moves it (the L2 norm, rms of 8 repetitions), with NaN and infinities at the same places.
-What depends on draws of Inductor's own generator cannot be compared in another mode, and is neither.
-Exit codes: 0 all outputs are identical or within rounding, or cannot be compared (or an error was recorded and there is
-one again), 1 one is beyond, 2 the file cannot be read or executed, or there is no such mode, 3 the mode's device or
-package is not on this machine.
+An output is within rounding if it is no farther from the recorded one than 16 times the distance that random rounding
+after every op moves it (the L2 norm, rms of 8 repetitions), and NaN and infinities are at the same places.
+An output that depends on draws of Inductor's own generator cannot be compared in another mode, and is neither.
+Exit codes: 0 all outputs are identical or within rounding, or cannot be compared (or a recorded error is raised
+again), 1 an output is beyond rounding, 2 the file cannot be read or executed, or there is no such mode,
+3 the mode's device or package is not on this machine.
 """
 
 

@@ -37,19 +37,19 @@ Examples:
 \b
 An execution is what a mode executes as a unit: with torch.compile each call of a compiled graph, in lazy mode what a
 cut executes, and eagerly the forward, the backward and the optimizer of a step. Steps and executions count from 0.
-Without --steps, --executions, --graph, --on and a callback it is those of step 0.
+Without --steps, --executions, --graph, --on and a callback, those of step 0 are kept.
 
 \b
 A callback chooses what is kept of each execution:
   def choose(name, device_index, execution_count, step):
       return "inputs outputs" if step == 5 else ""
-It answers "inputs", "outputs", "inputs outputs" or "" for nothing.
+It returns "inputs", "outputs", "inputs outputs" or "" for nothing.
 A script can set its own with numdrift.on_snapshot(choose).
 
 \b
 Snapshots are runs/<name>/<mode>/snapshots/<graph>-step000003-execution000003.safetensors. They hold parameters and
 batches: look at a file with `numdrift snapshot show` before you share it.
-Exit codes: 0 done, 2 wrong usage (or nothing was there to be taken), 3 a run failed, or a snapshot is incomplete.
+Exit codes: 0 done, 2 wrong usage (or there was nothing to take), 3 a run failed, or a snapshot is incomplete.
 """
 
 

@@ -21,7 +21,7 @@ def met_in_files(runs: Mapping[str, RunManifest]) -> list[str]:
             if others:
                 readers.setdefault((path, others[0]), []).append(name)
     return [
-        f"{' and '.join(names)} read {path}, which {writer} had written: what differs may come from that file. Give "
-        "each mode a path of its own (env.NAME=value), or remove the file before a run"
+        f"{' and '.join(names)} read {path}, which {writer} had written: differences may come from that file. Give "
+        "each mode its own path (env.NAME=value), or remove the file before a run"
         for (path, writer), names in readers.items()
     ]

@@ -73,7 +73,7 @@ def _of_the_beginning(state: TensorFile | None) -> bool:
 def _other(a: InitialTensor, b: InitialTensor, state_a: TensorFile | None, state_b: TensorFile | None) -> _Other | None:
     """Describe how two tensors of one name differ; None if they do not, or if that is unknown."""
     if a.shape != b.shape:
-        return _Other(a.name, f"is of shape {list(a.shape)} against {list(b.shape)}", None, False)
+        return _Other(a.name, f"has shape {list(a.shape)} against {list(b.shape)}", None, False)
     if not a.digest.readable or not b.digest.readable:
         return None
     if a.dtype == b.dtype and bits(a.digest) == bits(b.digest):
@@ -183,7 +183,7 @@ def setup_differences(
 
 
 def environment_differences(a: RecordedRun, b: RecordedRun) -> list[str]:
-    """Return the facts in which the two processes differ. A mode may set them, so they are no difference in the
+    """Return the facts in which the two processes differ. A mode may set them, so they are not a difference in the
     set-up."""
     left, right = a.manifest.environment, b.manifest.environment
     facts = differences(left, right)

@@ -160,7 +160,7 @@ def hyper_differences(a: RecordedRun, b: RecordedRun, drifting_from: int | None)
     if not left or not right:
         return []
     first_by_name: dict[str, SetupDifference] = {}
-    # Changes of a schedule after one of the runs has ended are no difference.
+    # Changes of a schedule after one of the runs has ended are not a difference.
     reached = min(max((record.step for record in run.journal.steps), default=0) for run in (a, b))
     for step in sorted({step for step, _ in (*left, *right) if step <= reached}):
         optimizers_a, optimizers_b = _at(left, step), _at(right, step)

@@ -165,8 +165,8 @@ def _copies(names: tuple[str, str], pairs: Sequence[Matched]) -> Iterator[str]:
                 readers[f"{kind} in the {phase}" if phase else kind] += count
             copies = " and ".join(dict.fromkeys(copy for _, _, copy in reads))
             yield (
-                f"{name} copies by {copies} what is read by {_listed(readers)}, and {other} does not: a copy changes "
-                "no number, but for another layout the op that reads it may take another path in its library."
+                f"{name} copies the input of {_listed(readers)} by {copies}, and {other} does not: a copy changes no "
+                "number, but the op that reads it may take another path in its library for another layout."
             )
 
 
@@ -269,7 +269,7 @@ def decomposed(pairs: Sequence[Matched]) -> list[Decomposed]:
     """Return the decomposed ops, those that change numbers most surely first."""
     calls_by_op: dict[tuple[str, str], list[Matched]] = {}
     for pair in pairs:
-        # A `_foreach_` node against one op of the same kind per tensor is no decomposition: it rounds as often.
+        # A `_foreach_` node against one op of the same kind per tensor is not a decomposition: it rounds as often.
         if pair.kind != "group" or len({op.kind for op in (*pair.a, *pair.b)}) == 1:
             continue
         a, b = computing(pair.a), computing(pair.b)

@@ -251,5 +251,5 @@ def write_onnx(graph: Graph, path: Path, marks: Mapping[str, Mark], *, read_from
 def onnx_path(graphs: RunGraphs, folder: Path, name: str) -> Path:
     """Return the path of an exported graph. The run may be a stranger's: its names must not lead out of the folder."""
     if not NAME.fullmatch(name):
-        raise JournalError(graphs.path, f"has a graph of the name {name!r}, which is no file name")
+        raise JournalError(graphs.path, f"has a graph of the name {name!r}, which is not a file name")
     return folder / f"{name}.onnx"

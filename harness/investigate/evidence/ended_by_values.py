@@ -5,7 +5,7 @@ improving.
     compile            its loss is over the limit by a rounding: it ends after step 25
     compile-from-cpu   step 24 begins in cpu's state: it ends there, as cpu does
 
-A length that follows from the reference's state is no difference in the set-up; a length that an option sets is one.
+A length that follows from the reference's state is not a difference in the set-up; a length that an option sets is one.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def length_in_words(reference: RecordedRun, run: RecordedRun) -> str:
     losses = [compared_run.journal.steps[last].loss for compared_run in (reference, run)]
     values = "" if None in losses else f" (the loss of step {last:,} is {losses[0]:.9g} against {losses[1]:.9g})"
     return (
-        f"the script ends by what it computes, after {reference_steps:,} steps in {a} and {steps:,} in {b}{values}: "
-        f"where {b} begins step {last:,} in the state of {a}, it ends with {a}, so the set-up is the same; "
-        f"their {last + 1:,} common steps are compared"
+        f"a computed value ends the script, after {reference_steps:,} steps in {a} and {steps:,} in {b}{values}: "
+        f"where {b} begins step {last:,} in the state of {a}, it ends with {a}, so the set-up is the same; their "
+        f"{last + 1:,} common steps are compared"
     )

@@ -45,7 +45,7 @@ def scores_of(evidence: PairEvidence) -> Scores:
     noises, reasons = _taped_noise(evidence)
     started = _started(evidence)
     if not started or not outcomes:
-        return Scores((), threshold, "", reasons, "no step of it was started from the reference's state")
+        return Scores((), threshold, "", reasons, "none of its steps was started from the reference's state")
     scored, unusable = [], list(reasons)
     for step in sorted(started):
         if step not in outcomes:

@@ -55,7 +55,7 @@ def remedy_of_draws(specs: Sequence[ModeSpec]) -> str:
     others = [spec for spec in specs if spec.accelerator is not None and spec.draws != "cpu"]
     if others and on_two_devices(specs):
         names = " and ".join(str(replace(spec, draws="cpu")) for spec in others)
-        return f"each device draws numbers of its own: run {names}, or `numdrift investigate`, which does so by itself"
+        return f"each device draws its own numbers: run {names}, or `numdrift investigate`, which does so by itself"
     own = [f"run {spec.capabilities.draws_as} with fallback_random=on" for spec in specs if draws_its_own(spec)]
     ways = [*SAME_DRAWS, *own[:1]]
     return f"{', '.join(ways[:-1])} and {ways[-1]}"
@@ -93,7 +93,7 @@ class InvestigationRequest(TrainingRequest):
     OF_RUN: ClassVar[Sequence[str]] = ("graphs", "max_steps", "max_seconds", "keep_files", "in_place")
 
     name: str | None = option(
-        None, "Name of the investigation (default: the script's, numbered); one that exists goes on."
+        None, "Name of the investigation (default: the script's, numbered); an existing one is continued."
     )
     suffix: str | None = option(None, "Which batch of a recorded investigation (default: its newest).", metavar="TAG")
     steps: StepSelection | None = option(
@@ -114,7 +114,7 @@ class InvestigationRequest(TrainingRequest):
     )
     state_budget: int = option(
         DEFAULT_STATE_BUDGET,
-        "Disk for the states of the steps, a mode; fewer steps are chosen when it is small.",
+        "Disk space for the states of the steps of each mode; if it is small, fewer steps are chosen.",
         in_bytes,
         written=DEFAULT_STATE_BUDGET / MEBIBYTE,
         least=0,
@@ -125,10 +125,10 @@ class InvestigationRequest(TrainingRequest):
         False,
         "With --nproc: the reference is the first mode in one process, which takes the whole batch at each step.",
     )
-    jobs: int = option(2, "Runs side by side at a time.", least=1, shows_default=True)
+    jobs: int = option(2, "Runs at the same time.", least=1, shows_default=True)
     localize: Localized = option(
         "all",
-        "Whose causes to look for and to prove: of every pair that differs, of those beyond rounding, or none.",
+        "The pairs whose causes to find and prove: every pair that differs, those beyond rounding, or none.",
         _localized,
         choices=get_args(Localized),
         shows_default=True,
@@ -145,12 +145,12 @@ class InvestigationRequest(TrainingRequest):
     )
     knobs: bool = option(
         False,
-        "Also say which stage and which setting of the compiler makes the drift (without it: where no op does).",
+        "Always find the stage and the setting of the compiler that cause the drift (default: only if no op does).",
     )
     partition_bisect: bool = option(
         False,
-        "Also put ever smaller parts of the model on the mode's backend, the rest on the CPU, to find what carries the "
-        "drift.",
+        "Also put smaller and smaller parts of the model on the mode's backend, the rest on the CPU, to find the ops "
+        "that carry the drift.",
     )
     step: int | None = None
     """The step in which `numdrift localize` looks for causes; None: the first significant one."""

@@ -69,7 +69,7 @@ def _what_is_left(localization: Localization, verdict: Verdict, scores: Scores, 
     lazily = f"{values} of the step in {b} {differ} from the results of its ops one by one"
     if left.explained is None and not left.why:
         alike = f"step {localization.step}: the ops of both modes, executed one by one, compute the same bits"
-        return f"{alike}; {lazily}, and that is not explained" if others else f"{alike}: what differs is no op's"
+        return f"{alike}; {lazily}, and that is not explained" if others else f"{alike}: no op causes the difference"
     own, taped = (
         next((step_score.score for step_score in scores.steps if step_score.step == localization.step), None),
         localization.content.get("score"),
@@ -125,7 +125,7 @@ def _of_a_way(way: Culprit, localized: Sequence[Localization]) -> tuple[float | 
     if way.kind == MARK_STEP and way.places:  # its ops are named: the draws that were executed again
         return share, left
     reason = next((localization.reason for localization in localized if localization.reason), "")
-    why = f"step {way.step} could not be taken apart: {reason}" if reason else "no op is proven to make it"
+    why = f"step {way.step} could not be taken apart: {reason}" if reason else "no op is proven to cause it"
     return share, f"the cause of the drift is known, its ops are not ({why}){left and f'; {left}'}"
 
 

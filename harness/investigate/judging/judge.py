@@ -214,7 +214,7 @@ def _sentences(measured: MeasuredPair, judged: _JudgedCauses, curves: Curves) ->
     sentences = [judged.verdict.text, measured.length, *(difference.text for difference in judged.setup[1:])]
     reports_losses = word != "nonfinite" and not measured.compared.identical and losses.max_relative is not None
     if reports_losses and losses.common_steps and losses.first_differing_step is None:
-        sentences.append("the losses are the same bits at every step")
+        sentences.append("the losses have the same bits at every step")
     elif reports_losses and losses.common_steps:
         sentences.append(
             f"the losses differ from step {losses.first_differing_step} on, by at most {losses.max_relative:.2g} of "
@@ -223,7 +223,7 @@ def _sentences(measured: MeasuredPair, judged: _JudgedCauses, curves: Curves) ->
         )
     # The referee computes the reference's own ops, so it says nothing about a mode that computes something else.
     if referee is not None and referee.text and word not in ("different-setup", "nonfinite", "nondeterministic"):
-        doubt = "; where the modes compute different things, that does not say which of them is right"
+        doubt = "; if the modes compute different things, that does not say which of them is right"
         sentences.append(referee.text + (doubt if word == "beyond-rounding" else ""))
     return [sentence for sentence in (*sentences, *curves.sentences) if sentence]
 

@@ -48,7 +48,7 @@ def judged_by_rank(evidence: PairEvidence, judge: Judge) -> PairFindings:
     )
     words = [rank_pair.verdict or "undecided" for rank_pair in rank_pairs]
     sentence = f"each of {count} ranks is compared with the same rank: " + (
-        f"all are {words[0]}, and this is rank {worst}"
+        f"all are {words[0]}; the findings below are of rank {worst}"
         if len(set(words)) == 1
         else ", ".join(f"rank {rank} is {word}" for rank, word in enumerate(words))
         + f"; this is rank {worst}, the worst"

@@ -118,7 +118,7 @@ def _not_recompiled(laboratory: Laboratory, inquiry: Inquiry, variants: Mapping[
     if worker is None:
         return lacking
     run, _ = worker
-    say(f"step {step} of {b.manifest.label}, compiled anew by {len(lacking)} other stages and settings")
+    say(f"step {step} of {b.manifest.label}, compiled again with {len(lacking)} other stages and settings")
     failed: dict[str, ModeSpec] = {}
     reasons: list[str] = []
     for number, (text, spec) in enumerate(lacking.items(), 1):
@@ -202,7 +202,7 @@ def setting_sentences(scores: CompilerScores | None, threshold: float) -> list[s
     if scores.settings:
         listed = ", ".join(f"{text} {score:.3g}" for text, score in scores.settings.items())
         gone = [text for text, score in scores.settings.items() if score <= threshold < scores.score]
-        ending = f"; {' or '.join(gone)} takes the drift away" if gone else ""
+        ending = f"; {' or '.join(gone)} removes the drift" if gone else ""
         whose = "settings of the device" if all(map(_of_kernels, scores.settings)) else "the compiler's settings"
         sentences.append(f"step {step} by {whose}: z {listed}{ending}")
     return sentences
@@ -230,7 +230,7 @@ def setting_culprits(
     # the other difference between them may be the reason.
     own = beyond == UNCOMPILED or (before == labels[0] and not alike)
     named_before = "the mode without torch.compile" if before == UNCOMPILED else before
-    stage = f"{STAGES[beyond]} makes the drift: {named_before} is within rounding" if scores.stages and not own else ""
+    stage = f"{STAGES[beyond]} causes the drift: {named_before} is within rounding" if scores.stages and not own else ""
     if score <= threshold:
         # Do not name the stage as a second culprit: swapping it out would also swap out every later stage.
         kernels = _of_kernels(text)
@@ -239,7 +239,7 @@ def setting_culprits(
                 kind=SETTING if kernels else COMPILER_SETTING,
                 step=scores.step,
                 name=f"the setting {text.partition('=')[0]}" if kernels else "torch.compile's code generation",
-                reasons=[f"{text} takes the drift away", *([stage] if stage else [])],
+                reasons=[f"{text} removes the drift", *([stage] if stage else [])],
                 before=scores.score,
                 after=score,
                 threshold=threshold,

@@ -151,7 +151,7 @@ def _write(inquiry: Inquiry, localization: Localization, own: str, best: str, sc
         return
     content = {**localization.content, "culprits": culprits, "policies": scores}
     if remedy:
-        effect = f"with {remedy} nothing is executed again that counts: z {scores[best]:.3g} in place of {before:.3g}"
+        effect = f"with {remedy} nothing that matters is executed again: z {scores[best]:.3g} instead of {before:.3g}"
         note = f'{effect} (--mode "{with_setting(spec, remedy)}")'
         content["notes"] = [*localization.content.get("notes", ()), note]
     write_localization(localization.path, content)
@@ -198,7 +198,7 @@ def _culprit(inquiry: Inquiry, own: str, best: str, scores: Mapping[str, float],
         if ops
         else "a graph is cut"
     )
-    text = f"{why}, and what was not kept is executed again"
+    text = f"{why}, and values that were not kept are computed again"
     op, source, sites, more = ops[0] if ops else None, fallen[0][1] if fallen else None, len(fallen), dict[str, Any]()
     if drawn:
         nodes = [call_nodes[0] for call_nodes in drawn]

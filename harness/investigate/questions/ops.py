@@ -31,7 +31,7 @@ from .localizer import localizer
 from .question import Inquiry, QuestionAnswer
 from .step_workers import holding, once_more
 
-AGAINST_ONE = "ops of several ranks are not replayed, so its cause is not looked for"
+AGAINST_ONE = "ops of several ranks are not replayed, so no cause is looked for"
 
 
 class Ops:

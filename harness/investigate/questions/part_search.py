@@ -43,7 +43,7 @@ def check_parts(specs: Sequence[ModeSpec], plan: InvestigationRequest, *, nproc:
         )
     if nproc > 1:
         raise UsageError(
-            f"a bisection by partitions is of one process, and a run has {nproc}: leave --nproc out, or take others"
+            f"a bisection by partitions needs a run of one process, and this run has {nproc}: leave --nproc out"
         )
     reference, *others = specs
     if reference.base != "cpu":
@@ -202,8 +202,8 @@ def part_sentences(scores: PartScores | None, labels: Sequence[str]) -> list[str
     else:
         cpu = f" (those stay on the CPU: {', '.join(scores.left_out)})" if scores.left_out else ""
         sentence += (
-            f"; so these operators do not carry the drift one by one: it comes with what {backend} makes of them "
-            f"together, with operators that it does not have{cpu}, or from outside of the model, as the optimizer"
+            f"; so no single one of these operators carries the drift: it comes from how {backend} executes them "
+            f"together, from operators that it lacks{cpu}, or from outside of the model, such as the optimizer"
         )
     sentences = [sentence]
     for carrier in scores.carriers:

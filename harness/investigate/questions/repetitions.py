@@ -253,7 +253,7 @@ def _sentence_without_call(
     """Say why no call is named that does not repeat."""
     label = run.manifest.label
     if repeated.reason:
-        return f"{label}: which call does not repeat is not known: {repeated.reason}"
+        return f"{label}: it is not known which call does not repeat: {repeated.reason}"
     if difference is not None:
         return (
             f"{label}: in step {difference.step} the state left by an earlier step differs, and the calls of only "

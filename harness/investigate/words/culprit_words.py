@@ -61,7 +61,7 @@ def lines_of(culprit: Culprit, a: str, b: str) -> list[str]:
         shown = f"{from_here(script.path)} shows it without numdrift"
     lines = [
         f"{status}{title_of(culprit)}{of_drift}",
-        f"by it {in_words(culprit.batch)} {'differs' if len(culprit.batch) == 1 else 'differ'}: {culprit.text}"
+        f"makes {in_words(culprit.batch)} differ: {culprit.text}"
         if culprit.batch
         else ("; " if culprit.layouts else ", ").join([*culprit.reasons, *_compiled(culprit)]),
         wrong_by_itself(culprit, a, b) if culprit.local_rule in ("choice", "values", "bias", "once") else "",
@@ -210,7 +210,7 @@ def _errors(culprit: Culprit, a: str, b: str) -> str:
     if culprit.local_significance == "beyond-rounding":
         explanation = "more than rounding of its inputs explains"
     elif culprit.kind == LAYOUT and max(rho.values()) > LOCAL_FAULT:
-        explanation = "as sums do whose terms are added one by one"
+        explanation = "as in sums whose terms are added one by one"
     errors = f"{ulp['a']:.3g} ULP from double in {a}, {ulp['b']:.3g} in {b}"
     return f"{errors} (rho {rho['a']:.2g} and {rho['b']:.2g}: {explanation})"
 
@@ -276,8 +276,8 @@ def _proof(culprit: Culprit, proof: Proof, a: str, b: str) -> str:
         # The effects of several culprits do not add up: swapping one alone may remove nothing, or remove what
         # compensates another.
         sentences.append(
-            f"swapped out of {b} alone it stays (z {_z(first)} to {_z(alone)}), "
-            f"where the causes go together it goes to {_z(without)}"
+            f"swapped out of {b} alone it stays (z {_z(first)} to {_z(alone)}), swapped out with the other causes it "
+            f"goes to {_z(without)}"
         )
     elif alone is not None:
         sentences.append(f"swapped out of {b} it goes from z {_z(first)} to {_z(alone)}")

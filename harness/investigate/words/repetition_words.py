@@ -72,9 +72,9 @@ def sentence_of(difference: CallDifference) -> str:
 def unfilled_sentence(unfilled: UnfilledRead) -> str:
     """Describe a read of memory without values, in a mode whose ops have no values when they are called."""
     call, made_by = unfilled.call, unfilled.made_by
-    how = f"returns memory that {made_by} has allocated without values" if call.op != made_by else "makes memory"
+    how = f"returns memory that {made_by} has allocated and" if call.op != made_by else "allocates memory"
     return (
-        f"{_when(call.step, call.phase)} {place_of(call)} {how} and no op has filled: the values that happen to lie "
+        f"{_when(call.step, call.phase)} {place_of(call)} {how} that no op has filled: the values that happen to lie "
         "there go into the results"
     )
 
@@ -114,7 +114,7 @@ def draw_sentence(difference: DrawDifference, generator: str, a: str, b: str) ->
         return f"{when} {place_of(difference.call)} {does} {called} in {alone} and not in {without}{after}"
     assert difference.a is not None and difference.b is not None
     if (difference.a.op, difference.a.line) == (difference.b.op, difference.b.line):
-        does = "moves" if difference.seeded else "draws another count of numbers from"
+        does = "moves" if difference.seeded else "draws a different count of numbers from"
         state = " to another state" if difference.seeded else ""
         return f"{when} {place_of(difference.call)} {does} {called}{state} in {b} than in {a}{after}"
     return f"{when} {a} draws from {called} by {place_of(difference.a)}, and {b} by {place_of(difference.b)}{after}"
@@ -122,7 +122,7 @@ def draw_sentence(difference: DrawDifference, generator: str, a: str, b: str) ->
 
 def shown_by_stand_in(label: str) -> str:
     """Return the end of a sentence about a mode whose stand-in was followed in its place."""
-    return f", as the script shows that executes every op of {label} by itself"
+    return f", as shown by a training that executes every op of {label} by itself"
 
 
 def place_of(call: CallRecord) -> str:

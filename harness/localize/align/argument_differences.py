@@ -21,7 +21,7 @@ LAYOUT = "another layout"
 
 PART = "another layout or part of a tensor"
 
-TURNED = "computes the transpose of the product, from both transposed and exchanged"
+TURNED = "computes the transpose of the product, from both factors transposed and exchanged"
 """The same sums in another order: the kernel is chosen for other sizes and strides."""
 
 FOLDED = "takes the same elements in other dimensions"
@@ -80,7 +80,7 @@ def _of_same_op(left: FlowNode, right: FlowNode, links: Links) -> list[str]:
         is_left = name in left_arguments
         values = [value for value, use in (left_arguments if is_left else right_arguments)[name] if use is None]
         shown = f" ({', '.join(map(plain_text, values))})" if values else ""
-        differences.append(f"only {'the reference' if is_left else 'the other mode'} is given {name}{shown}")
+        differences.append(f"only {'the reference' if is_left else 'the other mode'} passes {name}{shown}")
     return list(dict.fromkeys(differences))
 
 

@@ -32,7 +32,7 @@ def recomputed(flow: StorageFlow) -> dict[int, int]:
             forward[key] = number
         elif key in forward and gradients.isdisjoint(flow.makers.get(use.value, -1) for use in node.reads):
             repeated[number] = forward[key]
-        elif node.reads:  # a constant is no gradient
+        elif node.reads:  # a constant is not a gradient
             gradients.add(number)
     return repeated
 

@@ -170,7 +170,7 @@ class _Linking:
         for use_a, use_b in (uses for made in results for uses in zip(*made, strict=False)):
             if use_a is None or use_b is None:
                 continue
-            # Integers of different dtypes differ in meaning: a compiler's offsets within a window are no indices.
+            # Integers of different dtypes differ in meaning: a compiler's offsets within a window are not indices.
             dtypes = {use_a.view.dtype, use_b.view.dtype}
             if len(dtypes) == 1 or any(dtype.is_floating_point or dtype.is_complex for dtype in dtypes):
                 self.links.connect(use_a, transposed(use_b) if turned else use_b)

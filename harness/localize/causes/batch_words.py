@@ -62,7 +62,7 @@ def what_it_does(
         text = f"{placed_op} draws other numbers: {_draw_before(pair, first, labels, begins)}"
     elif pair.blocks[lead].is_pair and part.kind == "arguments":
         left, right = nodes["a"][0], nodes["b"][0]
-        text = f"{placed_op} is given {_other_arguments(left, right, labels) or ', '.join(part.reasons)}"
+        text = f"{placed_op} receives {_other_arguments(left, right, labels) or ', '.join(part.reasons)}"
     elif not nodes["a"] or not nodes["b"]:
         side: Side = "b" if nodes["b"] else "a"
         text = f"only {labels[side]} executes {_listed(nodes[side])}"
@@ -172,7 +172,7 @@ def _outside(pair: TapePair, inputs: Sequence[FlowValue], begins: Begins) -> tup
         source = source or (None if reader is None else reader.call.line)
         descriptions.append(f"{how_apart(*_both(pair, value))}{read}")
     is_argument = all(value in [use.value for use in pair.flows["a"].batch.values()] for value in inputs)
-    subject = "it" if is_argument else "what it is made from"
+    subject = "it" if is_argument else "the values from which it is computed"
     why = f"it came from {BEFORE if begins == 'step' else ''}outside of torch (a file, NumPy, Python)"
     return f"no op of the {begins} made {subject} ({' and '.join(descriptions)}): {why}", None, source
 

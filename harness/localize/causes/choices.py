@@ -2,7 +2,7 @@
 
 Two modes that differ by rounding sometimes choose differently: an input of 1e-9 is positive in one and negative in the
 other, or two candidates of a maximum are one ULP apart. The values after such a choice differ as much as the choices
-do, which is no sign of a fault. The test executes side b with its own kernels and its own values, but with side a's
+do, which is not a sign of a fault. The test executes side b with its own kernels and its own values, but with side a's
 choices. If that alone brings the drift below the threshold, then everything smooth agrees within rounding, and the
 drift depends on the choices. Only ops that return the same bits for both sides on the same inputs are forced. So a
 kernel that chooses wrongly is not excused.
@@ -146,7 +146,7 @@ def with_choices_of_reference(pair: TapePair, scorer: Scorer, differing: set[int
         if block.is_pair and number not in differing:
             left, right = pair.flows["a"].nodes[block.a[0]], pair.flows["b"].nodes[block.b[0]]
             name = op_name(left)
-            # A maximum along a dimension returns indices; one over all elements does not, and is no choice.
+            # A maximum along a dimension returns indices; one over all elements does not, and is not a choice.
             chooses = name in CHOICES and (name not in ("max", "min") or len(left.makes) == 2)
             if chooses and op_name(right) == name:
                 nodes["a"][block.a[0]] = nodes["b"][block.b[0]] = number

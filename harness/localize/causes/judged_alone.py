@@ -53,7 +53,7 @@ not."""
 MOST = 0.5
 """The lean (mean of the signs) above which most errors are to one side. Long sums in float32 lean by 0.1 or 0.2."""
 
-UNREAD = "or what "
+UNREAD = "or the value from "
 """The beginning of the reason for an op whose inputs in its compiled graph are not known."""
 
 OTHER_PRODUCTS = 1e4

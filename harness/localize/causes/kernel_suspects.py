@@ -45,7 +45,7 @@ def _astray(flow: StorageFlow, number: int, found: Found) -> tuple[str, ...]:
     if not unread:
         return (reason,)
     names = " and ".join(unread)
-    return reason, f"or what {names} gives it there is wrong: reading that changes the results"
+    return reason, f"or the value from {names} is wrong there: reading it changes the results"
 
 
 def _unrounded(flow: StorageFlow, number: int) -> tuple[str, ...]:

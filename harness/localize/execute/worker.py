@@ -198,7 +198,9 @@ class Worker:
         try:
             yield
         except (KeyError, TypeError, ValueError) as error:
-            raise WorkerError(self.name, f"its answer is none ({type(error).__name__}: {error})") from error
+            raise WorkerError(
+                self.name, f"its answer cannot be understood ({type(error).__name__}: {error})"
+            ) from error
 
 
 def _stated(settings: Mapping[str, Any] | None) -> dict[str, Any]:

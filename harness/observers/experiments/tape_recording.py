@@ -164,7 +164,7 @@ class TapeRecording(Observer):
         """Return the reason why the ops of a step that begins now cannot be recorded, "" if they can."""
         foreign = foreign_dispatch_mode()
         if foreign is not None:
-            return f"a torch dispatch mode of the script's own is on ({foreign})"
+            return f"the script has a torch dispatch mode on ({foreign})"
         return OPAQUE if self._script_compiles and compiled_frames() else ""
 
     def _write_step(self, step: int, recorder: StepRecorder) -> None:

@@ -182,5 +182,5 @@ def read_partition(path: Path) -> PartitionRecord:
             elif kind == "end":
                 record.whole = True
     except (KeyError, TypeError, ValueError) as error:
-        raise JournalError(path, f"is no record of a partition ({error})") from error
+        raise JournalError(path, f"is not a record of a partition ({error})") from error
     return record

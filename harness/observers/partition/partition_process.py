@@ -109,14 +109,12 @@ def _module_and_arguments(target: str) -> tuple[torch.nn.Module, Any]:
     factory = getattr(source, name)
     module = factory if isinstance(factory, torch.nn.Module) else factory()
     if not isinstance(module, torch.nn.Module):
-        raise UsageError(
-            f"{target} gives a {type(module).__name__}; a function or class that makes a torch.nn.Module is needed"
-        )
+        raise UsageError(f"{target} returns a {type(module).__name__}, not a torch.nn.Module")
     inputs = getattr(module, EXAMPLES, getattr(source, EXAMPLES, None))
     if inputs is None:
         raise UsageError(
-            f"{target}: nothing says what the module is called with; give it an attribute, or {place} a variable or "
-            f"function, named {EXAMPLES}: a tensor, a tuple of arguments, or a dict of named ones"
+            f"{target}: no example inputs; define {EXAMPLES} on the module, or in {place} as a variable or function: "
+            "a tensor, a tuple of arguments, or a dict of named ones"
         )
     return module, inputs() if callable(inputs) and not isinstance(inputs, torch.Tensor) else inputs
 

@@ -107,7 +107,7 @@ class LoggedValues:
                 if copy is None:
                     shape = f" of shape {list(value.shape)}" if isinstance(value, torch.Tensor) else ""
                     description = type(value).__name__ + shape
-                    self._doubt(f"numdrift.log: {name} is no single number ({description}) and is not recorded")
+                    self._doubt(f"numdrift.log: {name} is not a single number ({description}), so it is not recorded")
                 elif name == LOSS:
                     self._losses.setdefault(step, []).append(copy)
                 else:

@@ -38,7 +38,7 @@ class Sketcher:
 
     def __init__(self, *, native: bool = True) -> None:
         self._function: Callable[..., None] | None = None
-        self.reason: str | None = "not asked for"
+        self.reason: str | None = "not requested"
         if not native:
             return
         try:

@@ -194,7 +194,7 @@ def parse_mode(text: str) -> ModeSpec:
         raise ModeError(text, base, f"there is no mode {base!r}; {nearest(base, registry.names())}")
     if not NAME.fullmatch(name):
         raise ModeError(
-            text, name, f"{name!r} is no name: letters, digits, '.', '_' and '-', beginning with a letter or digit"
+            text, name, f"{name!r} is not a name: letters, digits, '.', '_' and '-', beginning with a letter or digit"
         )
     values: dict[str, Any] = {group: {} for group in DOTTED_KEYS}
     if device is not None:

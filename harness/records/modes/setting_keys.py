@@ -25,7 +25,7 @@ HOST, CUDA = "cpu", "cuda"
 
 ACCELERATORS_ONLY: Mapping[str, str] = {
     "tf32": "products in fewer digits are matmul_precision=high or medium there",
-    "cudnn": "its twin there is mkldnn",
+    "cudnn": "the corresponding key is mkldnn",
     "benchmark": "only accelerators choose kernels by their speed",
     "reduced_precision_reduction": "only accelerators round sums of 16-bit products to 16 bits",
 }
@@ -73,9 +73,9 @@ def without_effect(values: Mapping[str, object], device: str) -> tuple[str, str]
         if key == "sdpa" and not facts.has_values:
             return key, f"{key} has no effect on {device}, which takes attention apart"
         if key == "sdpa" and device == HOST and value not in ATTENTION_OF_CPU:
-            return key, f"sdpa={value} is no kernel of {device}, which has math and flash"
+            return key, f"sdpa={value} is not a kernel of {device}, which has math and flash"
         if key == "mkldnn" and device == CUDA:
-            return key, f"mkldnn has no effect on {device}; its twin there is cudnn"
+            return key, f"mkldnn has no effect on {device}; the corresponding key is cudnn"
     tf32, precision = stated.get("tf32"), stated.get("matmul_precision")
     if tf32 is not None and precision is not None and (tf32 in ("on", "products")) == (precision == "highest"):
         return "tf32", f"tf32={tf32} and matmul_precision={precision} contradict each other: leave one of them out"

@@ -198,7 +198,7 @@ def read_localization(folder: Path) -> Localization | None:
     except (OSError, ValueError) as error:
         raise JournalError(path, f"cannot be read: {error}") from error
     if not isinstance(content, dict) or content.get("schema") != SCHEMA or not isinstance(content.get("step"), int):
-        raise JournalError(path, f"is no localization of schema {SCHEMA}")
+        raise JournalError(path, f"is not a localization of schema {SCHEMA}")
     try:
         culprits = read(list[Culprit], content.get("culprits", []))
     except Unreadable as error:

@@ -58,7 +58,7 @@ class RunRequest:
     )
     value_budget: int = option(
         DEFAULT_VALUE_BUDGET,
-        "Disk for a run's parameter values; beyond it every second is dropped.",
+        "Disk space for a run's parameter values; when it is full, every second step's values are dropped.",
         in_bytes,
         written=DEFAULT_VALUE_BUDGET / MEBIBYTE,
         name="keep_budget",
@@ -101,13 +101,13 @@ class RunRequest:
     )
     max_steps: int | None = option(
         None,
-        "End each training as complete after so many steps, whatever the script's own options say.",
+        "End each training after N steps, whatever the script's own options say; it counts as complete.",
         step_count,
         metavar="N",
     )
     max_seconds: float | None = option(  # counted as the `seconds` of the journal's steps
         None,
-        "End each training as complete with the first step that ends so many seconds after the script began.",
+        "End each training with the first step that ends SECONDS after the script began; it counts as complete.",
         positive_seconds,
         metavar="SECONDS",
     )
@@ -182,7 +182,8 @@ def requested(options: RunOptions) -> dict[str, Any]:
     # capturing compiles and executes graphs too, and the counters would count them
     if options.get("metrics") and options.get("graphs"):
         raise UsageError(
-            "--metrics beside --graphs (or GRAPH_VISUALIZATION=1) would measure the capture of the graphs: run it twice"
+            "--metrics with --graphs (or GRAPH_VISUALIZATION=1) would measure the capture of the graphs too: use "
+            "each in a run of its own"
         )
     if options.get("keep_files") and options.get("in_place"):
         raise UsageError(

@@ -63,7 +63,9 @@ class StepSelection:
         for part in text.split(",") if text.strip() else []:
             match = RANGE.fullmatch(part.strip())
             if match is None:
-                raise UsageError(f"--steps {text!r}: {part.strip()!r} is no step; steps count from 0, as in 0,5,10-19")
+                raise UsageError(
+                    f"--steps {text!r}: {part.strip()!r} is not a step; steps count from 0, as in 0,5,10-19"
+                )
             # 18 digits fit into the 64 bits that a frame has for its step
             first = int(match[1])
             last = first if match[2] is None else (int(match[2]) if match[2] else None)

@@ -122,7 +122,7 @@ def in_bytes(mebibytes: float) -> int:
 def step_count(value: int | str) -> int:
     """Read a number of steps from Python or from the command line."""
     if not str(value).isdecimal() or not int(value):
-        raise UsageError(f"--max-steps {value} is no number of steps: 1 is the least")
+        raise UsageError(f"--max-steps {value} is not a number of steps; the smallest is 1")
     return int(value)
 
 
@@ -133,5 +133,5 @@ def positive_seconds(value: float | str) -> float:
     except ValueError:
         seconds = math.nan
     if not (seconds > 0 and math.isfinite(seconds)):
-        raise UsageError(f"--max-seconds {value} is no positive number of seconds")
+        raise UsageError(f"--max-seconds {value} is not a positive number of seconds")
     return seconds

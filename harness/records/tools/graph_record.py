@@ -155,7 +155,7 @@ class Graph:
 
     @classmethod
     def from_json(cls, data: Any) -> Graph:
-        """Read the record. Raises Unreadable for another schema and for data that is no graph."""
+        """Read the record. Raises Unreadable for another schema and for data that is not a graph."""
         # checked before the fields, which may mean other things in another schema
         if not isinstance(data, Mapping) or data.get("schema") != SCHEMA:
             schema = data.get("schema") if isinstance(data, Mapping) else None

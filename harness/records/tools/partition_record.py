@@ -176,7 +176,7 @@ class PartitionConfig:
 def refuse_swaps(spec: ModeSpec) -> None:
     """Raise UsageError for a mode that swaps kernels: its backend would not be asked about the swapped ops."""
     if spec.kernel or spec.decompose:
-        raise UsageError(f"mode {spec.name!r}: a partition has no swapped kernels; leave kernel. and decompose. out")
+        raise UsageError(f"mode {spec.name!r}: a partition cannot swap kernels; leave out kernel. and decompose.")
 
 
 def operator_name(text: str) -> str:

@@ -124,4 +124,4 @@ def read_support(folder: Path) -> SupportRecord | None:
             whole=is_whole,
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise JournalError(path, f"is no record of a support analysis ({error})") from error
+        raise JournalError(path, f"is not a record of a support analysis ({error})") from error

@@ -55,10 +55,10 @@ class CallRecord:
 
     @classmethod
     def from_line(cls, line: str) -> CallRecord:
-        """Read a call. Raises ValueError for a line that is no call."""
+        """Read a call. Raises ValueError for a line that is not a call."""
         values: Any = json.loads(line)
         if not isinstance(values, list) or len(values) != len(NAMES):
-            raise ValueError(f"{line[:80]!r} is no call")
+            raise ValueError(f"{line[:80]!r} is not a call")
         by_name = dict(zip(NAMES, values, strict=True))
         for name in ("tensors", "results", "drew"):
             by_name[name] = tuple(map(tuple, by_name[name]))

@@ -23,7 +23,10 @@ PACKAGE = "torch_xla"
 NEWEST_KNOWN = "2.9.0"
 """Version that the stand-in reports; scripts choose between older and newer names by it."""
 
-NOTE = "torch_xla represents the device {device}: xla_device() returns it, mark_step and sync run the script's closures"
+NOTE = (
+    "torch_xla is replaced on {device}: xla_device() returns this device, and mark_step and sync run the script's "
+    "closures"
+)
 
 
 class XlaStandIns:

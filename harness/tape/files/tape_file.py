@@ -121,7 +121,7 @@ def read_tape(path: Path, opened: Callable[[Collection[str]], bool] = lambda dev
     """
     tensors, facts = read_tensors(path)
     if facts.get("schema") != SCHEMA:
-        raise JournalError(path, f"is no tape of schema {SCHEMA}")
+        raise JournalError(path, f"is not a tape of schema {SCHEMA}")
     try:
         is_ready = opened({text(device) for _, device, _ in facts["slots"]})
         tape = understood_tape(tensors, facts, on_the_cpu=not is_ready)
@@ -236,7 +236,7 @@ class _CallReader:
         if place is None:  # older tapes have a line instead of frames
             return () if line is None else (text(line),)
         if whole(place) >= len(self.places):
-            raise ValueError(f"call {number} is at place {place}, which there is not")
+            raise ValueError(f"call {number} is at place {place}, which does not exist")
         return self.places[whole(place)]
 
     def _draw(self, number: int, described: Any) -> Draw | None:
@@ -264,7 +264,7 @@ def _require_inside(view: View, slots: Sequence[Slot]) -> None:
     if view.slot >= len(slots):
         raise ValueError(f"a view of slot {view.slot}, which does not exist")
     if view.extent * view.dtype.itemsize > slots[view.slot].size:
-        raise ValueError(f"a view that ends behind its storage {view.slot}")
+        raise ValueError(f"a view that ends after the end of its storage {view.slot}")
 
 
 def _bytes(tensors: Mapping[str, torch.Tensor], name: str) -> torch.Tensor:

@@ -20,7 +20,7 @@ from ...torch_private.operators import returns_view, written_names
 ValueKey = tuple[str, int]
 """A value in a graph: the name of the node that computes it, and its index among the node's results."""
 
-FUSED = "it is fused into the kernels of others, and never written to memory"
+FUSED = "it is fused into the kernels of other values, and never written to memory"
 
 MOST_COMPILATIONS = 16
 """The most compilations of one graph to find the values that can be read. Finding one that cannot be read takes about
@@ -180,7 +180,7 @@ class ProbedGraph:
             if len(suspects) == 1:
                 self._left_out.add(suspects[0])
         over = self._limited and self.reading.is_over and set(self._keys) - read_values.keys() - self._left_out
-        self.unread = f"the {self.reading.limit:.0f} s in which values are read were over" if over else ""
+        self.unread = f"the limit of {self.reading.limit:.0f} s for reading values was reached" if over else ""
         return read_values
 
     def _may_go_on(self) -> bool:

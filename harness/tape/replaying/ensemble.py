@@ -121,7 +121,7 @@ def measure_noise(
     elif differs:
         shown = ", ".join(differs[:3])
         some = shown if len(differs) <= 3 else f"{shown} and {len(differs) - 3} more"
-        reason = f"the unchanged replay gives other bits for {some}"
+        reason = f"the unchanged replay computes other bits for {some}"
         return StepNoise(tape.step, calls, seconds=seconds, differs=differs, reason=reason)
     began = time.perf_counter()
     settings = {} if threads is None else {"threads": threads}

@@ -85,7 +85,7 @@ class Replay:
             (computation.call.op for computation in self._executions if not has_kernel(computation.operation)), None
         )
         if own is not None:
-            raise NotReplayable(f"{own} is an op of the script's own, which no other process can execute")
+            raise NotReplayable(f"the script defines the op {own}, and no other process can execute it")
 
     def run(self, arithmetic: Arithmetic) -> dict[str, torch.Tensor]:
         """Return the watched values, in the CPU's memory. Raises what `show` raises."""

@@ -246,5 +246,5 @@ def _in_force(step: HeldStep, request: Message) -> dict[str, Any]:
     """Return the settings of torch for a call: those of the step, overridden by those that the request states."""
     settings = request.fields.get("settings", {})
     if not isinstance(settings, dict) or not all(isinstance(value, bool | int | str) for value in settings.values()):
-        raise ValueError("settings that are none")
+        raise ValueError("the settings are invalid")
     return {**step.tape.settings, **settings}

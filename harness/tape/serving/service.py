@@ -52,7 +52,7 @@ def serve(config: RunConfig, notice: Callable[[str], None], kernels: Mapping[int
                 os.umask(before)
             listening.listen(16)
         except OSError as error:
-            notice(f"the run is not served: {path} cannot be listened at: {error.strerror}")
+            notice(f"the run is not served: it cannot listen at {path}: {error.strerror}")
             return
         give_back_memory()
         try:

@@ -180,7 +180,7 @@ def read_manifest(archive: zipfile.ZipFile, named: Path) -> Bundle:
                 raise ValueError(f"{file.path!r} has a size below zero")
         return bundle
     except KeyError:
-        raise JournalError(named, f"is no bundle: it has no {MANIFEST}") from None
+        raise JournalError(named, f"is not a bundle: it has no {MANIFEST}") from None
     except (ValueError, TypeError, AttributeError, OSError, *DAMAGE) as error:
         raise JournalError(named, f"is a damaged bundle: {error}") from error
 
@@ -190,7 +190,7 @@ def open_archive(file: BinaryIO, named: Path) -> zipfile.ZipFile:
     try:
         return zipfile.ZipFile(file)
     except (zipfile.BadZipFile, OSError, ValueError) as error:
-        raise JournalError(named, f"is no bundle, or one that was cut off: {error}") from error
+        raise JournalError(named, f"is not a bundle, or is cut off: {error}") from error
 
 
 # The places of bundles: a local path, or any URL that fsspec supports (`s3://`, `gs://`, `https://`).

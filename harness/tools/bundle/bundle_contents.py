@@ -32,7 +32,7 @@ MEANINGS: dict[Kind, str] = {
     "repro": "standalone scripts of the culprits, with their inputs",
     "profile": "traces and metrics",
     "output": "what the script printed",
-    "source": "the training script, and kernels of the user's own",
+    "source": "the training script, and the user's own kernels",
     "values": "parameters, gradients, batches and step tapes",
 }
 

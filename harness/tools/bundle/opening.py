@@ -101,7 +101,7 @@ def _unpack(archive: zipfile.ZipFile, packed: Packed, path: Path, named: Path) -
     except DAMAGE as error:
         raise JournalError(named, f"is damaged: {packed.path}: {error}") from error
     if left or hashed.hexdigest() != packed.sha256:
-        raise JournalError(named, f"is damaged or was changed: {packed.path} is not what was packed")
+        raise JournalError(named, f"is damaged or was changed: {packed.path} differs from the packed file")
 
 
 # The replay of an opened bundle: its snapshots, and on request the culprits' scripts.

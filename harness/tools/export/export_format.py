@@ -81,7 +81,7 @@ def _refuse(output: Path, chosen: ExportFormat, *, force: bool) -> None:
     if not force:
         raise CollisionError(output, "choose another --output, or replace it with --force")
     if not output.is_dir() and not output.is_file():
-        raise CollisionError(output, "it is no file that could be replaced; choose another --output")
+        raise CollisionError(output, "it is not a regular file, so it cannot be replaced; choose another --output")
     if output.is_dir() and not chosen.is_folder:
         raise CollisionError(output, "it is a folder; name a file with --output")
     if output.is_file() and chosen.is_folder:

@@ -184,18 +184,18 @@ def _why_none(manifest: RunManifest, events: _TraceEvents) -> str:
     if failed:
         return failed
     if events.over.get("why") == "profiler":
-        return "the script runs a torch profiler of its own, and only one can run at a time"
+        return "the script runs its own torch profiler, and only one can run at a time"
     if manifest.failed:
         return (
             f"it ended ({manifest.status}: {manifest.message}) before the end of the first step to be traced ({plan})"
         )
     if not steps:
         return (
-            "the script reached no step, so there was none to trace; where it trains in another way, "
-            "call numdrift.step() where a step ends"
+            "the script reached no step, so there was none to trace; if it trains in another way, call "
+            "numdrift.step() where a step ends"
         )
     last = f"0-{steps - 1}" if steps > 1 else "0"
-    return f"the script has {steps} steps, and of steps {plan} there is none; choose some of them with --steps {last}"
+    return f"the script has {steps} steps, and none of the steps {plan}; choose some of them with --steps {last}"
 
 
 def _events_of(path: Path) -> _TraceEvents:

@@ -80,8 +80,8 @@ def _text(comparison: ReplayComparison) -> str:
     if not others:
         return _text_of_compared(comparison)
     lead = (
-        f"{len(others)} of {_outputs(comparison)} cannot be compared: they depend on random numbers that "
-        "Inductor's own generator drew, and others are drawn here"
+        f"{len(others)} of {_outputs(comparison)} cannot be compared: they depend on random numbers of Inductor's "
+        "own generator, and the replay draws other numbers"
     )
     rest = replace(comparison, outputs=tuple(output for output in comparison.outputs if output not in others))
     return f"{lead}; of the rest {_text_of_compared(rest)}" if rest.outputs else lead

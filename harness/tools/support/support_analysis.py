@@ -72,7 +72,7 @@ class SupportAnalysis:
         manifest = self.run.manifest
         if not manifest.failed:
             return ""
-        where = "an operator that the backend cannot do" if self._is_finding() else "an error"
+        where = "an operator that the backend does not support" if self._is_finding() else "an error"
         return f"{where} ended the script ({manifest.message}); the report covers the part that ran before"
 
     @property
@@ -187,7 +187,7 @@ def _check_output(output: Path) -> None:
     if output.is_dir():
         problem = f"{output} is a folder"
     elif nearest_parent is not None and not nearest_parent.is_dir():
-        problem = f"{nearest_parent} is no folder"
+        problem = f"{nearest_parent} is not a folder"
     if problem:
         raise UsageError(f"--output {output}: {problem}; name a file, such as model_analysis_result/result.json")
 
@@ -214,8 +214,8 @@ def analyzed(plan: BatchPlan, reporter: Reporter, verbosity: int = 2) -> Support
     if manifest.failed:
         raise AdoptionError(f"nothing was analysed, the script {manifest.status} before: {why}; {what}")
     raise AdoptionError(
-        f"nothing was analysed, the script gave mode {manifest.mode} no operator ({why}); give the one that calls the "
-        f"model; {what}"
+        f"nothing was analysed: the script called no operator in mode {manifest.mode} ({why}); name the script that "
+        f"calls the model; {what}"
     )
 
 

@@ -175,7 +175,7 @@ def inductor_option(name: str, text: str) -> Any:
     options = private("torch._inductor.config", "_config")
     if name not in options:
         close = difflib.get_close_matches(name, options, n=5, cutoff=0.4)
-        hint = f"close to it are {', '.join(close)}" if close else "the source of the config lists all options"
+        hint = f"similar options are {', '.join(close)}" if close else "the source of the config lists all options"
         raise UsageError(f"inductor.{name}: torch._inductor.config has no such option; {hint}")
     wanted = config.get_type(name)
     kinds = typing.get_args(wanted) or (wanted,)  # of `bool | None` both

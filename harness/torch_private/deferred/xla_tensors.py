@@ -68,8 +68,8 @@ _SEED_ID = -127389
 class XlaData:
     """A value that a pending graph starts from.
 
-    `known_as` is the number of a tensor's value, SEED, or None for a value that is no tensor of the script, such as a
-    number in its code.
+    `known_as` is the number of a tensor's value, SEED, or None for a value that is not a tensor of the script, such as
+    a number in its code.
     """
 
     known_as: int | str | None

@@ -1,4 +1,4 @@
-"""Stands for the module of the pages that is no training: a class, a function that makes one, and what it is called with."""
+"""Stands for the module of the pages that is not a training: a class, a function that makes one, and what it is called with."""
 
 import torch
 from torch import nn

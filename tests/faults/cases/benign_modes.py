@@ -1,4 +1,4 @@
-"""Modes that are no fault: other kernels of an op, and compilers."""
+"""Modes that are not a fault: other kernels of an op, and compilers."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def memory_without_values(training: Training) -> None:
 
 def with_rest(x: Tensor) -> Tensor:
     noise = torch.empty(x.shape[-1])
-    # What was there before is chance; so that it is no chance whether it is, the operating system gives it.
+    # What was there before is chance; so that it is not chance whether it is, the operating system gives it.
     noise.numpy()[:] = np.frombuffer(os.urandom(x.shape[-1]), dtype=np.uint8) * 1e-5
     return x + noise
 

@@ -41,7 +41,7 @@ def test_anything_else_is_refused_and_the_remedy_named(name: str, text: str, nam
 @pytest.mark.parametrize(
     ("mode", "named"),
     [
-        ("compile,inductor.cpp.simdle=1", "close to it are cpp.simdlen"),
+        ("compile,inductor.cpp.simdle=1", "similar options are cpp.simdlen"),
         ("compile,backend=aot_eager,inductor.cpp.simdlen=1", "has no effect with backend aot_eager"),
         ("lazy,inductor.cpp.simdlen=1", "belongs to compile"),
     ],

@@ -55,7 +55,7 @@ def test_contributors_of_rounding_are_a_short_table(width: int) -> None:
     assert lines[3:] == [
         "  2: 0.5 against 0.52",
         "  culprit-1.py in runs/x shows it without numdrift",
-        "  swapped out together, all of the drift goes",
+        "  all of the drift goes when they are swapped out together",
     ]
 
 
@@ -138,7 +138,7 @@ def test_the_users_frames_are_printed_on_request(verdict: str) -> None:
         # of several causes whose errors partly undo one another, one alone takes nothing away
         (
             SwappedOut(True, 0.44, 0.56, 0.0),
-            "swapped out of compile alone it stays (z 0.44 to 0.56), where the causes go together it goes to 0",
+            "swapped out of compile alone it stays (z 0.44 to 0.56), swapped out with the other causes it goes to 0",
         ),
     ],
 )

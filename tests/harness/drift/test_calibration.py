@@ -87,7 +87,7 @@ def test_two_variants_calibrate_nothing() -> None:
 
 @pytest.mark.parametrize("score", [math.inf, math.nan])
 def test_a_variant_that_is_infinitely_far_away_is_no_benign_one(score: float) -> None:
-    with pytest.raises(UsageError, match="the variant b is no benign one"):
+    with pytest.raises(UsageError, match="the variant b is not benign"):
         calibrated(packaged_table(), "lazy", {"a": [1e9], "b": [score], "c": [2.0]}, HERE)
 
 

@@ -42,7 +42,9 @@ def test_the_envelope_is_the_widest_deviation_so_far() -> None:
 def test_a_run_beyond_three_times_leaves_it_and_the_first_such_step_is_the_onset() -> None:
     found = envelope([1.0] * 4, [1.0, 1.00029, 1.00051, 1.002], [1.0, 1.0001, 1.0, 1.0])
     assert (found.onset, found.worst_step) == (2, 3)
-    assert found.words("compile").startswith("compile leaves the envelope at step 2: 5.1 times (20 times at step 3)")
+    assert found.words("compile").startswith(
+        "compile leaves the envelope at step 2: its deviation is 5.1 times the envelope (20 times at step 3)"
+    )
 
 
 def test_early_deviations_do_not_hide_late_ones_of_a_falling_loss() -> None:
@@ -68,7 +70,7 @@ def test_rounding_of_the_loss_itself_is_the_floor(dtype: str, u: float) -> None:
 def test_a_run_that_left_before_the_horizon_is_distinguished() -> None:
     found = envelope([1.0] * 3, [1.0, 1.1, 1.1], *[[1.0, 1.001, 1.02]] * 8)
     assert found.words("lazy") == (
-        "lazy leaves the envelope at step 1: 100 times; "
+        "lazy leaves the envelope at step 1: its deviation is 100 times the envelope; "
         "from step 2 on a one-ULP change alone moves the loss by more than 1 %, and nothing is judged"
     )
 
@@ -81,8 +83,8 @@ def test_from_the_horizon_on_nothing_is_judged() -> None:
     assert found.judged.tolist() == [0, 1]
     assert found.words("compile") == (
         "up to step 1 a one-ULP change of the initial parameters moves the loss by at most 3e-05 of its value; "
-        "compile stays inside; after step 1 this script cannot distinguish compile from a one-ULP change; "
-        "the envelope is of 1 perturbed run only (8 are asked for)"
+        "compile stays inside; after step 1 this script cannot distinguish compile from a one-ULP change; the "
+        "envelope is of only 1 perturbed run (8 are the default)"
     )
 
 

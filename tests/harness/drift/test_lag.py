@@ -207,7 +207,7 @@ def test_controls_of_rounding_alone_are_rarely_called_significant() -> None:
 def test_few_seeds_prove_nothing_and_that_is_said(seeds: int) -> None:
     found = lag_of([1.03] * seeds)
     assert not found.significant
-    assert "at least 10 seeds are asked for" in found.text
+    assert "a claim needs at least 10 seeds" in found.text
 
 
 def test_seeds_that_cannot_be_compared_are_left_out_and_counted() -> None:

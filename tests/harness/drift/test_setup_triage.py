@@ -50,7 +50,7 @@ def one(differences: list[SetupDifference]) -> SetupDifference:
 
 
 def test_nothing_differs(tmp_path: Path) -> None:
-    # other losses are no set-up
+    # other losses are not a set-up
     assert found(tmp_path, b=[Step(losses=(9.0,)) for _ in STEPS]) == []
 
 
@@ -152,7 +152,7 @@ def test_missing_extra_and_misshapen_parameters(tmp_path: Path) -> None:
     assert [one.text for one in differences] == [
         "`fc.bias` is missing in compile",
         "`extra` is missing in cpu",
-        "`fc.weight` is of shape [8, 4] against [4, 8]",
+        "`fc.weight` has shape [8, 4] against [4, 8]",
     ]
 
 

@@ -74,7 +74,7 @@ def test_more_noise_is_a_smaller_score(values: list[tuple[float, float]], rms: f
 
 
 def test_float64_of_any_magnitude() -> None:
-    # given values whose difference is no float, and whose squares are none
+    # given values whose difference is not a float, and whose squares are none
     huge, small = np.array([1.7e308]), np.array([1e-300, 2e-300])
     # then
     assert one(huge, -huge).score == pytest.approx(2 * 2.0**53)
@@ -115,8 +115,8 @@ def test_roundoff_is_half_of_torchs_eps() -> None:
     ("a", "b", "score", "why"),
     [
         ([math.nan, 1.0], [math.nan, 1.0], 0.0, ""),
-        ([math.nan, 1.0], [1.0, 1.0], math.inf, "not finite at other places"),
-        ([1.0, 1.0], [1.0, math.inf], math.inf, "not finite at other places"),
+        ([math.nan, 1.0], [1.0, 1.0], math.inf, "not finite at different places"),
+        ([1.0, 1.0], [1.0, math.inf], math.inf, "not finite at different places"),
         ([0.0], [-0.0], 0.0, ""),
         ([1.0, 1.0], [[1.0], [1.0]], math.inf, "shape [2] against [2, 1]"),
         ([], [], 0.0, ""),

@@ -198,7 +198,7 @@ def test_without_measured_noise_a_large_score_decides_nothing(
 def test_steps_that_agree_from_one_state_explain_no_difference() -> None:
     # given runs that differ from step 0 on, though no step does
     evidence = replace(DIFFERING, steps=(scored(0, 0.0), scored(4, 0.0)))
-    assert "look for what else the script carries" in decide(evidence).undecided
+    assert "look for other state that the script carries" in decide(evidence).undecided
     assert "(--steps 3)" in decide(replace(evidence, first_differing_step=3)).undecided
     # when they start a few ULP apart
     apart = SetupDifference("initial", 0, "w", "`w` starts from other values", harmless="rounding")
@@ -217,7 +217,7 @@ def test_notes_on_noise_and_threshold() -> None:
     )
     # then
     assert decide(evidence).notes == (
-        "the noise of the steps beyond the threshold was not measured on tapes of theirs",
+        "the noise of the steps beyond the threshold was not measured on their tapes",
         "the threshold 16 is not calibrated for lazy",
     )
 

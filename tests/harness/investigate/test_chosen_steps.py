@@ -117,7 +117,7 @@ def test_what_a_training_is_given_in_another_state_tells_what_it_has_made_itself
         training(tmp_path / "forced", [1.0] * 6, memory="b"),
         [{"event": "resynced", "step": 3, "missing": []}, {"event": "given", "step": 3, "arguments": [[1, given]]}],
     )
-    # then it descends from the training where it is another than before, and only then it is no set-up
+    # then it descends from the training where it is another than before, and only then it is not a set-up
     assert made_by_the_training(b, forced) == found
     (difference,) = batch_setup(a, b, drifting_from=1, from_the_model=made_by_the_training(b, forced))
     assert difference.follows == bool(found)

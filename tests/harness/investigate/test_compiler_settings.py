@@ -105,8 +105,8 @@ def test_the_setting_that_takes_a_drift_away_is_the_culprit_else_the_stage_that_
     assert gone.score_before == 400.0
     assert gone.score_after is not None and gone.score_after < 20.0
     # either way it is told where the drift comes from
-    assert any("code generation makes the drift" in reason for reason in culprit.reasons)
-    said = "inductor.cpp.simdlen=1 takes the drift away" in setting_sentences(found, 20.0)[1]
+    assert any("code generation causes the drift" in reason for reason in culprit.reasons)
+    said = "inductor.cpp.simdlen=1 removes the drift" in setting_sentences(found, 20.0)[1]
     assert said is (found is FOUND)
 
 
@@ -132,10 +132,10 @@ def test_a_setting_of_kernels_is_a_culprit_of_its_own_kind() -> None:
     found = CompilerScores(step=3, score=400.0, stages={}, settings={"tf32=off": 2.0, "cudnn=off": 390.0})
     [culprit] = setting_culprits(found, ("cpu", "cuda"), 20.0)
     assert (culprit.kind, culprit.name, culprit.swapped) == ("setting", "the setting tf32", "tf32=off")
-    assert culprit.is_way and culprit.is_proven and culprit.reasons == ["tf32=off takes the drift away"]
+    assert culprit.is_way and culprit.is_proven and culprit.reasons == ["tf32=off removes the drift"]
     assert Culprit.from_json(culprit.to_json()).swapped == "tf32=off"
     [said] = setting_sentences(found, 20.0)
-    assert said == "step 3 by settings of the device: z tf32=off 2, cudnn=off 390; tf32=off takes the drift away"
+    assert said == "step 3 by settings of the device: z tf32=off 2, cudnn=off 390; tf32=off removes the drift"
     assert lines_of(culprit, "cpu", "cuda")[-1] == "z 400 as it is, 2 with tf32=off"
 
 

@@ -80,7 +80,7 @@ def test_what_is_left_is_said_with_what_was_excluded() -> None:
             localized(LeftOver(), op_by_op_differs=["w"]),
             "1 value of the step in other differs from the results of its ops",
         ),
-        (localized(LeftOver()), "what differs is no op's"),
+        (localized(LeftOver()), "no op causes the difference"),
         (
             localized(LeftOver(1.0, 0.0), PROVEN, op_by_op_differs=["w", "v", "u"]),
             "but 3 values of the step in other differ from the results of its ops one by one (z 7 in the step itself, 7 op",
@@ -115,7 +115,12 @@ def test_a_choice_on_its_edge_is_named() -> None:
         ([Localization(Path(), {"step": 3, "reason": "cpu has no tape of it"})], SCORED, {}, "cpu has no tape of it"),
         ([], SCORED, {"one_against_several": True}, AGAINST_ONE),
         ([], SCORED, {"rank": 2}, "only rank 0 is taken apart"),
-        ([], replace(SCORED, steps=(), why="no step of it was started"), {}, "looked for: no step of it was started"),
+        (
+            [],
+            replace(SCORED, steps=(), why="none of its steps was started"),
+            {},
+            "looked for: none of its steps was started",
+        ),
         ([], replace(SCORED, unreplayed=("step 3: all_reduce",)), {}, "looked for: step 3: all_reduce"),
         ([], SCORED, {}, "`numdrift localize runs/x/cpu runs/x/other` takes a step apart"),
         ([], replace(SCORED, steps=(StepScore(3, 0.0, "", True, ()),)), {}, "both modes compute the same bits"),
@@ -150,7 +155,7 @@ def test_a_stage_of_the_compiler_is_no_op_and_says_so() -> None:
     share, said = accounted(evidence(), BEYOND, SCORED, [], [stage])
 
     assert share == 1.0
-    assert said == "the cause of the drift is known, its ops are not (no op is proven to make it)"
+    assert said == "the cause of the drift is known, its ops are not (no op is proven to cause it)"
 
 
 @pytest.mark.parametrize(("after", "said"), [(0.0, ""), (9.0, "what is left without it is z 9")])

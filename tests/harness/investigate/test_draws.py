@@ -276,7 +276,7 @@ BERNOULLI = f"aten.bernoulli_ in the forward, {SCRIPT}:2"
             [call("rand", 3, drew=[("torch", "s", "s16")])],
             [call("rand", 3, drew=[("torch", "s", "s32")])],
             ("aten.rand", 3),
-            f"aten.rand in the forward, {SCRIPT}:3 draws another count of numbers from {TORCH} in b than in cpu",
+            f"aten.rand in the forward, {SCRIPT}:3 draws a different count of numbers from {TORCH} in b than in cpu",
             id="another amount",
         ),
         pytest.param(
@@ -330,7 +330,7 @@ def test_the_first_draw_that_differs_is_named_with_its_line(
     named: tuple[str | None, int | None],
     text: str,
 ) -> None:
-    # given two modes that come apart in step 0, of whose calls the first is no draw
+    # given two modes that come apart in step 0, of whose calls the first is not a draw
     found = pair(tmp_path, {"torch": MORE_IN_0}, "b=cuda")
     looked(found, {f"{run}-calls-step-0": Training(made) for run, made in (("cpu", a), ("b", b))})
     # when
@@ -418,7 +418,7 @@ def test_the_line_of_the_script_is_named_where_its_ops_one_by_one_draw_otherwise
     [culprit], [sentence] = answered(found)
     # then
     assert culprit.source == f"{SCRIPT}:{line}"
-    shown = f", as the script shows that executes every op of {shown_of} by itself"
+    shown = f", as shown by a training that executes every op of {shown_of} by itself"
     assert sentence.endswith(shown) if shown_of else "as the script shows" not in sentence
 
 
@@ -512,7 +512,7 @@ def test_a_result_that_cannot_be_read_names_no_draw(tmp_path: Path, part: str, i
 
 SEEDS = "use the same seeds in both and let neither draw more than the other"
 FALLBACK = "use the same seeds in both, let neither draw more than the other and run {} with fallback_random=on"
-DEVICE = "each device draws numbers of its own: run {}, or `numdrift investigate`, which does so by itself"
+DEVICE = "each device draws its own numbers: run {}, or `numdrift investigate`, which does so by itself"
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ def test_the_remedy_names_what_makes_two_modes_draw_the_same() -> None:
     def remedy(*modes: str) -> str:
         return remedy_of_draws([parse_mode(mode) for mode in modes])
 
-    assert remedy("cpu", "cuda").startswith("each device draws numbers of its own: run cuda,draws=cpu, or")
+    assert remedy("cpu", "cuda").startswith("each device draws its own numbers: run cuda,draws=cpu, or")
     assert "run cuda,draws=cpu, or" in remedy("cuda,draws=device", "cpu")
     assert remedy("cpu", "cuda,draws=cpu") == "use the same seeds in both and let neither draw more than the other"
     assert remedy("cpu", "lazy") == "use the same seeds in both and let neither draw more than the other"

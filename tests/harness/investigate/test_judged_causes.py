@@ -147,7 +147,7 @@ def test_a_stage_that_turns_a_discrete_choice_is_no_cause_of_a_later_step(tmp_pa
     stages_tried(study, 2, (0.0, 0.0, 0.0))
     pair = only_pair(runs)
     assert (pair.verdict, pair.first_significant_step) == ("beyond-rounding", 3)
-    # then that stage is no culprit, and explains nothing
+    # then that stage is not a culprit, and explains nothing
     assert pair.culprits == []
     assert pair.explained is None
 

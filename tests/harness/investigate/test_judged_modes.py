@@ -86,8 +86,8 @@ def test_pairs_may_have_references_of_their_own(tmp_path: Path) -> None:
     [
         ((HARMLESS, BEYOND), "beyond-rounding", 1, "rank 0 is rounding, rank 1 is beyond-rounding; this is rank 1"),
         ((BEYOND, HARMLESS), "beyond-rounding", 0, "rank 0 is beyond-rounding, rank 1 is rounding; this is rank 0"),
-        ((HARMLESS, {1: 4.0}), "rounding", 1, "all are rounding, and this is rank 1"),
-        ((HARMLESS, HARMLESS), "rounding", 0, "all are rounding, and this is rank 0"),
+        ((HARMLESS, {1: 4.0}), "rounding", 1, "all are rounding; the findings below are of rank 1"),
+        ((HARMLESS, HARMLESS), "rounding", 0, "all are rounding; the findings below are of rank 0"),
         ((HARMLESS, {}), None, 1, "rank 0 is rounding, rank 1 is undecided; this is rank 1"),
         (({}, BEYOND), "beyond-rounding", 1, "rank 0 is undecided, rank 1 is beyond-rounding; this is rank 1"),
     ],
@@ -131,7 +131,7 @@ def ranks_study(folder: Path, scores: Sequence[Mapping[int, float]]) -> tuple[St
 
 
 def test_several_ranks_have_another_part_of_the_batch_than_one_process(tmp_path: Path) -> None:
-    # given a reference of one process, whose batch and generators are no rank's
+    # given a reference of one process, whose batch and generators are not a rank's
     study = Study(tmp_path)
     free = changed(training(apart_from=1), 0, batches=((X,),), generators={"torch": "1", "python": "1"})
     single = study.run("single=cpu", training())

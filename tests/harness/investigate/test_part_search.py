@@ -39,7 +39,7 @@ def test_carriers_are_told_with_what_is_left_without_them() -> None:
 
 def test_a_drift_that_no_part_carries_is_told() -> None:
     (said,) = part_sentences(replace(FOUND, whole=2.0, carriers=[]), LABELS)
-    assert "these operators do not carry the drift one by one" in said
+    assert "no single one of these operators carries the drift" in said
     assert "(those stay on the CPU: aten::sort)" in said
 
 

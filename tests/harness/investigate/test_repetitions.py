@@ -501,7 +501,7 @@ def test_a_call_that_the_script_shows_op_by_op_is_marked_as_such(tmp_path: Path,
     laboratory = looked(found, {**answers, **own, "lazy-calls-taped-0": Training()})
     [culprit], _ = answered(found)
     assert culprit.op == "aten.index_add"
-    assert str(culprit.text).endswith(f", as the script shows that executes every op of {mode} by itself")
+    assert str(culprit.text).endswith(f", as shown by a training that executes every op of {mode} by itself")
     assert ("lazy-calls-taped-0" in laboratory.plans) is is_taped
 
 
@@ -554,25 +554,25 @@ def test_the_judge_names_the_call_beside_its_verdict(tmp_path: Path) -> None:
         pytest.param(
             "cpu",
             [adds("p"), Training(status="crashed", steps=0)],
-            "cpu: which call does not repeat is not known: a training that recorded its calls did not get through",
+            "cpu: it is not known which call does not repeat: a training that recorded its calls did not get through",
             id="the second training crashed before its first step",
         ),
         pytest.param(
             "cpu",
             [Training(status="out-of-memory", steps=0), adds("p")],
-            "cpu: which call does not repeat is not known: a training that recorded its calls did not get through",
+            "cpu: it is not known which call does not repeat: a training that recorded its calls did not get through",
             id="the first training had no memory",
         ),
         pytest.param(
             "cpu",
             [adds("p"), adds("p"), Training(status="timeout", steps=0)],
-            "cpu: which call does not repeat is not known: a training that recorded its calls did not get through",
+            "cpu: it is not known which call does not repeat: a training that recorded its calls did not get through",
             id="the third training ran out of time",
         ),
         pytest.param(
             "cpu",
             [adds("p"), Training(rest="{}\n")],
-            "calls.jsonl: is damaged: '{}\\n' is no call",
+            "calls.jsonl: is damaged: '{}\\n' is not a call",
             id="a damaged record",
         ),
     ],
@@ -657,7 +657,7 @@ def test_a_training_that_did_not_get_through_blames_no_call(
     )
     # when
     looked(found, {"b-calls-0": whole, "b-calls-1": ended, "b-calls-2": ended})
-    # then its end is no difference of the script
+    # then its end is not a difference of the script
     culprits, [sentence] = answered(found)
     assert culprits == []
     assert "a training that recorded its calls did not get through" in sentence
@@ -694,12 +694,12 @@ def read_of(op: str, made_by: str, step: int = 1, line: int = 12) -> UnfilledRea
     [
         (
             read_of("empty", "aten.empty.default"),
-            f"in step 1 aten.empty in the forward, {SCRIPT}:12 makes memory and no op has filled",
+            f"in step 1 aten.empty in the forward, {SCRIPT}:12 allocates memory that no op has filled",
             "fill it before it is read (torch.zeros in place of torch.empty)",
         ),
         (
             read_of("masked_scatter", "aten.empty.memory_format"),
-            f"{SCRIPT}:12 returns memory that aten.empty.memory_format has allocated without values and no op has filled",
+            f"{SCRIPT}:12 returns memory that aten.empty.memory_format has allocated and that no op has filled",
             "use another op than aten.masked_scatter.default, whose writes this mode loses",
         ),
     ],

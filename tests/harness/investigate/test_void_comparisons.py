@@ -291,5 +291,5 @@ def test_a_length_that_follows_the_state_is_no_other_set_up(
     pair = only_pair(runs)
     assert pair.verdict == word
     assert ("compile" in pair.controls) == rejoined
-    sentence = "the script ends by what it computes, after 5 steps in cpu and 6 in compile"
+    sentence = "a computed value ends the script, after 5 steps in cpu and 6 in compile"
     assert in_text(pair, sentence) == (word == "rounding")

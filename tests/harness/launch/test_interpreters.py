@@ -65,7 +65,7 @@ def test_an_old_python_is_named() -> None:
 
 @pytest.mark.parametrize("program", ["/bin/true", "/bin/cat"])
 def test_a_program_that_is_no_python_is_named(program: str) -> None:
-    assert f"python={program} is no Python: " in refusal(f"x=cpu,python={program}")
+    assert f"python={program} is not a Python interpreter: " in refusal(f"x=cpu,python={program}")
 
 
 def test_a_folder_named_torch_beside_the_script_is_no_torch(

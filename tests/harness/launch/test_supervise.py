@@ -207,7 +207,7 @@ def test_cublas_sums_in_one_order_where_the_mode_is_deterministic() -> None:
 
 
 def test_an_interpreter_that_is_not_there_is_a_usage_error() -> None:
-    with pytest.raises(UsageError, match=r"mode 'x': python=/no/python is no program on this machine"):
+    with pytest.raises(UsageError, match=r"mode 'x': python=/no/python is not a program on this machine"):
         interpreter(parse_mode("x=cpu,python=/no/python"))
 
 

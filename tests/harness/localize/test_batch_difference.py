@@ -136,7 +136,7 @@ BOTH = ["argument 0", "argument 2"]
 @pytest.mark.parametrize(
     ("plant", "op", "arguments", "said"),
     [
-        (early, "aten.triu", ["argument 1"], "triu (*) is given diagonal=0 in bad, 1 in cpu"),
+        (early, "aten.triu", ["argument 1"], "triu (*) receives diagonal=0 in bad, 1 in cpu"),
         (short, "aten._to_copy", ["argument 2"], "only bad executes _to_copy with dtype=int8 (*), "),
         (louder, "aten.mul", ["argument 0"], "only bad executes mul with other=1.25 (*)"),
         (subtracted, "aten.sub", ["argument 0"], "bad executes sub (*) where cpu executes add (*)"),
@@ -148,7 +148,7 @@ def test_the_op_is_named(plant: Plant, op: str, arguments: list[str], said: str,
     (culprit,) = followed(plant, put=put)
     assert (culprit.op, culprit.phase, list(culprit.batch or ())) == (op, "data", arguments)
     assert culprit.is_proven and culprit.local_significance == "different-setup"
-    # the innermost line that is no library's, whichever file it is in
+    # the innermost line that is not a library's, whichever file it is in
     assert str(culprit.source).rpartition("/")[2].startswith(("test_batch_difference.py:", "trainings.py:"))
     text = culprit.text or ""
     assert said.replace("*", "#") in _without_lines(text), text

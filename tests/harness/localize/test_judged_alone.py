@@ -213,7 +213,7 @@ def test_what_differs_in_exact_arithmetic_is_no_rounding_however_noisy_its_input
     meant: float, roundings: float, rule: str
 ) -> None:
     # given attention in bfloat16 that is told another scale, which moves what it gives by a few roundings
-    cause = kernel("arguments", ("only the other mode is given scale (0.26)",), "scaled_dot_product_attention")
+    cause = kernel("arguments", ("only the other mode passes scale (0.26)",), "scaled_dot_product_attention")
     errors: dict[Side, LocalError] = {"a": error(0.15), "b": error(1.2)}
     suspect = Suspect(0, cause.kind, cause.reasons)
     examined = {0: Examined(suspect, True, "", errors, roundings=roundings, meant=meant)}
@@ -273,7 +273,7 @@ def test_an_op_that_rounds_each_element_once_errs_by_few_roundings(ulp: float, o
 
 def test_an_op_whose_inputs_are_not_known_is_not_judged() -> None:
     cause = kernel(
-        reasons=("gives other values", "or what add gives it there is wrong: reading that changes the results")
+        reasons=("gives other values", "or the value from add is wrong there: reading it changes the results")
     )
     assert judged(error(0.3), error(3000.0), cause) == (None, "")
 

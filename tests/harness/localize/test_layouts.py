@@ -85,7 +85,7 @@ def shifted(x: Tensor) -> Tensor:
 
 
 def examined(pair: TapePair, op: str) -> Examined | None:
-    """The test of the only block of an op; None where it is no suspect."""
+    """The test of the only block of an op; None where it is not a suspect."""
     [found] = [
         number
         for number, block in enumerate(pair.blocks)

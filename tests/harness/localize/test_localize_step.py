@@ -323,7 +323,7 @@ def test_a_module_that_is_rewritten_and_called_in_a_loop_is_the_culprit() -> Non
 
 
 def test_a_target_from_before_the_step_is_named_by_its_first_use() -> None:
-    # given labels that are no argument of the model and that no op of the step has made
+    # given labels that are not an argument of the model and that no op of the step has made
     def taped(value: float) -> Tape:
         def labelled(t: Small) -> None:
             target = torch.zeros(16, 4)
@@ -345,4 +345,4 @@ def test_a_target_from_before_the_step_is_named_by_its_first_use() -> None:
     assert use.startswith("argument 2 (target) of aten.binary_cross_entropy (test_localize_step.py:")
     assert "float32 [16, 4], 4 of 64 elements differ, by up to 0.1: [2, 0] is 1 in cpu, 0.9 in bad" in use
     assert "test_localize_step.py:" in str(culprit.source)
-    assert said[-1] == f"0 of {len(found.pair.blocks)} blocks compute other bits, from what the step starts from"
+    assert said[-1] == f"0 of {len(found.pair.blocks)} blocks compute other bits, from differing inputs of the step"

@@ -387,5 +387,5 @@ def test_settings_of_a_request_that_are_none_are_refused(settings: Any, tmp_path
     fields = {"request": "execute", "step": 0, "position": 0, "memory": [[0, 0]]}
     values = torch.zeros(80, dtype=torch.uint8)  # of 5 x 4 numbers
     assert requests.answer(Message({**fields, "settings": {"mkldnn": False}}, [values])).fields["outputs"]
-    with pytest.raises(ValueError, match="settings that are none"):
+    with pytest.raises(ValueError, match="the settings are invalid"):
         requests.answer(Message({**fields, "settings": settings}, [values]))

@@ -114,7 +114,7 @@ def test_the_batches_are_what_the_script_draws(ran: Record) -> None:
     for record in ran("cpu").journal.steps:
         x = data[torch.randperm(64, generator=generator)[:16]]
         call = (("float32", (16, 4), hash_of(x)), ("float32", (), hash_of(torch.tensor(2.0))))
-        # then each step has two calls with them; the loss's own call is no root module's
+        # then each step has two calls with them; the loss's own call is not a root module's
         assert record.batches == (call, call)
 
 

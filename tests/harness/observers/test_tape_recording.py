@@ -259,7 +259,7 @@ def test_a_mode_of_the_scripts_own_is_left_in_peace(tmp_path: Path) -> None:
         training = started("sam", 0)
         with Idle():  # type: ignore[no-untyped-call]
             run.step(training, 1)
-    assert run.noise(1)["reason"] == "a torch dispatch mode of the script's own is on (Idle)"
+    assert run.noise(1)["reason"] == "the script has a torch dispatch mode on (Idle)"
 
 
 def test_a_failure_is_a_notice_and_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Records survive their JSON, and what is no record is named by its field."""
+"""Records survive their JSON, and what is not a record is named by its field."""
 
 from __future__ import annotations
 
@@ -154,12 +154,12 @@ def test_values_become_those_that_json_has_and_come_back() -> None:
     [
         ({}, "lacks 'path'"),
         ([], "is [], not an object"),
-        ({"path": ".", "colours": 1}, "colours is no field of it"),
+        ({"path": ".", "colours": 1}, "colours is an unknown field"),
         ({"path": ".", "kind": "c"}, "kind is 'c', none of a, b"),
         ({"path": ".", "scores": {"w": "much"}}, "scores.w is 'much', not a number"),
         ({"path": ".", "scores": {"w": True}}, "scores.w is True, not a number"),
         ({"path": ".", "scores": [1]}, "scores is [1], not an object"),
-        ({"path": ".", "counts": {"x": 1}}, "counts is {'x': 1}, with keys that are no whole numbers"),
+        ({"path": ".", "counts": {"x": 1}}, "counts is {'x': 1}, with keys that are not whole numbers"),
         ({"path": ".", "parts": [{"name": "p"}, {"name": 3}]}, "parts[1].name is 3, not text"),
         ({"path": ".", "parts": [{"at": [1]}]}, "parts[0].at is [1], not a list of 2"),
         ({"path": ".", "parts": "p"}, "parts is 'p', not a list"),
@@ -211,12 +211,12 @@ def test_older_schemas_become_the_newest(tmp_path: Path, content: dict[str, Any]
     [
         ("{", "cannot be read: "),
         ("[" * 100_000, "cannot be read: "),
-        ("[]", "is of a schema that this version does not know (it knows 1 to 3); take it again"),
-        ('{"schema": 4}', "is of a schema that this version does not know (it knows 1 to 3); take it again"),
-        ('{"schema": 0}', "is of a schema that this version does not know (it knows 1 to 3); take it again"),
+        ("[]", "has a schema that this version does not know (it knows 1 to 3); take it again"),
+        ('{"schema": 4}', "has a schema that this version does not know (it knows 1 to 3); take it again"),
+        ('{"schema": 0}', "has a schema that this version does not know (it knows 1 to 3); take it again"),
         (
             '{"schema": true}',
-            "is of a schema that this version does not know (it knows 1 to 3); take it again",
+            "has a schema that this version does not know (it knows 1 to 3); take it again",
         ),
         ('{"schema": 3, "name": 3}', "lacks or misnames a field: name is 3, not text; take it again"),
     ],

@@ -172,7 +172,7 @@ def test_a_run_that_was_asked_for_graphs_says_of_which_steps(tmp_path: Path, ste
     ("content", "flaw"),
     [
         ("{", "it is not JSON"),
-        ("[]", "it is no JSON object"),
+        ("[]", "it is not a JSON object"),
         ('{"schema": 2}', "its schema is 2"),
         ('{"schema": 1}', "the graph lacks the field 'name'"),
         (json.dumps(small("x").to_json() | {"x": 1}), "the graph has an unknown field 'x'"),
@@ -180,7 +180,7 @@ def test_a_run_that_was_asked_for_graphs_says_of_which_steps(tmp_path: Path, ste
             json.dumps(small("x").to_json() | {"nodes": [{"name": "a", "op": "f", "x": 1}]}),
             "a node has an unknown",
         ),
-        (json.dumps(small("x").to_json() | {"nodes": ["a"]}), "a node is no JSON object"),
+        (json.dumps(small("x").to_json() | {"nodes": ["a"]}), "a node is not a JSON object"),
         (json.dumps(small("x").to_json() | {"values": ["a"]}), "a field is of a wrong type"),
         (json.dumps(small("x").to_json() | {"outputs": [["a"]]}), "a field is of a wrong type"),
     ],
@@ -190,7 +190,7 @@ def test_what_is_wrong_with_a_graph_is_said_in_plain_words(tmp_path: Path, conte
     (tmp_path / "graphs" / "x.json").write_text(content)
     with pytest.raises(JournalError) as raised:
         RunGraphs(run_at(tmp_path)).graph("x")
-    assert f"x.json: is no graph record of schema 1 ({flaw}" in str(raised.value)
+    assert f"x.json: is not a graph record of schema 1 ({flaw}" in str(raised.value)
 
 
 @pytest.mark.parametrize(

@@ -43,14 +43,14 @@ def test_the_documented_form() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("a", "'a' is no step"),
-        ("1,,2", "'' is no step"),
-        (",", "'' is no step"),
-        ("-3", "'-3' is no step"),
-        ("1.5", "'1.5' is no step"),
-        ("1-2-3", "'1-2-3' is no step"),
+        ("a", "'a' is not a step"),
+        ("1,,2", "'' is not a step"),
+        (",", "'' is not a step"),
+        ("-3", "'-3' is not a step"),
+        ("1.5", "'1.5' is not a step"),
+        ("1-2-3", "'1-2-3' is not a step"),
         ("5-3", "'5-3' runs backwards; write 3-5"),
-        ("9" * 5000, "is no step"),
+        ("9" * 5000, "is not a step"),
     ],
 )
 def test_refusal_says_what_is_wrong(text: str, said: str) -> None:

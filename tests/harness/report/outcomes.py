@@ -129,7 +129,7 @@ OUTCOMES: Mapping[str, PairFindings] = {
         FAULT, b="cuda", culprits=(
             cause(kind=SETTING, op=None, name="the setting sdpa", source=None, places=(), ops={"a": (), "b": ()},
                   error_ulp={}, significance="beyond-rounding", swapped="sdpa=math",
-                  reasons=("sdpa=math takes the drift away",)),
+                  reasons=("sdpa=math removes the drift",)),
         ),
     ),
     "a fault without a proven cause": replace(FAULT, culprits=(), explained=None, unexplained="the step has no tape"),

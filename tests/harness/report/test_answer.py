@@ -38,7 +38,7 @@ def test_what_is_rounding_beside_a_fault_is_not_called_a_fault() -> None:
     wrong = cause(op="aten.mul", significance="beyond-rounding", places=())
     answer = answer_of(replace(FAULT, culprits=(cause(), wrong)))
     assert "mul" in answer.what and "tanh_backward" not in answer.what
-    # a suspect is no cause
+    # a suspect is not a cause
     answer = answer_of(replace(FAULT, culprits=(replace(wrong, status="suspect"),)))
     assert "not proven" in answer.what and "mul" not in answer.what
 
@@ -70,7 +70,7 @@ def test_one_that_makes_most_of_the_drift_is_named_alone() -> None:
     whole = TrainedWithout(identical=True)
     answer = answer_of(replace(ROUNDING, culprits=(cause(share_of_drift=0.98), small), without=whole))
     assert "sum" not in answer.what and "and 1 more cause;" in answer.what
-    assert answer.sure.endswith("trained to the end with them replaced, compile is cpu bit for bit")
+    assert answer.sure.endswith("trained to the end with them replaced, compile equals cpu bit for bit")
 
 
 def test_causes_that_make_next_to_nothing_are_not_named() -> None:

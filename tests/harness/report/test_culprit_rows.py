@@ -82,12 +82,12 @@ def test_a_damaged_file_is_one_line(content: str, why: str, tmp_path: Path) -> N
 
 
 WRONG: Mapping[str, Callable[[ErrorsOverInputs], ErrorsOverInputs]] = {
-    "not of one length": lambda one: replace(one, exact=one.exact[1:]),
-    "of both sides": lambda one: replace(one, errors={"a": one.errors["a"]}),
-    "both sides": lambda one: replace(one, largest={}),
-    "more or less": lambda one: replace(one, elements=3),
-    "less than there can be": lambda one: replace(one, exact=[], errors={"a": [], "b": []}, inputs={}),
-    "than there can be": lambda one: replace(one, inputs={str(at): one.exact for at in range(100)}),
+    "differ in length": lambda one: replace(one, exact=one.exact[1:]),
+    "lack a side": lambda one: replace(one, errors={"a": one.errors["a"]}),
+    "an unknown one": lambda one: replace(one, largest={}),
+    "impossible number": lambda one: replace(one, elements=3),
+    "number of elements": lambda one: replace(one, exact=[], errors={"a": [], "b": []}, inputs={}),
+    "number of elements or inputs": lambda one: replace(one, inputs={str(at): one.exact for at in range(100)}),
 }
 
 

@@ -139,5 +139,5 @@ def test_a_field_of_a_later_version_is_a_journal_error(tmp_path: Path) -> None:
 
 
 def test_no_manifest_is_no_run(tmp_path: Path) -> None:
-    with pytest.raises(RunNotFound, match="is no run"):
+    with pytest.raises(RunNotFound, match="is not a run"):
         read_manifest(tmp_path)

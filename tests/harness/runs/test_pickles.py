@@ -83,7 +83,7 @@ def test_a_strangers_call_is_refused_and_not_made(tmp_path: Path, protocol: int)
     content = {"schema": 1, "losses": Calling(os.system, f"touch {target}")}
     path.write_bytes(pickle.dumps(content, protocol))
     # when
-    with pytest.raises(JournalError, match=r"refers to .*system, which is no array: not loaded") as raised:
+    with pytest.raises(JournalError, match=r"refers to .*system, which is not an array: not loaded") as raised:
         read_pickle(path)
     # then
     assert not target.exists()
@@ -107,7 +107,7 @@ def test_a_strangers_call_is_refused_and_not_made(tmp_path: Path, protocol: int)
 )
 def test_nothing_but_arrays_and_plain_containers_is_admitted(tmp_path: Path, content: object) -> None:
     (tmp_path / "a.pkl").write_bytes(pickle.dumps({"schema": 1, "losses": content}))
-    with pytest.raises(JournalError, match="which is no array: not loaded"):
+    with pytest.raises(JournalError, match="which is not an array: not loaded"):
         read_pickle(tmp_path / "a.pkl")
 
 

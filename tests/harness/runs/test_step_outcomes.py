@@ -48,7 +48,7 @@ def test_values_are_read(run: Path) -> None:
 
 
 def test_a_step_that_was_not_kept_names_those_that_were(run: Path) -> None:
-    with pytest.raises(JournalError, match="step 5 was not kept; there is outcome of step 2, 1000000"):
+    with pytest.raises(JournalError, match="step 5 was not kept; steps with outcome: 2, 1000000"):
         read_outcome(run, 5)
 
 
@@ -57,7 +57,7 @@ def test_damage_names_the_file_and_what_is_readable(run: Path) -> None:
     path = run / "outcomes" / "outcome-000002.safetensors"
     path.write_bytes(path.read_bytes()[:-1])
     # then
-    with pytest.raises(JournalError, match=r"outcome-000002.*; there is outcome of step 1000000$"):
+    with pytest.raises(JournalError, match=r"outcome-000002.*; steps with outcome: 1000000$"):
         read_outcome(run, 2)
 
 

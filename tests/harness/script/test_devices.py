@@ -143,7 +143,7 @@ def test_each_kind_of_redirection_is_noted_once_with_its_line(facts: Facts) -> N
     assert texts(facts).count("cuda is cpu in this mode") == 1
     assert set(by_text) == {
         "cuda is cpu in this mode",
-        "the mode has no CUDA device: what the script calls of torch.cuda does nothing",
+        "the mode has no CUDA device: the script's calls of torch.cuda do nothing",
     }
     lines = Path(__file__).read_text(encoding="utf-8").splitlines()
     for text, call in zip(by_text, ("torch.zeros(1", "torch.cuda.synchronize()"), strict=True):
@@ -401,5 +401,5 @@ def test_nothing_is_partitioned_onto_what_stands_for_an_accelerator(monkeypatch:
     # given a machine that has one
     monkeypatch.setattr("numdrift.harness.backends.eager.adapter.require_device", lambda device: None)
     graph = torch.fx.symbolic_trace(torch.nn.Linear(2, 2))
-    with pytest.raises(NotAvailable, match=r"it takes the place of that .*FILE\.py:FACTORY"):
+    with pytest.raises(NotAvailable, match=r"which replaces that device.*FILE\.py:FACTORY"):
         EagerAdapter(parse_mode("cuda")).compile_graph(graph, [])

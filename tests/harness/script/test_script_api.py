@@ -222,8 +222,8 @@ def test_what_is_no_number_is_a_doubt_and_harms_nothing(tmp_path: Path) -> None:
     ran, _ = recorded(tmp_path, LOOPS["early"].replace("i=7", "i=x, name='text'"))
     assert ran.exit_code == 0
     doubts = [event["text"] for event in ran.journal.events("doubt")]
-    assert sum("numdrift.log: i is no single number" in text for text in doubts) == 1
-    assert sum("numdrift.log: name is no single number" in text for text in doubts) == 1
+    assert sum("numdrift.log: i is not a single number" in text for text in doubts) == 1
+    assert sum("numdrift.log: name is not a single number" in text for text in doubts) == 1
     assert [one.logged["i"] for one in ran.journal.steps] == [0.0, 1.0, 2.0, 3.0]
 
 

@@ -44,7 +44,7 @@ def test_an_error_of_a_lazy_graph_has_the_line_that_executes_it() -> None:
     start_lazy_backend()
     x = torch.ones(2, 2, device="lazy", dtype=torch.float64)
     end = raised_by("y = x @ w\n\ny.cpu()", x=x, w=torch.ones(2, 2, device="lazy"))
-    where = " (where the graph is executed; the op itself may be of an earlier line)"
+    where = " (where the graph is executed; the op itself may be on an earlier line)"
     assert f"test_script_end.py:3){where}" in end.message
     # the lazy core keeps the error, and raises it once more where the next graph is executed: not in another test
     with suppress(RuntimeError):

@@ -413,7 +413,7 @@ def test_a_step_is_reported_before_it_changes_anything_and_without_those_inside_
 
 
 class Own(torch.nn.Module):
-    """A model whose forward is no file of torch's."""
+    """A model whose forward is not a file of torch's."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Replays of what Inductor's own generator drew: elsewhere other numbers are drawn, which is no fault."""
+"""Replays of what Inductor's own generator drew: elsewhere other numbers are drawn, which is not a fault."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def test_a_file_that_was_cut_off_is_refused(tmp_path: Path) -> None:
 def test_other_files_are_refused(tmp_path: Path) -> None:
     other = tmp_path / "values.safetensors"
     write_tensors(other, {"a": torch.zeros(2)}, {"schema": 1})
-    with pytest.raises(SnapshotError, match="is no snapshot"):
+    with pytest.raises(SnapshotError, match="is not a snapshot"):
         read_snapshot(other)
     text = tmp_path / "train.py"
     text.write_text("print('a script, of more than eight bytes')\n")

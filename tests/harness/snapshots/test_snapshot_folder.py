@@ -114,7 +114,7 @@ def test_what_cannot_be_replayed_is_said_when_it_is_taken_and_in_the_list(tmp_pa
     for count in (1, 2):
         camera.take(WISH, replace(numbered(count), unplayable="a compiled graph calls an effect"))
     # then it is said once of a graph, and of each snapshot
-    assert notices == ["what is taken of 0-forward cannot be replayed: a compiled graph calls an effect"]
+    assert notices == ["the snapshot of 0-forward cannot be replayed: a compiled graph calls an effect"]
     manifest = RunManifest("cpu", "cpu", "", "t.py", "", [], "losses", "", 0, "", status="complete")
     manifest.write(run / "run.json")
     listed = CliRunner().invoke(program, ["snapshot", "list", str(tmp_path / "study")], env={"COLUMNS": "200"})

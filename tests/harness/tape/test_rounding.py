@@ -290,7 +290,7 @@ def test_values_that_differ_in_the_unchanged_replay_are_named() -> None:
     tape = recorder.tape()
     noise = measure_noise(tape, 2)
     assert not noise.equal and noise.differs == ["loss 0"] and not noise.tensors
-    assert noise.to_json()["reason"] == "the unchanged replay gives other bits for loss 0"
+    assert noise.to_json()["reason"] == "the unchanged replay computes other bits for loss 0"
     assert not is_same(Replay(tape).run(AsRecorded())["loss 0"], tape.expected()["loss 0"])
 
 

@@ -391,7 +391,7 @@ def test_an_answer_that_is_none_is_an_error(listening: tuple[socket.socket, Path
             lambda: worker.execute(0, 0, {}),
             lambda: worker.value(0, 0),
         ):
-            with pytest.raises(WorkerError, match="the process of run: its answer is none"):
+            with pytest.raises(WorkerError, match="the process of run: its answer cannot be understood"):
                 ask()
         thread.join(10)
         with pytest.raises(WorkerGone):

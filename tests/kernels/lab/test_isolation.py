@@ -69,7 +69,7 @@ def test_an_exit_is_an_error(tmp_path: Path) -> None:
 
 def test_a_kernel_that_never_returns_is_stopped(tmp_path: Path) -> None:
     with IsolatedKernel("mul", source(tmp_path, HANG), seconds=5) as kernel:
-        with pytest.raises(KernelError, match="had not returned after 5 s; --timeout SECONDS gives it more"):
+        with pytest.raises(KernelError, match="had not returned after 5 s; --timeout SECONDS allows more"):
             kernel.run([CALL])
         # and it is not waited for again
         before = time.monotonic()
@@ -81,7 +81,7 @@ def test_a_kernel_that_never_returns_is_stopped(tmp_path: Path) -> None:
 IMPORTS = {
     "import os\nos._exit(0)\n": "ended its process with exit code 0 when it was loaded",
     "import ctypes\nctypes.string_at(0)\n": "crashed with SIGSEGV when it was loaded",
-    "while True: pass\n": "had not been loaded after 4 s; --timeout SECONDS gives it more",
+    "while True: pass\n": "had not been loaded after 4 s; --timeout SECONDS allows more",
     "input()\n": "line 1 raises EOFError",
 }
 

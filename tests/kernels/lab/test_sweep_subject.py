@@ -236,5 +236,5 @@ def test_what_lies_beside_a_file_and_is_imported_counts(tmp_path: Path) -> None:
 
 
 def test_a_kernel_of_another_op_is_refused() -> None:
-    with pytest.raises(UsageError, match="of op 'gelu', and 'tanh' is swept"):
+    with pytest.raises(UsageError, match="is a kernel of 'gelu', but the sweep is of 'tanh'"):
         candidates(KernelRegistry(), subject_of("tanh", FLOAT32), ["gelu=mine.c"], every=False)

@@ -98,7 +98,7 @@ def test_an_op_that_nothing_is_known_of_is_not_tried(op: str, why: str, tmp_path
 def test_a_kernel_that_is_nowhere_near_is_warned_of_once(tmp_path: Path) -> None:
     path = written(tmp_path, "def tanh_backward(g, y): return g + 100\n")
     assert tried(path, "tanh_backward").warnings == (
-        f"{path}: is this the op's kernel? none of 6 elements is near what aten gives",
+        f"{path}: is this the op's kernel? none of 6 elements is near aten's result",
     )
     # a coarse one is no reason
     path = written(tmp_path, "def tanh_backward(g, y): return (g * (1 - y * y)).bfloat16().to(g.dtype)\n")

@@ -37,7 +37,7 @@ def test_decompose_off_asks_for_the_op_itself() -> None:
 
 
 def test_decompose_has_no_scope() -> None:
-    with pytest.raises(UsageError, match=r"decompose\.tanh_backward@net is no swap"):
+    with pytest.raises(UsageError, match=r"decompose\.tanh_backward@net is not a swap"):
         swap_requests({}, {"tanh_backward@net": "off"})
 
 

@@ -223,7 +223,7 @@ def sized(tmp_path: Path) -> Iterator[Captured]:
 def test_sizes_that_vary_are_inputs_of_one_graph(sized: Captured) -> None:
     # given three batches of other sizes, when compiled for any size
     bound = sized.bindings("0-forward-pre")
-    # then there is one graph, whose sizes are no inputs of the script
+    # then there is one graph, whose sizes are not inputs of the script
     assert [one["name"] for one in sized.of("graph") if one["stage"] == "pre"] == [
         "0-forward-pre",
         "0-backward-pre",

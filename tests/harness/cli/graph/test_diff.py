@@ -81,7 +81,7 @@ def test_a_record_that_cannot_be_read_is_named(numdrift: Numdrift, runs: tuple[s
     (tmp_path / runs[0] / "graphs" / "0-backward-pre.json").write_text("[]")
     done = numdrift("graph", "diff", *runs)
     assert (done.returncode, done.stdout) == (3, "")
-    assert "0-backward-pre.json: is no graph record of schema 1 (it is no JSON object)" in done.stderr
+    assert "0-backward-pre.json: is not a graph record of schema 1 (it is not a JSON object)" in done.stderr
     assert "3 a file cannot be read" in " ".join(numdrift("graph", "diff", "--help").stdout.split())
 
 

@@ -101,7 +101,7 @@ def test_the_table_shows_it_all(tmp_path: Path, numdrift: Numdrift) -> None:
     assert "1-3 0-backward backward pre 10 1a2b3c 1x - mark_step at train.py:33" in lines
     assert "step 0: 3 runs of 2 graphs; compiled 2, cached 1" in lines
     assert "steps 1-3: 1 run of 1 graph in each; compiled 0, cached 1" in lines
-    assert "whole run, with what numdrift reads: compiled 2, cached 4" in lines
+    assert "whole run, including numdrift's own reads: compiled 2, cached 4" in lines
     assert "no post graphs: Inductor was not used" in lines
     assert "note: 0-forward-dynamo: graph 1" in lines
 

@@ -10,7 +10,7 @@ from ....conftest import Numdrift
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--graphs", "--graph-steps", "abc"], "--graph-steps 'abc': 'abc' is no step"),
+        (["--graphs", "--graph-steps", "abc"], "--graph-steps 'abc': 'abc' is not a step"),
         (["--graphs", "--graph-steps", "5-2"], "--graph-steps '5-2': '5-2' runs backwards"),
         (["--graphs", "--graph-steps", ""], "--graph-steps names no step"),
         (["--graph-steps", "0"], "--graph-steps says which graphs --graphs captures; add --graphs"),

@@ -115,7 +115,7 @@ def test_ops_outside_of_compiled_regions_are_compared_too(tmp_path: Path) -> Non
     # then
     assert {pair.kind for pair in diff.pairs} == {"same"}
     assert diff.b.graphs == ("0-forward-pre", "0-forward-2-stream")
-    assert diff.b.graphs_in_step == 1, "a stream is no graph that was compiled"
+    assert diff.b.graphs_in_step == 1, "a stream is not a graph that was compiled"
 
 
 def test_what_cuts_the_graphs_is_said_for_each_side(tmp_path: Path) -> None:

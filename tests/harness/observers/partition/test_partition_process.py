@@ -87,10 +87,10 @@ def test_a_module_and_inputs_beside_it_are_evaluated(tmp_path: Path) -> None:
     ("target", "said"),
     [
         ("factories.py:Owm", "has no 'Owm'; did you mean 'Own'"),
-        ("factories.py:number", "gives a int; a function or class that makes a torch.nn.Module is needed"),
+        ("factories.py:number", "returns a int, not a torch.nn.Module"),
         ("other.py:Net", "there is no file other.py; name it as FILE.py:FACTORY"),
         ("nowhere.at.all:Net", "nowhere.at.all cannot be imported from"),
-        ("torch.nn:Identity", "nothing says what the module is called with"),
+        ("torch.nn:Identity", "no example inputs"),
     ],
 )
 def test_what_is_no_module_is_written_down(target: str, said: str, tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_what_is_no_module_is_written_down(target: str, said: str, tmp_path: Pat
 
 def test_a_record_that_is_damaged_is_said_to_be(tmp_path: Path) -> None:
     (tmp_path / PARTITION).write_text('{"event": "graph"}\n')
-    with pytest.raises(Exception, match="is no record of a partition"):
+    with pytest.raises(Exception, match="is not a record of a partition"):
         read_partition(tmp_path / PARTITION)
 
 

@@ -232,7 +232,7 @@ def test_what_is_no_bundle_says_so(tmp_path: Path) -> None:
         other.writestr("a", "b")
 
     for name in ("a.zip", "b.zip"):
-        with pytest.raises(JournalError, match="is no bundle"):
+        with pytest.raises(JournalError, match="is not a bundle"):
             describe(tmp_path / name)
 
 

@@ -122,7 +122,7 @@ def test_a_folder_of_something_else_is_replaced_by_nothing(out: Path, tmp_path: 
     assert "no export has written it" in str(error) and (mine / "thesis.txt").read_text() == "mine"
     assert "it is a folder" in str(refused(export(out, "--to", "csv", "--output", logs, "--force")))
     assert "it is a file" in str(refused(export(out, *words, mine / "thesis.txt", "--force")))
-    assert "it is no file" in str(refused(export(out, "--to", "csv", "--output", "/dev/null", "--force")))
+    assert "it is not a regular file" in str(refused(export(out, "--to", "csv", "--output", "/dev/null", "--force")))
     # and the export is replaced whole
     assert export(out, "--mode", "again", *words, logs, "--force").exception is None
     assert {path.name for path in logs.iterdir()} == {MARK, "again_first"}

@@ -75,7 +75,7 @@ def test_an_op_has_its_own_time_its_module_and_its_line() -> None:
     ops = read(EAGER).ops
     assert ops[OpKey("aten::linear", "op", "forward", "fc", "train.py:9")].time == 50
     assert ops[OpKey("aten::addmm", "op", "forward", "fc", "train.py:9")].time == 100
-    assert not any(key.op == "aten::item" for key in ops), "what the recording does is no op of the script's"
+    assert not any(key.op == "aten::item" for key in ops), "what the recording does is not an op of the script's"
 
 
 def test_a_backward_is_of_the_module_whose_forward_it_undoes() -> None:
