@@ -113,11 +113,11 @@ class Carrier(Generic[Item]):
 
 @dataclass(frozen=True, slots=True)
 class Bisection(Generic[Item]):
-    """The result of a search for carriers: `whole` is the drift with all items, `asked` the number of tested sets."""
+    """The result of a search for carriers: `whole` is the drift with all items, `count` the number of tested sets."""
 
     whole: float
     carriers: tuple[Carrier[Item], ...]
-    asked: int
+    count: int
 
     @property
     def remaining(self) -> float:
@@ -133,46 +133,46 @@ def carriers(
     The search continues while the remaining drift is a large part of the whole, or more than `enough`. A whole drift
     below `least` is not searched. Each carrier takes about 2 log2(n) tests for n items.
     """
-    measured = _MeasuredSets(drifts)
-    [total] = measured.of(items)
+    measurements = _Measurements(drifts)
+    [total] = measurements.of(items)
     candidates, chosen = list(items) if total >= least else [], list[Carrier[Item]]()
     remaining = total
     while candidates and (remaining > enough or remaining >= CARRIED * total > 0) and len(chosen) < MOST_CARRIERS:
-        group, alone = _narrowed(candidates, remaining, measured)
+        group, alone = _narrowed(candidates, remaining, measurements)
         candidates = [item for item in candidates if item not in group]
-        [remaining] = measured.of(candidates)
+        [remaining] = measurements.of(candidates)
         chosen.append(Carrier(tuple(group), alone, remaining))
-    return Bisection(total, tuple(chosen), measured.count)
+    return Bisection(total, tuple(chosen), measurements.count)
 
 
-def _narrowed(items: Sequence[Item], drift: float, measured: _MeasuredSets[Item]) -> tuple[Sequence[Item], float]:
+def _narrowed(items: Sequence[Item], drift: float, measurements: _Measurements[Item]) -> tuple[Sequence[Item], float]:
     """Halve the items while one half carries the drift of both; return the remaining items and their drift."""
     while len(items) > 1:
         middle = len(items) // 2
         halves = (items[:middle], items[middle:])
-        half, largest = max(zip(halves, measured.of(*halves), strict=True), key=lambda pair: pair[1])
+        half, largest = max(zip(halves, measurements.of(*halves), strict=True), key=lambda pair: pair[1])
         if largest < CARRIED * drift:
             break
         items, drift = half, largest
     return items, drift
 
 
-class _MeasuredSets(Generic[Item]):
+class _Measurements(Generic[Item]):
     """Measures each set once; the empty set has no drift."""
 
     def __init__(self, drifts: Drifts[Item]) -> None:
         self._drifts = drifts
-        self._known: dict[frozenset[Item], float] = {frozenset(): 0.0}
+        self._measured: dict[frozenset[Item], float] = {frozenset(): 0.0}
 
     @property
     def count(self) -> int:
-        return len(self._known) - 1
+        return len(self._measured) - 1
 
     def of(self, *sets: Sequence[Item]) -> list[float]:
         chosen = [frozenset(items) for items in sets]
-        unknown = [subset for subset in chosen if subset not in self._known]
-        self._known.update(zip(unknown, self._drifts(unknown) if unknown else (), strict=True))
-        return [self._known[subset] for subset in chosen]
+        unknown = [subset for subset in chosen if subset not in self._measured]
+        self._measured.update(zip(unknown, self._drifts(unknown) if unknown else (), strict=True))
+        return [self._measured[subset] for subset in chosen]
 
 
 def between(results: Iterable[tuple[int, bool]], most: int) -> list[int]:

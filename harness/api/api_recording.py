@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ..errors import UsageError, nearest
 from ..launch.batch_kernels import check_kernels, own_kernels
-from ..launch.execute_batch import PreparedRun, close_run
+from ..launch.execute_batch import close_run
 from ..launch.guest_process import Launch
+from ..launch.prepared_runs import PreparedRun
 from ..launch.running_process import ProcessEnd
 from ..records import frames
 from ..records.modes.mode_spec import ModeSpec, parse_mode

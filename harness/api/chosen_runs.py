@@ -63,7 +63,7 @@ def _records_of(
     return records or [read(runs[0])]  # raises, with the remedy
 
 
-def graphs_of_one(target: str | None, out: Path, mode: str | None) -> RunGraphs:
+def graphs_of_only_run(target: str | None, out: Path, mode: str | None) -> RunGraphs:
     """Return the graphs of the run that `target` names. Raises UsageError if it names several runs with graphs."""
     with_graphs = graphs_of_runs(runs_meant(target, out, mode))
     if len(with_graphs) > 1:

@@ -11,7 +11,14 @@ from ..drift.run_comparison import RunComparison, compare_runs
 from ..errors import UsageError
 from ..investigate.judging.judge import judge_pairs
 from ..records.results.findings import Findings
-from ..runs.recorded_run import RecordedRun, find_investigation, load_run, ranks_of, runs_with_suffixes, told_apart
+from ..runs.recorded_run import (
+    RecordedRun,
+    find_investigation,
+    load_run,
+    ranks_of,
+    runs_with_suffixes,
+    with_distinct_labels,
+)
 from ..runs.run_layout import MANIFEST
 from .api_recording import Recording
 from .api_running import loaded
@@ -30,7 +37,7 @@ def compare(a: RecordedRun | Recording | Path | str, b: RecordedRun | Recording 
     The verdict comes from the records; it is None if experiments of `numdrift.investigate` are missing. Raises
     UsageError for a run without a recorded step, and RunNotFound or JournalError for a run that cannot be read.
     """
-    reference, run = told_apart(loaded(a), loaded(b))
+    reference, run = with_distinct_labels(loaded(a), loaded(b))
     distances = compare_runs(reference, run)
     findings = investigation_of(judge_pairs([(reference, run)]).to_json(), reference.path.parent, ())
     return Comparison(reference, run, distances, findings.pairs[0])
@@ -68,7 +75,7 @@ def pairs_to_compare(paths: Sequence[str], suffixes: Sequence[str], out: Path) -
     if len(paths) == 2:
         if suffixes:
             raise UsageError("--suffix belongs to an investigation, not to two runs")
-        return [told_apart(load_run(Path(paths[0])), load_run(Path(paths[1])))]
+        return [with_distinct_labels(load_run(Path(paths[0])), load_run(Path(paths[1])))]
     named = paths[0] if paths else None
     if named is not None and (Path(named) / MANIFEST).exists():
         raise UsageError(f"{named} is one run; name a second one, or the investigation {Path(named).parent}")

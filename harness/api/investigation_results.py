@@ -13,7 +13,7 @@ from ..drift.run_comparison import RunComparison, compare_runs
 from ..errors import JournalError, NumdriftError, RunNotFound
 from ..investigate.words.culprit_words import lines_of, named_culprits
 from ..records.codec import NUMBERS, Unreadable
-from ..records.results.findings import INVESTIGATION, Findings, PairFindings, known_content
+from ..records.results.findings import INVESTIGATION, Findings, PairFindings, usable_content
 from ..runs.recorded_run import RecordedRun, load_run, pandas
 from .notebook_shown import comparison_html, investigation_html
 
@@ -78,7 +78,7 @@ class Pair:
     score, threshold: multiples of the reference's rounding noise
     explained: the share of the drift that disappears with all proven culprits together
     unexplained: a sentence on the remaining drift
-    told: the culprits that an experiment supports, and the number of the others
+    named_culprits: the culprits that an experiment supports, and the number of the others
     content: as in `Culprit`
     exit_code: as on the command line, 0 without drift beyond rounding
     """
@@ -98,7 +98,7 @@ class Pair:
     explained: float | None
     unexplained: str = field(repr=False)
     content: Mapping[str, Any] = field(repr=False)
-    told: tuple[Sequence[Culprit], int] = field(repr=False)
+    named_culprits: tuple[Sequence[Culprit], int] = field(repr=False)
 
     @property
     def exit_code(self) -> int:
@@ -160,15 +160,15 @@ class Investigation:
         found.pairs[0].verdict
         found.culprits_frame()
 
-    `content` is the content of `investigation.json` (docs/guide/investigation-json.md). `said` has the messages of the
-    investigation: its rounds of runs, and the work that it could not do."""
+    `content` is the content of `investigation.json` (docs/guide/investigation-json.md). `messages` has its rounds of
+    runs, and the work that it could not do."""
 
     path: Path
     reproducer: str
     reference: str
     pairs: Sequence[Pair]
     content: Mapping[str, Any] = field(repr=False)
-    said: Sequence[str] = field(default=(), repr=False, compare=False)
+    messages: Sequence[str] = field(default=(), repr=False, compare=False)
 
     @cached_property
     def runs(self) -> Mapping[str, RecordedRun]:
@@ -239,7 +239,7 @@ def load_investigation(path: Path | str) -> Investigation:
     folder = Path(path)
     if not (folder / INVESTIGATION).exists():
         raise RunNotFound(f"{folder} has no {INVESTIGATION}: numdrift.investigate makes one")
-    content = known_content(folder / INVESTIGATION)
+    content = usable_content(folder / INVESTIGATION)
     if content is None:
         raise JournalError(folder / INVESTIGATION, "is damaged, or of a schema that this version does not know")
     return investigation_of(content, folder)
@@ -284,7 +284,7 @@ def _pair_of(findings: PairFindings, content: Mapping[str, Any]) -> Pair:
         **{name: getattr(findings, name) for name in PAIR_COLUMNS},
         explained=findings.explained,
         unexplained=findings.unexplained,
-        told=(tuple(listed), counted),
+        named_culprits=(tuple(listed), counted),
         undecided=findings.undecided,
         text=tuple(findings.text),
         notes=tuple(findings.notes),

@@ -66,7 +66,7 @@ def _pair(pair: Pair) -> str:
     """Return a heading, the sentences on the pair, its culprits as a list, and the notes."""
     # texts contain names and errors of a user's script, so all are escaped
     sentences = "".join(f"<p>{escape(sentence)}</p>" for sentence in pair.text)
-    named, suspects = pair.told
+    named, suspects = pair.named_culprits
     shown, culprits = named[:CULPRITS_SHOWN], ""
     if shown:
         items = "".join(f"<li>{'<br>'.join(escape(line) for line in culprit.text)}</li>" for culprit in shown)

@@ -174,7 +174,7 @@ class CallFollower:
         self.kept = KeptFailure()
         self.is_setup = self.is_pending = False
         self.step = 0
-        self._known = values
+        self._known_values = values
         self._modules = ModulePaths()
         self._within: list[int] = []
         self.places = CallPlaces(request.script, self._modules)
@@ -215,15 +215,15 @@ class CallFollower:
             self._beginning()
             if not self._is_followed:
                 return None
-            arguments = Arguments.of(self._known.number_of, call)
+            arguments = Arguments.of(self._known_values.number_of, call)
             place = self.places.here(call.operation, arguments.attributes)
             parent = self._within[-1] if self._within else self._whole(call, place)
             by_harness = call.caller is not None and call.caller.f_code.co_filename.startswith(HARNESS)
             is_reading = by_harness and parent is None
-            number = len(self._known.calls)
+            number = len(self._known_values.calls)
             followed = FollowedCall(number, self.step, place, arguments.operands, parent, self.is_setup, is_reading)
             self._began(followed, call)
-            self._known.calls[number] = followed
+            self._known_values.calls[number] = followed
             self._within.append(number)
             return followed
         return None
@@ -233,8 +233,8 @@ class CallFollower:
             return
         with self.kept:
             self._within.pop()
-            made = [tensor for tensor in tensors_in(outputs) if self._known.number_of(tensor) is not None]
-            followed.made = self._known.numbers_in(made)
+            made = [tensor for tensor in tensors_in(outputs) if self._known_values.number_of(tensor) is not None]
+            followed.made = self._known_values.numbers_in(made)
             followed.results = [value_of(tensor) for tensor in made]
-            self._known.made(followed)
+            self._known_values.made(followed)
             self._ended(followed)

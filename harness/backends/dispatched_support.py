@@ -18,7 +18,7 @@ import torch
 from numdrift.kernels.expectation import tensors_in
 
 from ..records.tools.backend_work import OperatorCall
-from ..script.main_module import said_by
+from ..script.main_module import message_of
 from ..script.script_lines import ScriptLines
 from ..torch_private.device_kernels import device_kernels
 from .called_operators import KeptFailure, configuration, instruction, is_called_by_harness
@@ -117,7 +117,7 @@ class _Observer:
         self._lines = lines
         self._report = report
         self._within: list[ObservedCall] = []
-        self._known: dict[tuple[str, str], Added] = {}
+        self._added: dict[tuple[str, str], Added] = {}
 
     def before(self, call: KernelCall) -> ObservedCall | None:
         if self.kept.error is not None:
@@ -130,7 +130,7 @@ class _Observer:
             text = configuration(kernel.operation, call.passed, call.kwargs, self._backend.device)
             line = self._within[0].line if self._within else self._lines.here()
             # The instructions are read only once for each configuration.
-            is_new = not (kernel.is_fallback or self._within or (kernel.name, text) in self._known)
+            is_new = not (kernel.is_fallback or self._within or (kernel.name, text) in self._added)
             before = self._backend.before(call.passed) if is_new else None
             fallbacks = self._backend.fallbacks(kernel.name)
             self._within.append(ObservedCall(next(_numbers), call, text, line, fallbacks, is_new, before))
@@ -144,7 +144,7 @@ class _Observer:
                 added = self._backend.added(observed, outputs)
         self._within.pop()
         with self.kept:
-            self._ended(observed, outputs, self._known.get((observed.call.kernel.name, observed.configuration), added))
+            self._ended(observed, outputs, self._added.get((observed.call.kernel.name, observed.configuration), added))
 
     def failed(self, observed: ObservedCall, error: BaseException) -> None:
         self._within.pop()
@@ -165,7 +165,7 @@ class _Observer:
                 reason += f"; its results stay on the CPU, while the next operator expects {device} tensors"
             self._tell(observed, (observed.instruction(outputs),), reason)
         elif not self._within and observed.is_told:
-            self._known[kernel.name, observed.configuration] = added
+            self._added[kernel.name, observed.configuration] = added
             self._tell(observed, added.instructions, added.reason)
 
     def _report_failure(self, observed: ObservedCall, error: Exception) -> None:
@@ -189,7 +189,7 @@ class _Observer:
             except Exception:  # noqa: BLE001, whatever is wrong with the arguments
                 fails_anywhere = True
         if observed.is_told and not fails_anywhere:
-            self._tell(observed, (observed.instruction(()),), said_by(error) or type(error).__name__)
+            self._tell(observed, (observed.instruction(()),), message_of(error) or type(error).__name__)
         # The calls around it fail because of it, and are not reported.
         for outer in self._within:
             outer.is_told = False

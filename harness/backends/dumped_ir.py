@@ -65,7 +65,7 @@ class DumpedNode:
         return None if tag is None else int(tag)
 
     @property
-    def is_given(self) -> bool:
+    def is_input(self) -> bool:
         """Return whether this is a value that the graph takes, rather than an op."""
         return self.op in ("device_data", "Constant")
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..records.tools.graph_record import PHASES, Graph, GraphFolder, Node, phase_of
+from ..records.tools.graph_record import PHASES, Graph, GraphFolder, Node, Value, phase_of
 from ..tape.origin import CALLED_FROM
 from .deferred_calls import FollowedCall, KnownValues, Operand
 from .dumped_ir import DumpedNode
@@ -45,7 +45,7 @@ class MadeNodes:
         main: dict[int, int] = {}
         for at, call in calls.items():
             before, own = main.get(call.number), call.place.op
-            if not nodes[at].is_given and (before is None or nodes[before].op != own or nodes[at].op == own):
+            if not nodes[at].is_input and (before is None or nodes[before].op != own or nodes[at].op == own):
                 main[call.number] = at
         return cls(nodes, calls, main)
 
@@ -55,12 +55,12 @@ class Identified:
     """Facts from the calls about the values of a graph.
 
     names: the names of each node's operands, empty where they are not the operands of its call.
-    given: for each value that the graph takes, the operand of the call that takes it.
+    input_operands: for each value that the graph takes, the operand of the call that takes it.
     numbers: the lazy core's numbers for the values that the calls returned.
     """
 
     names: dict[int, tuple[str, ...]] = field(default_factory=dict)
-    given: dict[int, Operand] = field(default_factory=dict)
+    input_operands: dict[int, Operand] = field(default_factory=dict)
     numbers: dict[Output, int] = field(default_factory=dict)
 
 
@@ -74,8 +74,8 @@ def by_position(made: MadeNodes) -> Identified:
         operands = next(fitting, ())
         identified.names[at] = tuple(argument.name for argument in operands)
         for (source, _), operand in zip(node.operands, operands, strict=False):
-            if made.nodes[source].is_given:
-                identified.given.setdefault(source, operand)
+            if made.nodes[source].is_input:
+                identified.input_operands.setdefault(source, operand)
         identified.numbers.update({(at, which): value for which, value in enumerate(call.made)})
     return identified
 
@@ -94,17 +94,17 @@ class FollowedGraph:
         identify: Callable[[MadeNodes], Identified],
     ) -> None:
         self._dumped = dumped
-        self._known = known_values
+        self._known_values = known_values
         self._outputs = outputs
         self._nodes = {node.number: node for node in dumped}
         made = MadeNodes.of(dumped, known_values)
         self._calls, self._main = made.calls, made.main
-        self._counts = Counter(call.number for at, call in made.calls.items() if not made.nodes[at].is_given)
+        self._counts = Counter(call.number for at, call in made.calls.items() if not made.nodes[at].is_input)
         self._identified = identify(made)
         for output in outputs:
             number = None if output is None else self._identified.numbers.get(output)
             if output is not None and number is not None:
-                self._known.executed.setdefault(number, self.value_name(output))
+                self._known_values.executed.setdefault(number, self.value_name(output))
 
     @property
     def calls(self) -> Sequence[FollowedCall]:
@@ -117,7 +117,7 @@ class FollowedGraph:
 
     def value_name(self, value: Output) -> str:
         number, which = value
-        if self._nodes[number].is_given:
+        if self._nodes[number].is_input:
             return f"data_{number}"
         return self.node_name(number) + (f"_{which}" if which else "")
 
@@ -128,7 +128,7 @@ class FollowedGraph:
         phases: dict[int, str] = {}
         nodes = []
         for dumped in self._dumped:
-            if dumped.is_given:
+            if dumped.is_input:
                 continue
             call = self._calls.get(dumped.number)
             if call is None:
@@ -138,26 +138,10 @@ class FollowedGraph:
                 phase = "" if call.is_setup and not is_training else call.place.phase
             phases[dumped.number] = phase
             nodes.append(replace(self._node(dumped, call), phase=phase))
-        given_nodes = [node for node in self._dumped if node.is_given]
-        values = {
-            self.value_name((node.number, which)): value
-            for node in self._dumped
-            for which, value in enumerate(node.outputs)
-        }
-        numbers = iter(range(len(given_nodes)))
-        for node in given_nodes:
-            name = self.value_name((node.number, 0))
-            binding = self._given_binding(node) or f"input {next(numbers)}"
-            values[name] = replace(values[name], binding=binding)
-        for output in self._outputs:
-            if output is not None and not self._nodes[output[0]].is_given:
-                name = self.value_name(output)
-                number = self._identified.numbers.get(output)
-                output_binding = "" if number is None else self._known.binding(number)
-                values[name] = replace(values[name], binding=output_binding)
+        input_nodes = [node for node in self._dumped if node.is_input]
         outputs = [self.value_name(output) for output in self._outputs if output is not None]
         notes = []
-        unknown = sum(not node.is_given and node.number not in self._calls for node in self._dumped)
+        unknown = sum(not node.is_input and node.number not in self._calls for node in self._dumped)
         if unknown:
             notes.append(f"{unknown} nodes were made before this step: their sites are unknown")
         if len(outputs) < len(self._outputs):
@@ -169,11 +153,31 @@ class FollowedGraph:
             phase=phase_of(nodes),
             step=step,
             nodes=tuple(nodes),
-            values=values,
-            inputs=tuple(self.value_name((node.number, 0)) for node in given_nodes),
+            values=self._values(input_nodes),
+            inputs=tuple(self.value_name((node.number, 0)) for node in input_nodes),
             outputs=tuple(dict.fromkeys(outputs)),
             notes=tuple(notes),
         )
+
+    def _values(self, input_nodes: Sequence[DumpedNode]) -> dict[str, Value]:
+        """Return the values of all nodes by name; inputs and outputs have bindings."""
+        values = {
+            self.value_name((node.number, which)): value
+            for node in self._dumped
+            for which, value in enumerate(node.outputs)
+        }
+        numbers = iter(range(len(input_nodes)))
+        for node in input_nodes:
+            name = self.value_name((node.number, 0))
+            binding = self._input_binding(node) or f"input {next(numbers)}"
+            values[name] = replace(values[name], binding=binding)
+        for output in self._outputs:
+            if output is not None and not self._nodes[output[0]].is_input:
+                name = self.value_name(output)
+                number = self._identified.numbers.get(output)
+                output_binding = "" if number is None else self._known_values.binding(number)
+                values[name] = replace(values[name], binding=output_binding)
+        return values
 
     def _node(self, dumped: DumpedNode, call: FollowedCall | None) -> Node:
         place = Node("", "") if call is None else call.place
@@ -185,7 +189,7 @@ class FollowedGraph:
         # `original` is the op that the node was decomposed from: the op of the outermost call around the node's call
         outer, group, original = call, "", ""
         while outer is not None and outer.parent is not None:
-            outer = self._known.calls[outer.parent]
+            outer = self._known_values.calls[outer.parent]
         if call is not None and outer is not None:
             is_whole = outer is call and self._counts[call.number] == 1
             group = "" if is_whole else f"{outer.place.op}_call_{outer.number}"
@@ -206,19 +210,19 @@ class FollowedGraph:
             group=group,
         )
 
-    def _given_binding(self, node: DumpedNode) -> str:
+    def _input_binding(self, node: DumpedNode) -> str:
         """Return the binding of a given value to the script, "" for an input that the script has no name for."""
-        operand, own = self._identified.given.get(node.number), self._calls.get(node.number)
+        operand, own = self._identified.input_operands.get(node.number), self._calls.get(node.number)
         if node.op == "Constant":
             return "constant"
         if operand is None:  # no operand is known; a number that a known call has made is fixed
             return "" if own is None or node.outputs[0].shape else "constant"
         if operand.tensor is None:
             return "constant"
-        saved = self._known.executed.get(operand.tensor)
-        bound = self._known.binding(operand.tensor) or (f"saved {saved}" if saved else "")
+        saved = self._known_values.executed.get(operand.tensor)
+        bound = self._known_values.binding(operand.tensor) or (f"saved {saved}" if saved else "")
         # A kernel that is called with a number may have made a tensor from it.
-        if not bound and own is not None and self._known.makers.get(operand.tensor) is own:
+        if not bound and own is not None and self._known_values.makers.get(operand.tensor) is own:
             return "constant" if any(argument.is_number for argument in own.operands) else ""
         return bound
 
@@ -228,7 +232,7 @@ class GraphFiler:
 
     def __init__(self, folder: GraphFolder, values: KnownValues, steps: Container[int]) -> None:
         self._folder = folder
-        self._known = values
+        self._known_values = values
         self._steps = steps
         self._names: dict[str, str] = {}
 
@@ -260,7 +264,7 @@ def call_of(node: DumpedNode, known_values: KnownValues) -> FollowedCall | None:
 
 def is_foreign(dumped: Sequence[DumpedNode], known_values: KnownValues) -> bool:
     """Return whether a graph has ops, and each was made before calls were followed or only reads values."""
-    calls = [call_of(node, known_values) for node in dumped if not node.is_given]
+    calls = [call_of(node, known_values) for node in dumped if not node.is_input]
     return bool(calls) and all(call is None or call.is_reading for call in calls)
 
 

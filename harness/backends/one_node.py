@@ -110,7 +110,7 @@ def taking_cpu_tensors(
     return execute
 
 
-def asked_by_execution(
+def answer_by_execution(
     node: torch.fx.Node, device: str, failure_at: str, settle: Settle = nothing_pending, counters: Counters = dict
 ) -> SupportAnswer:
     """Return whether a device supports a node, by executing it there once on tensors of the same shapes and dtypes.

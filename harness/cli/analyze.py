@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from .command_options import (
     quiet_option,
     script_argument,
 )
-from .output import console, table, write_json
+from .output import console, table, text_or_count, write_json
 from .progress import reporter_for
 
 EXAMPLES = """\b
@@ -103,7 +102,7 @@ def _show(analysis: SupportAnalysis, out: Console, *, instructions: bool) -> Non
     for row in report.supported:
         rows.add_row(
             row.kind, f"{row.count:,}", "yes",
-            _one_or_many(row.configurations, "configurations"), "", _one_or_many(row.calls, "lines"),
+            text_or_count(row.configurations, "configurations"), "", text_or_count(row.calls, "lines"),
         )  # fmt: skip
     out.print(rows)
     if instructions:
@@ -125,7 +124,3 @@ def _show(analysis: SupportAnalysis, out: Console, *, instructions: bool) -> Non
         f"{record.instruction_set} instructions ({record.backend}; {steps}, {ending}).",
         soft_wrap=True,
     )
-
-
-def _one_or_many(texts: Sequence[str], noun: str) -> str:
-    return f"{len(texts)} {noun}" if len(texts) > 1 else "".join(texts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,12 @@ def number(value: float | None) -> str:
     if value is None:
         return "-"
     return "0" if value == 0 else f"{value:.3g}"
+
+
+def text_or_count(texts: Iterable[str], noun: str) -> str:
+    """Return the text that all of these are, or the number of different ones: `3 lines`."""
+    different = list(dict.fromkeys(texts))
+    return f"{len(different)} {noun}" if len(different) > 1 else "".join(different)
 
 
 def require_new(path: str | Path | None, *, force: bool) -> None:

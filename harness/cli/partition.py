@@ -21,7 +21,7 @@ from .command_options import (
     out_option,
     quiet_option,
 )
-from .output import console, number, table, write_json
+from .output import console, number, table, text_or_count, write_json
 from .progress import reporter_for
 
 EXAMPLES = """\b
@@ -136,7 +136,7 @@ def _show(out: Console, done: Partitioned) -> None:
             rows.add_row(kinds, modules, lines, number(carrier.alone), number(carrier.without))
         out.print(rows)
         drift = number(bisection.whole)
-        out.print(f"The whole module drifts by {drift} (relative); {bisection.asked} partitions were executed.")
+        out.print(f"The whole module drifts by {drift} (relative); {bisection.count} partitions were executed.")
     comparison = done.comparison
     if comparison is not None and comparison.identical:
         steps_text = (
@@ -174,8 +174,8 @@ def _show_graph(out: Console, graph: GraphPartition, backend: str) -> None:
             f"{sum(row.count for row in group):,}",
             "yes" if first_row.supported else "no",
             first_row.device,
-            _one_or_many([row.configuration for row in group], "configurations"),
-            _one_or_many([row.call for row in group], "lines"),
+            text_or_count([row.configuration for row in group], "configurations"),
+            text_or_count([row.call for row in group], "lines"),
             moved if first_row.supported else f"{first_row.failure_at}: {first_row.reason}",
         )
     out.print(rows)
@@ -186,11 +186,6 @@ def _show_graph(out: Console, graph: GraphPartition, backend: str) -> None:
         rows.add_row(str(subgraph.number), subgraph.device, f"{subgraph.size:,}", which)
     out.print(rows)
     out.print()
-
-
-def _one_or_many(texts: Sequence[str], noun: str) -> str:
-    different = list(dict.fromkeys(texts))
-    return f"{len(different)} {noun}" if len(different) > 1 else different[0]
 
 
 def _checked(kind: str, checks: Sequence[TensorCheck]) -> str:

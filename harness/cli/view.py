@@ -18,7 +18,7 @@ from ..report.pair_graphs import page_of_difference
 from ..report.report_page import page_of
 from ..report.rows import report_from, report_of
 from ..report.view_page import view_page, view_rows
-from ..runs.recorded_run import RecordedRun, investigations, load_run, runs_in, told_apart
+from ..runs.recorded_run import RecordedRun, investigations, load_run, runs_in, with_distinct_labels
 from .output import console
 
 LOOPBACK = "127.0.0.1"
@@ -126,7 +126,7 @@ def _run(folder: Path, path: str) -> RecordedRun:
 
 def _comparison(folder: Path, fields: Asked) -> str:
     """Return the page that compares two runs by their recorded data: nothing is run."""
-    a, b = told_apart(_run(folder, fields.get("a", "")), _run(folder, fields.get("b", "")))
+    a, b = with_distinct_labels(_run(folder, fields.get("a", "")), _run(folder, fields.get("b", "")))
     _, findings = compared([(a, b)])
     return page_of(report_from(findings, [a, b], a.path.parent))
 

@@ -143,7 +143,7 @@ def _between(
     if a_call is None or b_call is None or (a_call.op, a_call.line) != (b_call.op, b_call.line):
         return CallDifference("branch", 0, a_call, b_call)
     unfilled = False
-    for place, ((memory, digest), (its, its_digest)) in enumerate(zip(a_call.given, b_call.given, strict=False)):
+    for place, ((memory, digest), (its, its_digest)) in enumerate(zip(a_call.tensors, b_call.tensors, strict=False)):
         if digest != its_digest and digest and its_digest:
             # An op that only writes to a memory does not depend on its content (`fill_` receives it, too), and a view
             # reads nothing.
@@ -154,7 +154,7 @@ def _between(
                 return CallDifference("changed", 0, a_call, b_call)
             else:
                 return _of_memory(a_call, b_call, memory, its, left, right, seen | {memory})
-    if a_call.numbers != b_call.numbers or len(a_call.given) != len(b_call.given):
+    if a_call.numbers != b_call.numbers or len(a_call.tensors) != len(b_call.tensors):
         return CallDifference("number", 0, a_call, b_call, numbers=_unequal(a_call.numbers, b_call.numbers))
     for (name, before, after), (its_name, its_before, its_after) in zip(a_call.drew, b_call.drew, strict=False):
         if (name, before) != (its_name, its_before):
@@ -209,15 +209,15 @@ def _of_memory(
 
 def _apart_from(call: CallRecord, memory: int) -> CallRecord:
     """Return the call without `memory`, which several threads write to, and without its results there."""
-    inputs = tuple(tensor for tensor in call.given if tensor[0] != memory)
+    inputs = tuple(tensor for tensor in call.tensors if tensor[0] != memory)
     return replace(
-        call, given=inputs, written=(), results=tuple((m, "" if m == memory else d) for m, d in call.results)
+        call, tensors=inputs, written=(), results=tuple((m, "" if m == memory else d) for m, d in call.results)
     )
 
 
 def _content(call: CallRecord) -> tuple[int, str, str, str, str]:
     """Return the content of a thread's call without the numbers of its memories, which depend on chance."""
-    return call.thread, call.op, call.line, call.numbers, " ".join(digest for _, digest in call.given)
+    return call.thread, call.op, call.line, call.numbers, " ".join(digest for _, digest in call.tensors)
 
 
 def _is_unfilled(side: _Side, memory: int) -> bool:

@@ -134,6 +134,16 @@ class Noise:
         ]
         return TensorNoise(statistics.median(relatives), 1.0) if relatives else None
 
+    def rms_of(self, name: str, size: Fraction) -> float:
+        """Return the noise that the drift of a value of the norm `size` is compared with; 0 if none is known.
+
+        An unmeasured value has the noise of a value of norm 1, which is multiplied by the norm.
+        """
+        noise = self.of(name)
+        if noise is None:
+            return 0.0
+        return noise.size if name in self.tensors else as_float(Fraction(noise.rms) * size)
+
     def of_gradient(self, state: str, z: float) -> float:
         """Return the score of a gradient whose square, in an optimizer's second moment, has the score z.
 

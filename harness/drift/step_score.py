@@ -29,7 +29,7 @@ import numpy as np
 
 from ..records.results.findings import TensorScore
 from ..runs.mapped_tensors import TensorFile
-from .norms import Array, Norm, as_float, difference, is_floating
+from .norms import Array, as_float, difference, is_floating
 from .step_noise import Noise
 
 TINY = 1e-43
@@ -140,13 +140,11 @@ def _score(name: str, a: TensorFile, b: TensorFile, noise: Noise) -> TensorScore
         return TensorScore(name, score, float(differing), float(left.size), float(flips), why, discrete=True)
     apart = difference(left, right)
     unit = unit_roundoff(name, a, b)
-    # An unmeasured value has the noise of a value of norm 1, which is multiplied by the norm.
-    own = name in noise.tensors
-    rms = 0.0 if its_noise is None else its_noise.size if own else as_float(Fraction(its_noise.rms) * apart.norm.exact)
+    own, rms = name in noise.tensors, noise.rms_of(name, apart.norm.exact)
     if not apart.same_places:
         why = "not finite at different places"
         return TensorScore(name, math.inf, math.inf, apart.norm.value, rms, why)
-    score = _z(apart.distance, apart.norm, rms, unit)
+    score = z_score(apart.distance.exact, apart.norm.exact, rms, unit)
     if score > 1 and own and name.startswith("state ") and _is_nowhere_negative(left) and _is_nowhere_negative(right):
         score = noise.of_gradient(name, score)
     why = "" if own else "its own noise is not known"
@@ -163,9 +161,9 @@ def _apart(name: str, why: str, discrete: bool = False) -> TensorScore:
     return TensorScore(name, math.inf, math.inf, 0.0, 0.0, why, discrete)
 
 
-def _z(distance: Norm, norm: Norm, rms: float, unit: float) -> float:
-    if distance.mantissa == 0.0 or math.isinf(rms):
+def z_score(distance: Fraction, size: Fraction, rms: float, unit: float) -> float:
+    """Return z of a floating value from ||B - A||, ||A||, rms and u."""
+    if not distance or math.isinf(rms):
         return 0.0
-    scale = Fraction(rms) + Fraction(unit) * norm.exact + Fraction(TINY)
     # Unequal values never score 0: a quotient below the smallest float is rounded up to it.
-    return as_float(distance.exact / scale) or math.ulp(0.0)
+    return as_float(distance / (Fraction(rms) + Fraction(unit) * size + Fraction(TINY))) or math.ulp(0.0)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from ..records.results.findings import StepFindings, Verdict
 from .calibration import Threshold
 from .nonfinite import Nonfinite
-from .recorded_drift import Repetition
+from .repetition import Repetition
 from .setup_difference import SetupDifference
 from .step_score import StepScore
 

@@ -110,7 +110,7 @@ class Audience:
     def tell(self, moment: Callable[Concatenate[Any, P], R], *args: P.args, **kwargs: P.kwargs) -> list[R]:
         """Call `moment`, a method of Observer, on all observers that override it, and return their answers."""
         name = moment.__name__
-        # Most observers override few moments, and `given` is reported at every call of a model: look them up only once.
+        # Most observers override few moments, and `called_with` comes at every call of a model: look them up only once.
         listeners = self._overriding.get(name)
         if listeners is None:
             original = getattr(Observer, name)

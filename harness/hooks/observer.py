@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import torch
 
     from ..observers.values.digest import Digester
-    from ..observers.values.ended_step import Said
+    from ..observers.values.ended_step import LoggedStep
     from ..script.named_tensors import NamedTensor, TrainingTensors
     from ..tape.files.journal_writing import EventLog
     from ..tape.serving.step_kernels import StepKernels
@@ -31,10 +31,10 @@ class Observer:
     This class does nothing; a subclass overrides the moments that it needs. The moments of a step come in this order,
     and each is reported to every observer before the next one:
 
-        taken_over, begins, adopted      a root module is about to be called for the first time
-        called, given, reached forward   an outermost module is called
+        taken_over, begins, adopted            a root module is about to be called for the first time
+        called, called_with, reached forward   an outermost module is called
         backward_started, reached backward, backward_ended, closing backward, settled, reached optimizer
-        optimizer_steps                  an optimizer is about to step
+        optimizer_steps                        an optimizer is about to step
         step_ended, closing step, settled, reached step, begins
 
     Any method may raise: the training continues, and the observer is removed with a notice. The notice names the
@@ -61,10 +61,10 @@ class Observer:
     def called(self, module: torch.nn.Module) -> None:
         """An outermost module is about to be called, whether or not it is a root module."""
 
-    def given(self, module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    def called_with(self, module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """An outermost module is about to be called with these arguments."""
 
-    def given_instead(self, tensor: torch.Tensor) -> None:
+    def argument_overwritten(self, tensor: torch.Tensor) -> None:
         """An argument of that call now holds values that neither the script nor an op has written."""
 
     def calls_unseen(self) -> None:
@@ -156,7 +156,7 @@ class RecordingSurroundings(Surroundings):
     table: returns the step's tensors, as the same list while the tensors are the same.
     losses: returns the losses of the step.
     gradients: returns the step's gradients that are in no `.grad`, by their parameters' names.
-    said: returns the values that the script has logged in the step.
+    logged_values: returns the values that the script has logged in the step.
     nonfinite: called with a step whose loss is not finite.
     fields: returns the other observers' fields for a step's line of the journal.
     seconds: returns the time since the training began, in seconds.
@@ -172,7 +172,7 @@ class RecordingSurroundings(Surroundings):
     table: Callable[[], Sequence[NamedTensor]]
     losses: Callable[[], tuple[torch.Tensor, ...]]
     gradients: Callable[[], Mapping[str, torch.Tensor]]
-    said: Callable[[], Sequence[Said]]
+    logged_values: Callable[[], Sequence[LoggedStep]]
     nonfinite: Callable[[int], None]
     fields: Callable[[int], Mapping[str, Any]]
     seconds: Callable[[], float]

@@ -34,7 +34,7 @@ from .experiments.rounds import (
 from .experiments.tapes_beside import complete_noise, noise_beside, referee_beside, run_referee
 from .judging.judge import judge, judge_pair
 from .next_step import next_inquiry
-from .questions.localizer import expect_one
+from .questions.localizer import expect_localizer
 from .questions.part_search import check_parts
 from .questions.question import Inquiry, Question
 from .questions.question_table import LAST_QUESTIONS, QUESTIONS
@@ -138,7 +138,7 @@ def decide(runs: Sequence[RecordedRun], plan: InvestigationRequest, laboratory: 
     # If the reference does not repeat itself, none of its steps can be compared with another mode's.
     if differing and is_repeatable(reference):
         if asks_for_causes and len(differing) == 1:
-            expect_one(laboratory, reference, differing[0])
+            expect_localizer(laboratory, reference, differing[0])
         folder, progress = EvidenceFolder.of(reference), laboratory.progress
         complete_noise(reference, control_of(reference), chosen, laboratory)
         # The referee takes one processor while the experiments in this context take the others.

@@ -23,7 +23,7 @@ from ..runs.recorded_run import load_run
 from ..runs.run_layout import STATES, InvestigationFolder, check_name, choose_investigation
 from ..runs.step_outcomes import state_steps
 from .batch_kernels import check_kernels
-from .guest_process import check_interpreter
+from .checked_interpreter import check_interpreter
 from .training_request import TrainingRequest
 from .xla_environment import in_their_interpreters
 
@@ -89,7 +89,7 @@ def planned(
         script=reproducer.path,
         module=reproducer.module,
         modes=interpreters.modes,
-        interpreters=interpreters.said,
+        interpreters=interpreters.sentences,
         investigation=choose_investigation(request.out, reproducer.named_after, request.name, suffix),
         arguments=words,
         suffix=suffix,
@@ -142,6 +142,11 @@ def check_plan(plan: BatchPlan) -> None:
             f"mode {alone.name!r} cannot be run with --nproc {plan.nproc}: {alone.base} tensors have no collectives; "
             "leave the mode out"
         )
+    _check_folder(plan)
+
+
+def _check_folder(plan: BatchPlan) -> None:
+    """Check that the runs can be written, and replace no others. Raises UsageError."""
     # The folder need not exist yet: the nearest existing parent decides.
     folder = existing = plan.investigation.path
     while not existing.exists() and existing != existing.parent:

@@ -1,35 +1,27 @@
-"""Executes a batch: creates folders and manifests, runs processes, and records how they ended."""
+"""Executes a batch: prepares its runs, runs their processes, and records how they ended."""
 
 from __future__ import annotations
 
 import importlib
-import json
-import os
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass, fields, replace
-from datetime import UTC, datetime
-from pathlib import Path
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 
 from ..errors import JournalError, NumdriftError, UsageError
 from ..graphs.run_graphs import RunGraphs
 from ..records import frames
-from ..records.modes.mode_spec import ModeSpec
 from ..records.run.adoption_facts import ADOPTION, DOUBT
-from ..records.run.run_config import RunConfig
-from ..records.run.run_files import OwnFolders
-from ..records.run.run_request import RunRequest
-from ..records.tools.graph_record import lazy_dump, xla_dump
 from ..runs.journal import Journal
 from ..runs.manifest import RunManifest
 from ..runs.pickles import write_pickle
 from ..runs.recorded_run import RecordedRun
-from ..runs.run_layout import RunFolder, rank_folder
+from ..runs.run_layout import RunFolder
 from .batch_kernels import inside_kernel, never_executed, swaps_of_run
-from .batch_plan import BatchPlan, check_plan, script_sha256
+from .batch_plan import BatchPlan, check_plan
 from .guest_process import Launch, Processes, guest_of
-from .own_folders import began, keep_written, own_folders, run_files, throw_away
+from .own_folders import began, keep_written, run_files, throw_away
 from .preloaded import PreloadedProcesses
+from .prepared_runs import PreparedRun, prepare_run, withdraw
 from .run_ending import Ending, ending, run_manifest
 from .running_process import ProcessEnd, Running
 from .supervise import Reporter, supervise
@@ -105,7 +97,7 @@ def execute_together(
         check_plan(plan)
     starts = {path: began(path) for path in {plan.investigation.path for plan in plans}}
     prepared = {
-        spec.name: _prepare(plan, spec, starts[plan.investigation.path]) for plan in plans for spec in plan.modes
+        spec.name: prepare_run(plan, spec, starts[plan.investigation.path]) for plan in plans for spec in plan.modes
     }
     if len(prepared) != sum(len(plan.modes) for plan in plans):
         raise ValueError(f"two modes have one name among {[spec.name for plan in plans for spec in plan.modes]}")
@@ -134,109 +126,8 @@ def execute_together(
         )
     for name, run in prepared.items():
         if name not in finished:
-            _withdraw(run.folder)
+            withdraw(run.folder)
     return BatchResult([finished[name] for name in prepared if name in finished], not completed)
-
-
-@dataclass(frozen=True, slots=True)
-class PreparedRun:
-    """A run whose folder exists and whose process is not started yet. `others` are its ranks from 1 on."""
-
-    folder: RunFolder
-    manifest: RunManifest
-    config: RunConfig
-    launch: Launch
-    others: tuple[PreparedRun, ...] = ()
-
-
-def _prepare(plan: BatchPlan, spec: ModeSpec, since: float) -> PreparedRun:
-    folder = plan.investigation.run(spec.name, plan.suffix)
-    try:
-        folder.create(force=plan.force)
-    except OSError as error:
-        raise UsageError(f"{error.filename} cannot be made: {error.strerror}; choose another --out") from None
-    files = own_folders(plan, spec, since)
-    first_rank, *other_ranks = (_prepare_rank(plan, spec, folder.rank(rank), rank, files) for rank in range(plan.nproc))
-    launch = replace(first_rank.launch, others=[run.launch for run in other_ranks])
-    return replace(first_rank, launch=launch, others=tuple(other_ranks))
-
-
-def _prepare_rank(plan: BatchPlan, spec: ModeSpec, folder: RunFolder, rank: int, files: OwnFolders) -> PreparedRun:
-    folder.journal.mkdir(parents=True, exist_ok=True)
-    config = replace(run_config(plan, spec, folder, rank), files=files)
-    folder.config.write_text(json.dumps(config.to_json(), indent=2) + "\n", encoding="utf-8")
-    # The manifest is written before the process starts. The pid of this process distinguishes a current run from an
-    # abandoned one.
-    manifest = RunManifest(
-        mode=spec.name,
-        spec=str(spec),
-        suffix=plan.suffix,
-        reproducer=str(plan.script),
-        module=plan.module,
-        script_sha256=script_sha256(plan.script),
-        arguments=list(plan.arguments),
-        record=plan.record,
-        started=datetime.now(UTC).isoformat(timespec="seconds"),
-        position=[*(plan.positions or (mode.name for mode in plan.modes))].index(spec.name),
-        pickle=folder.pickle.name,
-        pid=os.getpid(),
-        experiment=plan.experiment,
-        rank=rank,
-        world_size=plan.nproc,
-    )
-    manifest.write(folder.manifest)
-    launch = Launch(
-        name=spec.name,
-        spec=spec,
-        config=folder.config,
-        events=folder.journal / frames.EVENTS,
-        stdout=folder.stdout,
-        stderr=folder.stderr,
-        timeout=spec.timeout if spec.timeout is not None else plan.timeout,
-        reads_input=plan.pass_through,
-        held=plan.serve is not None and not rank,
-        inherited=plan.inherited,
-        variables=_graph_variables(spec, folder.path.absolute()) if plan.graphs else {},
-    )
-    return PreparedRun(folder, manifest, config, launch)
-
-
-def _graph_variables(spec: ModeSpec, run: Path) -> dict[str, str]:
-    """Return the variables that must be set before a mode is imported, so that its graphs can be captured."""
-    dump = {"lazy": lazy_dump, "xla": xla_dump}.get(spec.base)
-    return {} if dump is None else dump(run)
-
-
-def run_config(plan: BatchPlan, spec: ModeSpec, folder: RunFolder, rank: int = 0) -> RunConfig:
-    """Return the configuration of the process of one run of a plan, or of one of its ranks.
-
-    Only rank 0 is served and keeps graphs.
-    """
-    request_fields = {field.name: getattr(plan, field.name) for field in fields(RunRequest)}
-
-    def states(of_run: Path | None) -> str:
-        if of_run is None:
-            return ""
-        # A rank uses the states of the same rank, or those of a reference that had one process.
-        of_run = of_run.absolute()
-        of_rank = rank_folder(of_run.parent, rank) / of_run.name
-        return str(of_rank if of_rank.is_dir() else of_run)
-
-    return RunConfig(
-        **request_fields | {"graphs": plan.graphs and not rank},
-        script=str(plan.script.absolute()),
-        folder=str(plan.folder or Path.cwd()),
-        invoked=str(plan.script),
-        mode=spec,
-        journal=str(folder.journal.absolute()),
-        arguments=tuple(plan.arguments),
-        kernels=tuple((op, str(path.absolute())) for op, path in plan.kernels),
-        resync=states(plan.resync),
-        rejoin=states(plan.rejoin),
-        serve="" if plan.serve is None or rank else str(plan.serve.absolute()),
-        rank=rank,
-        world_size=plan.nproc,
-    )
 
 
 def close_run(run: PreparedRun, end: ProcessEnd) -> FinishedRun:
@@ -293,26 +184,18 @@ def _close_rank(run: PreparedRun, end: ProcessEnd) -> FinishedRun:
         environment=next(iter(journal.events("environment")), {}),
         files=run_files(run.config, journal),
     )
-    # The graphs' ONNX files are written beside their records. The exporter needs onnx, which takes long to import.
-    graphs = RunGraphs(RecordedRun(folder.path, manifest))
-    try:
-        if graphs.entries:
-            exporting = importlib.import_module("numdrift.harness.graphs.export.onnx_model")
-            exporting.export_graphs(graphs, graphs.path)
-    except (OSError, NumdriftError, ImportError) as error:
-        notice = f"the graphs could not be exported for Netron: {error}"
-        manifest = replace(manifest, notices=[*manifest.notices, notice])
+    manifest = replace(manifest, notices=[*manifest.notices, *_export_graphs(RecordedRun(folder.path, manifest))])
     manifest.write(folder.manifest)
     return FinishedRun(folder, manifest, journal)
 
 
-def _withdraw(folder: RunFolder) -> None:
-    """Remove the empty folder of a run that was never started."""
-    for path in sorted(folder.path.glob("rank*")):
-        _withdraw(RunFolder(path, path / folder.pickle.name))
-    folder.config.unlink(missing_ok=True)
-    folder.manifest.unlink(missing_ok=True)
-    # `rmdir` fails for a folder that is not empty: files that somebody else put there stay.
-    with suppress(OSError):
-        folder.journal.rmdir()
-        folder.path.rmdir()
+def _export_graphs(run: RecordedRun) -> list[str]:
+    """Write the ONNX files of a run's graphs beside their records. Return a notice if that fails."""
+    graphs = RunGraphs(run)
+    try:
+        if graphs.entries:  # the exporter needs onnx, which takes long to import
+            exporting = importlib.import_module("numdrift.harness.graphs.export.onnx_model")
+            exporting.export_graphs(graphs, graphs.path)
+    except (OSError, NumdriftError, ImportError) as error:
+        return [f"the graphs could not be exported for Netron: {error}"]
+    return []

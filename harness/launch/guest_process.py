@@ -1,17 +1,15 @@
-"""Starts guest processes, and reports why an interpreter cannot run one."""
+"""Starts guest processes."""
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from ..errors import UsageError
 from ..records.modes.mode_registry import registry
@@ -203,98 +201,18 @@ def start(launch: Launch, processes: Processes | None = None) -> GuestProcess:
         )
 
 
-OLDEST_PYTHON = (3, 10)
-OLDEST_TORCH = (2, 6)
-OLDEST_TORCH_XLA = (2, 9)
+def run_to_end(command: Sequence[str], spec: ModeSpec, timeout: float | None) -> subprocess.CompletedProcess[str]:
+    """Run a command with the variables of a mode and without input, and return its exit code and its output as text.
 
-PATIENCE = 60.0
-"""Seconds that a program has to report its version; after them it is not considered a Python."""
-
-QUESTION = """
-import importlib.util, json, os, sys
-sys.path = [folder for folder in sys.path if folder]
-answer = {"python": list(sys.version_info[:2])}
-spec = importlib.util.find_spec("torch")
-if spec is not None and spec.origin:
-    with open(os.path.join(os.path.dirname(spec.origin), "version.py")) as file:
-        names = {}
-        exec(file.read(), names)
-    answer["torch"] = str(names["__version__"])
-if importlib.util.find_spec("torch_xla") is not None:
-    from importlib.metadata import version
-    answer["torch_xla"] = version("torch_xla")
-print(json.dumps(answer))
-"""
-"""A program that finds the versions without importing torch, which takes seconds. It runs on Python 3.8 or later."""
-
-
-def check_interpreter(spec: ModeSpec) -> dict[str, str]:
-    """Ask the Python of a mode for the versions of its torch and torch_xla.
-
-    Return them, or nothing for numdrift's own Python. Raises UsageError when one of them cannot be used.
+    Raises OSError, and TimeoutExpired after `timeout` seconds.
     """
-    if spec.python is None:
-        return {}
-    python, wrong = interpreter(spec), ""
-    try:
-        done = subprocess.run(
-            [python, "-c", QUESTION],
-            env=environment(spec, os.environ),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            check=False,
-            timeout=PATIENCE,
-        )
-    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
-        raise UsageError(
-            f"mode {spec.name!r}: python={spec.python} is not a Python interpreter that can be started "
-            f"({type(error).__name__})"
-        ) from None
-    try:
-        # Only the last line is the answer: a `sitecustomize` of that Python may print before it.
-        versions: dict[str, Any] = json.loads(done.stdout.strip().rpartition("\n")[2])
-        version = tuple(versions["python"])
-        if version < OLDEST_PYTHON:
-            wrong = f"is Python {_dotted(version)}, numdrift needs {_dotted(OLDEST_PYTHON)} or later"
-        elif "torch" not in versions:
-            wrong = f"has no torch; install one there: {python} -m pip install torch"
-        # Only the first two numbers of `2.13.0a0+git1234` count.
-        elif _numbers(versions["torch"]) < OLDEST_TORCH:
-            wrong = f"has torch {versions['torch']}, numdrift needs {_dotted(OLDEST_TORCH)} or later"
-        elif spec.capabilities.package:
-            wrong = _wrong_with_xla(versions)
-    except (ValueError, TypeError, KeyError):
-        wrong = f"is not a Python interpreter: {(done.stderr.strip().splitlines() or ['it printed no version'])[-1]}"
-    if wrong:
-        raise UsageError(f"mode {spec.name!r}: python={spec.python} {wrong}")
-    return {name: str(versions[name]) for name in ("torch", "torch_xla") if name in versions}
-
-
-XLA_REMEDY = "`bash scripts/xla` makes .venv-xla, with versions that fit together"
-
-
-def _wrong_with_xla(versions: Mapping[str, Any]) -> str:
-    """Return the reason why mode `xla` cannot run in an environment, or "" if it can."""
-    if "torch_xla" not in versions:
-        return f"has no torch_xla beside its torch {versions['torch']}; {XLA_REMEDY}"
-    if _numbers(versions["torch_xla"]) < OLDEST_TORCH_XLA:
-        return (
-            f"has torch_xla {versions['torch_xla']}, numdrift needs {_dotted(OLDEST_TORCH_XLA)} or later; {XLA_REMEDY}"
-        )
-    if _numbers(versions["torch_xla"]) != _numbers(versions["torch"]):
-        return (
-            f"has torch_xla {versions['torch_xla']} beside torch {versions['torch']}, but it only loads beside torch "
-            f"{versions['torch_xla']}; {XLA_REMEDY}"
-        )
-    return ""
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    """Return the major and minor version."""
-    return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
-
-
-def _dotted(version: tuple[int, ...]) -> str:
-    return ".".join(map(str, version))
+    return subprocess.run(
+        command,
+        env=environment(spec, os.environ),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+        timeout=timeout,
+    )

@@ -83,7 +83,7 @@ class PreloadedProcesses:
 
     def __init__(self, *, lasting: bool = False) -> None:
         self._lasting = lasting
-        self._known: dict[Key, PreloadedProcess | None] = {}  # last used at the end; None for a failed process
+        self._processes: dict[Key, PreloadedProcess | None] = {}  # last used at the end; None for a failed process
         self._started = StartedProcesses()
         self._turn = threading.RLock()
 
@@ -94,10 +94,10 @@ class PreloadedProcesses:
         self.close()
 
     def close(self) -> None:
-        for process in self._known.values():
+        for process in self._processes.values():
             if process is not None:
                 process.close()
-        self._known.clear()
+        self._processes.clear()
 
     def expect(self, guests: Sequence[Guest]) -> None:
         """Begin to load what these guests share, so that several preloaded processes load at the same time."""
@@ -109,15 +109,15 @@ class PreloadedProcesses:
 
     def start(self, guest: Guest, stdout: int, stderr: int, *, stdin: int | None = subprocess.DEVNULL) -> GuestProcess:
         key = self._key(guest) if stdin == subprocess.DEVNULL else None
-        if key is not None and (self._lasting or key in self._known):
+        if key is not None and (self._lasting or key in self._processes):
             preloaded = self._preloaded(key, guest)
             if preloaded is not None:
                 try:
                     return preloaded.fork(guest, stdout, stderr)
                 except OSError as error:
-                    logger.info("started, as no fork was available: %s; %s", error, preloaded.errors())
+                    logger.info("started, as no fork was available: %s; %s", error, preloaded.error_output())
                     with self._turn:
-                        self._known[key] = None
+                        self._processes[key] = None
                     if not preloaded.is_busy():
                         preloaded.close()
         return self._started.start(guest, stdout, stderr, stdin=stdin)
@@ -134,23 +134,25 @@ class PreloadedProcesses:
 
     def _preloaded(self, key: Key, guest: Guest) -> PreloadedProcess | None:
         with self._turn:
-            if key in self._known:
-                self._known[key] = preloaded = self._known.pop(key)
+            if key in self._processes:
+                self._processes[key] = preloaded = self._processes.pop(key)
                 return preloaded
             idle = [
-                idle_key for idle_key, process in self._known.items() if process is not None and not process.is_busy()
+                idle_key
+                for idle_key, process in self._processes.items()
+                if process is not None and not process.is_busy()
             ]
-            alive = sum(process is not None for process in self._known.values())
+            alive = sum(process is not None for process in self._processes.values())
             if alive >= MOST and idle:
-                evicted = self._known.pop(idle[0])
+                evicted = self._processes.pop(idle[0])
                 assert evicted is not None
                 evicted.close()
             try:
-                self._known[key] = PreloadedProcess(guest)
+                self._processes[key] = PreloadedProcess(guest)
             except OSError as error:
                 logger.info("no process could be preloaded: %s", error)
-                self._known[key] = None
-            return self._known[key]
+                self._processes[key] = None
+            return self._processes[key]
 
 
 class PreloadedProcess:
@@ -197,7 +199,7 @@ class PreloadedProcess:
     def is_busy(self) -> bool:
         return any(fork.poll() is None for fork in self._forks)
 
-    def errors(self) -> str:
+    def error_output(self) -> str:
         """Return the text that the process has printed on its standard error."""
         descriptor = self._stderr.fileno()  # read at an explicit offset: the process still writes at its own
         return os.pread(descriptor, os.fstat(descriptor).st_size, 0).decode(errors="replace").strip()

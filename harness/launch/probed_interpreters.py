@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from ..records.modes.mode_spec import ModeSpec
-from .guest_process import PATIENCE, environment, guest_command
+from .checked_interpreter import PATIENCE
+from .guest_process import environment, guest_command
 
 MODULE = "numdrift.harness.recorder.fingerprint"
 

@@ -7,7 +7,6 @@ torch's own devices on the CPU this process is enough.
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import tempfile
 from pathlib import Path
@@ -17,7 +16,7 @@ from numdrift.kernels.registry import load_target
 
 from ..errors import NotAvailable, NumdriftError, UsageError
 from ..records.modes.mode_spec import ModeSpec
-from .guest_process import environment, guest_command, interpreter
+from .guest_process import guest_command, interpreter, run_to_end
 
 PRESENCE = "numdrift.harness.backends.mode_presence:require_here"
 ADAPTERS = "numdrift.harness.hooks.backend_adapter:adapter_for"
@@ -59,16 +58,7 @@ def _lacking(spec: ModeSpec, script: str, *, dry: bool) -> dict[str, Any] | None
         request = {"mode": spec.to_json(), "script": script, "dry": dry, "answer": str(answer)}
         config.write_text(json.dumps(request), encoding="utf-8")
         try:
-            done = subprocess.run(
-                guest_command(config, python=interpreter(spec), module=PROCESS),
-                env=environment(spec, os.environ),
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                check=False,
-                timeout=PATIENCE,
-            )
+            done = run_to_end(guest_command(config, python=interpreter(spec), module=PROCESS), spec, PATIENCE)
         except subprocess.TimeoutExpired:
             raise NotAvailable(f"mode {spec.name!r}", f"its process did not answer within {PATIENCE:.0f} s") from None
         except OSError as error:

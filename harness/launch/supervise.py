@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import BinaryIO, Protocol
@@ -48,54 +49,74 @@ def supervise(
     Return False if Ctrl-C or a signal ended it early. Running processes then receive the signal and are stopped;
     waiting launches are not started.
     """
-    waiting, running = list(launches), list[Running | RunningRanks]()
-
-    def startable() -> Launch | None:
-        busy = {_device(active.launch) for active in running} - {None}
-        return next((queued for queued in waiting if share_devices or _device(queued) not in busy), None)
-
-    def pass_on(number: signal.Signals) -> None:
-        for process in running:
-            process.pass_on(number)
-
-    def follow(process: Running | RunningRanks) -> None:
-        if process.tail.advance():
-            reporter.progressed(process.launch.name, process.tail.progress)
-
-    def close(process: Running | RunningRanks, end: ProcessEnd) -> None:
-        follow(process)  # lines written between the last look and the end
-        finished(process.launch, end)
-        reporter.ended(process.launch.name, end)
-
+    supervision = _Supervision(list(launches), reporter, finished, jobs, processes, keep, share_devices)
     try:
-        with signals_for(pass_on):
-            while waiting or running:
-                while len(running) < jobs and (launch := startable()) is not None:
-                    waiting.remove(launch)
-                    running.append((RunningRanks if launch.others else Running)(launch, processes))
-                    reporter.started(launch.name)
-                for process in list(running):
-                    end = process.poll()
-                    follow(process)
-                    if end is None and keep is not None and (held_end := process.held()) is not None:
-                        end = held_end
-                        keep(process.launch.name, process.first)
-                    if end is not None:
-                        # Removed before it is closed: Ctrl-C within `finished` must not stop and close it again.
-                        running.remove(process)
-                        close(process, end)
+        with signals_for(supervision.pass_on):
+            while supervision.waiting or supervision.running:
+                supervision.start_processes()
+                supervision.look()
                 time.sleep(POLL_SECONDS)
     except (KeyboardInterrupt, EndingSignal) as ending:
         # The scripts run in their own sessions, so the terminal's Ctrl-C has reached only this process.
         caught = ending.number if isinstance(ending, EndingSignal) else signal.SIGINT
-        for process in running:
-            close(process, process.stop(caught, "interrupted"))
+        for process in supervision.running:
+            supervision.close(process, process.stop(caught, "interrupted"))
         return False
     except BaseException:
-        for process in running:
+        for process in supervision.running:
             process.stop(signal.SIGTERM, "interrupted")
         raise
     return True
+
+
+@dataclass(slots=True, eq=False)
+class _Supervision:
+    """The launches that wait and the processes that run; see `supervise` for the other fields."""
+
+    waiting: list[Launch]
+    reporter: Reporter
+    finished: Callable[[Launch, ProcessEnd], None]
+    jobs: int
+    processes: Processes | None
+    keep: Callable[[str, Running], None] | None
+    share_devices: bool
+    running: list[Running | RunningRanks] = field(default_factory=list)
+
+    def start_processes(self) -> None:
+        """Start the launches that may run beside the running processes."""
+        while len(self.running) < self.jobs and (launch := self._startable()) is not None:
+            self.waiting.remove(launch)
+            self.running.append((RunningRanks if launch.others else Running)(launch, self.processes))
+            self.reporter.started(launch.name)
+
+    def look(self) -> None:
+        """Report the progress of the running processes, and close those that have ended."""
+        for process in list(self.running):
+            end = process.poll()
+            self._follow(process)
+            if end is None and self.keep is not None and (end := process.held()) is not None:
+                self.keep(process.launch.name, process.first)
+            if end is not None:
+                # Removed before it is closed: Ctrl-C within `finished` must not stop and close it again.
+                self.running.remove(process)
+                self.close(process, end)
+
+    def close(self, process: Running | RunningRanks, end: ProcessEnd) -> None:
+        self._follow(process)  # lines written between the last look and the end
+        self.finished(process.launch, end)
+        self.reporter.ended(process.launch.name, end)
+
+    def pass_on(self, number: signal.Signals) -> None:
+        for process in self.running:
+            process.pass_on(number)
+
+    def _startable(self) -> Launch | None:
+        busy = {_device(process.launch) for process in self.running} - {None}
+        return next((launch for launch in self.waiting if self.share_devices or _device(launch) not in busy), None)
+
+    def _follow(self, process: Running | RunningRanks) -> None:
+        if process.tail.advance():
+            self.reporter.progressed(process.launch.name, process.tail.progress)
 
 
 def _device(launch: Launch) -> str | None:

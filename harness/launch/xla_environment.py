@@ -17,7 +17,8 @@ from pathlib import Path
 from ..errors import UsageError
 from ..records.modes.mode_spec import ModeSpec
 from ..records.run.interpreters import are_two, difference_sentence, differences
-from .guest_process import PACKAGE, check_interpreter, interpreter
+from .checked_interpreter import check_interpreter
+from .guest_process import PACKAGE, interpreter
 from .probed_interpreters import probed
 
 NAME = ".venv-xla"
@@ -29,7 +30,7 @@ class Interpreters:
     """The modes with their interpreters, and sentences about the interpreters."""
 
     modes: Sequence[ModeSpec]
-    said: Sequence[str] = ()
+    sentences: Sequence[str] = ()
 
 
 def xla_python() -> Path | None:

@@ -28,7 +28,7 @@ from .execute.step_side import StepSide
 from .execute.tape_pair import TapePair, paired
 from .execute.verification import Found, verify
 from .joint_causes.batch_difference import follow_batch, with_batch
-from .joint_causes.same_number import of_one_number
+from .joint_causes.same_number import with_same_number_joined
 from .joint_causes.setting_causes import with_settings
 from .joint_causes.undoing_causes import with_undone_together
 
@@ -151,7 +151,7 @@ def _causes(
     pair: TapePair, examined: Mapping[int, Examined], sites: Sequence[SwapSite], labels: Mapping[Side, str]
 ) -> list[Cause]:
     """Return the causes of these sites, preceded by the inputs of the step that differ."""
-    causes = of_one_number(pair, causes_of(pair, examined, sites))
+    causes = with_same_number_joined(pair, causes_of(pair, examined, sites))
     inputs = differing_inputs(pair)
     if not inputs:
         return causes

@@ -161,7 +161,7 @@ def _sides(
     for side in SIDES:
         workers[side] = _worker(config, modes[side], stack)
         tapes[side] = _tape(config, modes[side], on_devices=on_devices)
-    _draw_as_they_do(modes, stack)
+    _draw_where_modes_draw(modes, stack)
     if list_ops(tapes["a"]) != list_ops(tapes["b"]):
         tapes = {side: taken_apart(tapes[side])[0] for side in SIDES}
         for worker in workers.values():
@@ -208,7 +208,7 @@ def _tape(config: LocalizerConfig, side: LocalizedSide, *, on_devices: bool) -> 
     return read_tape(path, opened)
 
 
-def _draw_as_they_do(modes: Mapping[Side, LocalizedSide], stack: ExitStack) -> None:
+def _draw_where_modes_draw(modes: Mapping[Side, LocalizedSide], stack: ExitStack) -> None:
     """Make random ops of this process draw on the CPU if they do in the modes."""
     for spec in (parse_mode(side.spec) for side in modes.values() if side.spec):
         if spec.draws == "cpu" and spec.accelerator is not None:

@@ -64,7 +64,7 @@ class MetricsInstrument(Observer):
         lacks = ""
         try:
             script = self._around.config.script
-            self._tell = self._hooks.enter_context(self._adapter.observe_work(script, self._add_work))
+            self._tell = self._hooks.enter_context(self._adapter.observe_work(script, self._record_work))
         except NotAvailable as error:
             lacks = str(error)
         self._counters = dict(self._adapter.counters())
@@ -101,7 +101,7 @@ class MetricsInstrument(Observer):
     def forget(self) -> None:
         self._log.close()
 
-    def _add_work(self, work: Work) -> None:
+    def _record_work(self, work: Work) -> None:
         seconds = work.seconds
         at = time.perf_counter() - (seconds or 0.0) - self._began
         plain = [work.kind, work.name, _rounded(seconds), work.size, work.cached, work.call, _rounded(at)]

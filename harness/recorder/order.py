@@ -49,5 +49,5 @@ ORDER = (
     Seat("the ops", "calls.operations:RecordedOperations", RECORDING, lambda config: config.records("ops")),
     Seat("the calls", "calls.call_recording:CallRecording", TOOL, lambda config: config.calls is not None),
     Seat("the setup", "state.setup_facts:SetupFacts", RECORDING, _always),
-    Seat("what is compiled", "calls.compilations_told:CompilationsTold", TOOL, _always),
+    Seat("what is compiled", "calls.compilation_events:CompilationEvents", TOOL, _always),
 )

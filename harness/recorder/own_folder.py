@@ -96,7 +96,7 @@ def _unshare(libc: ctypes.CDLL, folders: Sequence[str]) -> bool:
     user, group = os.geteuid(), os.getegid()
     for folder in folders:
         # A user namespace has one user and one group: the process could no longer write files of others.
-        foreign = _writable_of_another(folder, user, group)
+        foreign = _writable_by_others(folder, user, group)
         if foreign:
             raise ValueError(f"{foreign} belongs to another user or group")
     if libc.unshare(NEW_MOUNTS | NEW_USER):
@@ -108,7 +108,7 @@ def _unshare(libc: ctypes.CDLL, folders: Sequence[str]) -> bool:
     return True
 
 
-def _writable_of_another(folder: str, user: int, group: int) -> str:
+def _writable_by_others(folder: str, user: int, group: int) -> str:
     """Return a writable file of another user among the first LOOKED_AT files below a folder, or "" if there is none."""
     count = 0
     for parent, _, names in os.walk(folder):

@@ -150,7 +150,7 @@ class Recorder:
             table=self._tensors,
             losses=self.losses.take,
             gradients=self.losses.take_gradients,
-            said=self._words.take,
+            logged_values=self._words.take,
             nonfinite=self._end.nonfinite.append,
             fields=self._fields,
             seconds=self._end.seconds,
@@ -178,7 +178,7 @@ class Recorder:
             else:  # such as a moving average that is first called for evaluation: it is recorded, but not taken over
                 self._table = None
         self._tell(Observer.called, module)
-        self._tell(Observer.given, module, args, kwargs)
+        self._tell(Observer.called_with, module, args, kwargs)
         if not self._in_forward:
             self._in_forward = True
             self._tell(Observer.reached, "forward", self.step)

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import torch
 
 from ..hooks.mode_protocol import Mode
-from ..observers.values.ended_step import LoggedValues, Said
+from ..observers.values.ended_step import LoggedStep, LoggedValues
 from ..records.run.adoption_facts import AdoptionFacts
 from ..script.after_step import AfterStep, Waiting, plain_tensors, showing_op, text_of, write_text
 from ..tape.origin import script_line
@@ -94,7 +94,7 @@ class ScriptWords:
     def device(self) -> str:
         return self._mode.device
 
-    def take(self) -> tuple[Said, ...]:
+    def take(self) -> tuple[LoggedStep, ...]:
         """End a step. Return the values logged since the last call."""
         self._border = next_sequence_number()
         self._heard = False

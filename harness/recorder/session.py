@@ -98,7 +98,7 @@ def refuse_what_needs_a_process(spec: ModeSpec) -> None:
             f"mode {spec.name!r}: {keys[0]} needs a separate process; put the training into a script and pass the "
             "script to numdrift.run"
         )
-    connection.refuse_another()
+    connection.refuse_second()
 
 
 def _set_device(device: str | None) -> None:

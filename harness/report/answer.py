@@ -75,7 +75,7 @@ class PairAnswer:
 
 def answer_of(pair: PairFindings) -> PairAnswer:
     """Return the answer for one pair, with both versions of torch if its runs have two."""
-    answer, two = _of_one_interpreter(pair), pair.interpreters
+    answer, two = _of_same_versions(pair), pair.interpreters
     if two is None:
         return answer
     first = advice(pair, two)
@@ -86,7 +86,7 @@ def answer_of(pair: PairFindings) -> PairAnswer:
     )
 
 
-def _of_one_interpreter(pair: PairFindings) -> PairAnswer:
+def _of_same_versions(pair: PairFindings) -> PairAnswer:
     """Return the answer for a pair whose runs have the same versions."""
     words = _verdict_words(pair)
     proven = [culprit for culprit in pair.culprits if culprit.is_proven]

@@ -74,10 +74,12 @@ class SideRow:
 
 @dataclass(frozen=True, slots=True)
 class ErrorPlot:
-    """The errors of each mode over each of the `axes`, in the ULP of `unit`; None if a number is not finite. `said`
-    states how many of the elements are shown."""
+    """The errors of each mode over each of the `axes`, in the ULP of `unit`; None if a number is not finite.
 
-    said: str
+    `caption` states how many of the elements are shown.
+    """
+
+    caption: str
     unit: str
     axes: Sequence[tuple[str, Numbers]]
     errors: Sequence[tuple[str, Numbers]]

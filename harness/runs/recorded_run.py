@@ -103,7 +103,7 @@ def load_run(path: Path | str) -> RecordedRun:
     return RecordedRun(path, read_manifest(path))
 
 
-def told_apart(a: RecordedRun, b: RecordedRun) -> tuple[RecordedRun, RecordedRun]:
+def with_distinct_labels(a: RecordedRun, b: RecordedRun) -> tuple[RecordedRun, RecordedRun]:
     """Return both runs with distinct names.
 
     If they have the same name, each is prefixed with the name of its investigation, or with the path of its folder.

@@ -61,7 +61,7 @@ def read_noise_record(run: Path, step: int) -> Mapping[str, Any] | None:
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise JournalError(path, f"cannot be read: {error}{_others(run, 'noise')}") from error
+        raise JournalError(path, f"cannot be read: {error}{_other_steps(run, 'noise')}") from error
     if not isinstance(record, dict) or record.get("schema") not in range(1, NOISE_SCHEMA + 1):
         raise JournalError(path, f"has a schema that this version does not know (it knows 1 to {NOISE_SCHEMA})")
     if record.get("step") != step:
@@ -94,20 +94,20 @@ def _steps(run: Path, kind: str) -> list[int]:
 def _read(run: Path, kind: str, step: int) -> TensorFile:
     path = _path(run, kind, step)
     if not path.exists():
-        raise JournalError(path, f"step {step} was not kept{_others(run, kind)}")
+        raise JournalError(path, f"step {step} was not kept{_other_steps(run, kind)}")
     try:
         content = read_tensor_file(path)
     except JournalError as error:
         # The user of a damaged step wants to know which other steps could replace it.
         why = str(error).removeprefix(f"{path}: ")
-        raise JournalError(path, f"{why}{_others(run, kind, but=step)}") from error
+        raise JournalError(path, f"{why}{_other_steps(run, kind, but=step)}") from error
     # The file names its step: a file that was renamed or copied by hand must not pass for another step's.
     if content.facts.get("step", step) != step:
         raise JournalError(path, f"is of step {content.facts['step']!r}, not of {step}")
     return content
 
 
-def _others(run: Path, kind: str, but: int | None = None) -> str:
+def _other_steps(run: Path, kind: str, but: int | None = None) -> str:
     """List the other steps that are there, as the end of an error message."""
     steps = [step for step in _steps(run, kind) if step != but]
     return f"; steps with {kind}: {', '.join(map(str, steps))}" if steps else f"; no other step has one ({kind})"

@@ -156,10 +156,10 @@ def first_line(error: BaseException) -> str:
     if isinstance(error, NumdriftError):
         return (str(error).splitlines() or [""])[0]
     raised = _EXPLAINED.search(str(error))
-    return f"{type(error).__name__}: {said_by(error)}{f': {raised[1]}' if raised else ''}".rstrip(": ")
+    return f"{type(error).__name__}: {message_of(error)}{f': {raised[1]}' if raised else ''}".rstrip(": ")
 
 
-def said_by(error: BaseException) -> str:
+def message_of(error: BaseException) -> str:
     """Return the informative part of an error's message as one line: its first line, or for TorchScript the last."""
     lines = [line for line in str(error).splitlines() if line.strip()] or [""]
     if INTERPRETER in lines[0]:

@@ -29,41 +29,41 @@ class ModuleCalls:
         def call(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
             if torch.compiler.is_compiling():
                 return original(module, *args, **kwargs)
-            self._put(original)
+            self._replace_call(original)
             try:
                 self._called(module, args, kwargs)
                 return original(module, *args, **kwargs)
             finally:
                 if self._open:  # the call may have ended the recording
-                    self._put(self._replacement)
+                    self._replace_call(self._replacement)
 
         self._replacement: Callable[..., Any] = call
 
     def open(self) -> None:
         if not self._open:
             self._open = True
-            self._put(self._replacement)
+            self._replace_call(self._replacement)
 
     def close(self) -> None:
         if self._open:
             self._open = False
-            self._put(self._original)
+            self._replace_call(self._original)
 
     @contextmanager
     def closed(self) -> Iterator[None]:
         """Restore torch's own call within the context."""
         current = torch.nn.Module.__call__
-        self._put(self._original)
+        self._replace_call(self._original)
         try:
             yield
         finally:
             if self._open or current is self._original:
-                self._put(current)
+                self._replace_call(current)
 
     @property
     def outside(self) -> bool:
         """True if a module called now would be an outermost one, and reported."""
         return torch.nn.Module.__call__ is self._replacement
 
-    def _put(self, function: Callable[..., Any]) -> None:
+    def _replace_call(self, function: Callable[..., Any]) -> None:
         torch.nn.Module.__call__ = function  # type: ignore[method-assign]

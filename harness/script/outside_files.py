@@ -90,12 +90,12 @@ class OutsideFiles:
             return
         if text.startswith(self._ignored + self._own + NO_FILES):
             return
-        if kind == "read" and (text in self._noted["written"] or not self._is_another_runs(text)):
+        if kind == "read" and (text in self._noted["written"] or not self._is_of_other_run(text)):
             return
         noted.add(text)
         self._write(OUTSIDE, what=kind, path=text)
 
-    def _is_another_runs(self, path: str) -> bool:
+    def _is_of_other_run(self, path: str) -> bool:
         """Check whether a file is younger than the start of the investigation's first run."""
         try:
             return Path(path).stat().st_mtime >= self._since

@@ -190,13 +190,13 @@ class Connection:
 
     def open(self, listener: Listener, named: str) -> None:
         """Connect a recording. `named` is its name in messages. Raises UsageError if one is already connected."""
-        self.refuse_another()
+        self.refuse_second()
         self.listener, self._named = listener, named
         if not self._follows_forks:
             self._follows_forks = True  # a hook of the interpreter cannot be removed: one serves all recordings
             os.register_at_fork(after_in_child=self.close)
 
-    def refuse_another(self) -> None:
+    def refuse_second(self) -> None:
         """Raise UsageError if a recording is connected."""
         if self.listener is not None:
             raise UsageError(f"{self._named} is being recorded in this process already: end that recording first")

@@ -23,13 +23,14 @@ from typing import Any, get_args
 import torch
 
 from ..errors import JournalError, SnapshotError
+from ..records.codec import read
 from ..records.run.execution_facts import INPUTS, KEYWORDS, OUTPUTS, Execution
 from ..tape.files.journal_writing import bytes_of
 from ..tape.files.tape_file import described_tape, understood_tape
 from ..tape.files.tensor_file import CODES, read_tensors, write_tensors
 from ..tape.placed import is_known, placed
 from ..tape.tape import Tape, View
-from ..tape.tape_arguments import Decoder, Encoder, whole
+from ..tape.tape_arguments import Decoder, Encoder, text, whole
 from ..torch_private.dispatching import bare_execution
 from .snapshot_record import Circumstances, Hlo, Port, Reason, Snapshot
 
@@ -117,14 +118,14 @@ def digest_of(tensor: torch.Tensor) -> str:
     with bare_execution(), torch.no_grad():
         flat = tensor.detach().cpu().contiguous().reshape(-1)
         data = flat.view(torch.uint8) if flat.numel() else flat
-    text = hashlib.sha256(f"{tensor.dtype} {tuple(tensor.shape)} ".encode())
-    text.update(bytes_of(data))
-    return text.hexdigest()
+    digest = hashlib.sha256(f"{tensor.dtype} {tuple(tensor.shape)} ".encode())
+    digest.update(bytes_of(data))
+    return digest.hexdigest()
 
 
 def _digest_of_text(facts: Any) -> str:
-    text = json.dumps(facts, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
+    described = json.dumps(facts, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(described.encode()).hexdigest()
 
 
 def _shaped(slot: int, data: torch.Tensor, ports: Sequence[Port]) -> torch.Tensor:
@@ -149,12 +150,41 @@ def _understood(stored: Mapping[str, torch.Tensor], facts: Mapping[str, Any]) ->
 
     Raises ValueError, TypeError, KeyError and AttributeError.
     """
-    kinds = tuple(keyword for keyword in KEYWORDS if keyword in facts["held"])
-    described, tensors = dict(facts["tape"]), dict(stored)
-    proto = tensors.pop(HLO, None)
-    described["slots"] = [[size, "cpu", dtype] for size, _, dtype in described["slots"]]
+    held = tuple(keyword for keyword in KEYWORDS if keyword in facts["held"])
+    tape = _tape(stored, facts["tape"], has_outputs=OUTPUTS in held)
+    if facts["reason"] not in get_args(Reason):
+        raise ValueError(f"unknown reason {facts['reason']!r}")
+    outputs = _ports(facts["outputs"], tape)
+    if len(outputs) != len(tape.watched):
+        raise ValueError(f"{len(outputs)} outputs have names, but there are {len(tape.watched)} outputs")
+    execution, around = read(Execution, facts["execution"]), read(Circumstances, facts["around"])
+    for number in (execution.step, execution.count, execution.device_index, around.rank, around.world_size):
+        whole(number)
+    whole(around.threads)
+    hlo = None
+    if HLO in stored:
+        parameters = _views(facts[HLO]["parameters"], tape)
+        hlo = Hlo(text(facts[HLO]["text"]), bytes(bytes_of(stored[HLO])), parameters)
+    return Snapshot(
+        execution=execution,
+        around=around,
+        reason=facts["reason"],
+        held=held,
+        inputs=_ports(facts["inputs"], tape),
+        outputs=outputs,
+        tape=tape,
+        unplayable=text(facts["unplayable"]),
+        error=text(facts["error"]),
+        dynamic=facts["dynamic"] is True,
+        notes=tuple(map(text, facts["notes"])),
+        hlo=hlo,
+    )
+
+
+def _tape(stored: Mapping[str, torch.Tensor], described: Mapping[str, Any], *, has_outputs: bool) -> Tape:
+    """Return the calls of a snapshot as a tape on the CPU. Raises ValueError for ops that no snapshot executes."""
     for call in described["calls"]:
-        op = _text(call["op"])
+        op = text(call["op"])
         namespace, _, op_name = op.partition(".")
         if namespace not in OPS or op_name.partition(".")[0] in OUTSIDE:
             raise ValueError(
@@ -162,6 +192,7 @@ def _understood(stored: Mapping[str, torch.Tensor], facts: Mapping[str, Any]) ->
                 "process's memory"
             )
     # A tape holds inputs as bytes, and a value for each watched output.
+    tensors = {name: tensor for name, tensor in stored.items() if name != HLO}
     for name in stored:
         if name.startswith("input "):
             with bare_execution(), torch.no_grad():
@@ -169,55 +200,19 @@ def _understood(stored: Mapping[str, torch.Tensor], facts: Mapping[str, Any]) ->
                 tensors[name] = flat.view(torch.uint8) if flat.numel() else torch.empty(0, dtype=torch.uint8)
     for number in range(len(described["watched"])):
         output = tensors.pop(f"output {number}", None)
-        if output is None and OUTPUTS in kinds:
+        if output is None and has_outputs:
             raise ValueError(f"output {number} is missing")
         tensors[f"watched {number}"] = torch.empty(0) if output is None else output
     # A device whose package is not loaded has a name that torch does not know; the replay reports the device.
-    device_known = is_known({str(device) for _, device, _ in facts["tape"]["slots"]})
-    tape = understood_tape(tensors, described, on_the_cpu=not device_known)
-    tape = tape if device_known else placed(tape, "cpu")
-    if facts["reason"] not in get_args(Reason):
-        raise ValueError(f"unknown reason {facts['reason']!r}")
-    outputs = _ports(facts["outputs"], tape)
-    if len(outputs) != len(tape.watched):
-        raise ValueError(f"{len(outputs)} outputs have names, but there are {len(tape.watched)} outputs")
-    execution, around = facts["execution"], facts["around"]
-    return Snapshot(
-        execution=Execution(
-            _text(execution["name"]),
-            _text(execution["phase"]),
-            whole(execution["step"]),
-            whole(execution["count"]),
-            whole(execution["device_index"]),
-        ),
-        around=Circumstances(
-            mode=_text(around["mode"]),
-            spec=_text(around["spec"]),
-            rank=whole(around["rank"]),
-            world_size=whole(around["world_size"]),
-            torch=_text(around["torch"]),
-            threads=whole(around["threads"]),
-            script=_text(around["script"]),
-            devices=tuple(map(_text, around["devices"])),
-        ),
-        reason=facts["reason"],
-        held=kinds,
-        inputs=_ports(facts["inputs"], tape),
-        outputs=outputs,
-        tape=tape,
-        unplayable=_text(facts["unplayable"]),
-        error=_text(facts["error"]),
-        dynamic=facts["dynamic"] is True,
-        notes=tuple(map(_text, facts["notes"])),
-        hlo=None
-        if proto is None
-        else Hlo(_text(facts[HLO]["text"]), bytes(bytes_of(proto)), _views(facts[HLO]["parameters"], tape)),
-    )
+    device_known = is_known({str(device) for _, device, _ in described["slots"]})
+    on_the_cpu = [[size, "cpu", dtype] for size, _, dtype in described["slots"]]
+    tape = understood_tape(tensors, {**described, "slots": on_the_cpu}, on_the_cpu=not device_known)
+    return tape if device_known else placed(tape, "cpu")
 
 
 def _ports(described: Any, tape: Tape) -> tuple[Port, ...]:
     views = _views([view for _, view in described], tape)
-    return tuple(Port(_text(name), view) for (name, _), view in zip(described, views, strict=True))
+    return tuple(Port(text(name), view) for (name, _), view in zip(described, views, strict=True))
 
 
 def _views(described: Any, tape: Tape) -> tuple[View, ...]:
@@ -228,9 +223,3 @@ def _views(described: Any, tape: Tape) -> tuple[View, ...]:
         if view.slot >= len(tape.slots) or view.extent * view.dtype.itemsize > tape.slots[view.slot].size:
             raise ValueError("an input or output lies outside of its storage")
     return views
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"expected a text, not {value!r}")
-    return value

@@ -29,20 +29,20 @@ ALONE = ("bernoulli", "normal", "uniform", "random", "exponential", "geometric",
 class SnapshotGraph:
     """The graph of a snapshot. Its outputs are the snapshot's, in their order.
 
-    given: the views and tensors from which `inputs` creates values for the placeholders
+    sources: the views and tensors from which `inputs` creates values for the placeholders
     is_functional: true if nothing is written to, except an input at the end
     generators: the states of the generators before the first random op that stays in the graph
     """
 
     module: torch.fx.GraphModule
     tape: Tape
-    given: Sequence[View | torch.Tensor]
+    sources: Sequence[View | torch.Tensor]
     is_functional: bool
     generators: Sequence[GeneratorState]
 
     def inputs(self) -> list[torch.Tensor]:
         """Return new inputs, laid out as recorded."""
-        return [value.clone() if isinstance(value, torch.Tensor) else self._input(value) for value in self.given]
+        return [value.clone() if isinstance(value, torch.Tensor) else self._input(value) for value in self.sources]
 
     def _input(self, view: View) -> torch.Tensor:
         storage = self.tape.inputs[view.slot].to(self.tape.slots[view.slot].device, copy=True)
@@ -78,7 +78,7 @@ class _Building:
         self._graph = torch.fx.Graph()
         self._nodes: dict[View, torch.fx.Node] = {}
         self._bases: dict[int, tuple[torch.fx.Node, View]] = {}
-        self._given: list[View | torch.Tensor] = []
+        self._sources: list[View | torch.Tensor] = []
         self._generators: list[GeneratorState] = []
         self._writes = False
 
@@ -126,7 +126,7 @@ class _Building:
 
         self._graph.eliminate_dead_code(is_impure)
         module = torch.fx.GraphModule(torch.nn.Module(), self._graph)
-        return SnapshotGraph(module, self._tape, self._given, not self._writes, self._generators)
+        return SnapshotGraph(module, self._tape, self._sources, not self._writes, self._generators)
 
     def _is_drawn(self, call: Call) -> bool:
         if call.draw is None:
@@ -139,8 +139,8 @@ class _Building:
         return True
 
     def _placeholder(self, value: View | torch.Tensor) -> torch.fx.Node:
-        self._given.append(value)
-        return self._graph.placeholder(f"input_{len(self._given) - 1}")
+        self._sources.append(value)
+        return self._graph.placeholder(f"input_{len(self._sources) - 1}")
 
     def _node(self, view: View) -> torch.fx.Node:
         known_node = self._nodes.get(view)

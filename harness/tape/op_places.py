@@ -117,7 +117,7 @@ def owners_of(calls: Sequence[Call], watched: Sequence[Watched]) -> list[tuple[s
     return owners_by_call
 
 
-def owned_by_one(calls: Sequence[Call], owners: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+def with_owners_of_readers(calls: Sequence[Call], owners: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
     """Return the owners of calls; an optimizer's call without owners gets those of the calls that read its outputs.
 
     It gets them only if all of these calls have the same owners. A functional update writes nothing in place, so

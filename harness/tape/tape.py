@@ -174,8 +174,8 @@ class Tape:
     inputs: the bytes of the storages that exist before the step, by slot; all values of a tape are in the CPU's memory
     settings: the settings of torch in the step (see `step_settings`)
     set_at: the lines of the script that set the settings
-    given: the arguments of the first root module that the script called, named `argument 0`, `argument 1`: the batch,
-        which is not compared
+    batch: the arguments of the first root module that the script called, named `argument 0`, `argument 1`; they are not
+        compared
     starts: views of the values at the step's start, by the names under which the values at its end are watched. It is
         set only for a step that writes nothing in place: there an updated parameter gets another storage.
     """
@@ -187,7 +187,7 @@ class Tape:
     watched: tuple[Watched, ...]
     settings: Mapping[str, Any] = field(default_factory=dict)
     starts: Mapping[str, View] = field(default_factory=dict)
-    given: tuple[Watched, ...] = ()
+    batch: tuple[Watched, ...] = ()
     set_at: Mapping[str, str] = field(default_factory=dict)
 
     def expected(self) -> dict[str, torch.Tensor]:
@@ -196,7 +196,7 @@ class Tape:
 
     def without_values(self) -> Tape:
         """Return the tape without its values, which use most of the memory."""
-        return replace(self, inputs={}, watched=(), given=())
+        return replace(self, inputs={}, watched=(), batch=())
 
 
 def mapped(function: Callable[[Any], Any], value: Any) -> Any:

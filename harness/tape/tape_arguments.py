@@ -132,6 +132,13 @@ def whole(value: Any) -> int:
     return value
 
 
+def text(value: Any) -> str:
+    """Return the value if it is text. Raises TypeError otherwise."""
+    if not isinstance(value, str):
+        raise TypeError(f"expected a text, not {value!r}")
+    return value
+
+
 def dtype_named(name: Any) -> torch.dtype:
     dtype: torch.dtype = _entry(DTYPES, name)
     return dtype

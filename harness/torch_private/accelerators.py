@@ -262,7 +262,7 @@ def enter_below(mode: TorchFunctionMode) -> None:
     torch leaves it by removing the highest mode.
     """
     context = private("torch.utils._device", "DeviceContext")
-    above = _taken_out()
+    above = _popped_modes()
     if above and isinstance(above[0], context) and hasattr(above[0], "old_device"):
         _push(above.pop(0))
     _push(mode)
@@ -272,12 +272,12 @@ def enter_below(mode: TorchFunctionMode) -> None:
 
 def take_out(mode: TorchFunctionMode) -> None:
     """Leave a function mode at any position among the active ones."""
-    for active_mode in _taken_out():
+    for active_mode in _popped_modes():
         if active_mode is not mode:
             _push(active_mode)
 
 
-def _taken_out() -> list[Any]:
+def _popped_modes() -> list[Any]:
     """Remove all function modes and return them from the lowest up."""
     count = private("torch._C", "_len_torch_function_stack")
     pop = private("torch.overrides", "_pop_mode")

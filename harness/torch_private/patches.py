@@ -40,13 +40,13 @@ class _Name:
     """A replaced name.
 
     own: the value in the holder itself, ABSENT if a class only inherits it
-    original: the value that reading the name returned
+    read_value: the value that reading the name returned
     """
 
     holder: Any
     name: str
     own: Any
-    original: Any
+    read_value: Any
     layers: list[_Layer] = field(default_factory=list)
 
     def __str__(self) -> str:
@@ -136,7 +136,7 @@ def _take_out(replaced: _Name, layer: _Layer) -> None:
         replaced.put_back()
         return
     # Later owners have wrapped the layer that is removed: they wrap anew, so that it is no longer called.
-    value = replaced.layers[at - 1].value if at else replaced.original
+    value = replaced.layers[at - 1].value if at else replaced.read_value
     for later in replaced.layers[at:]:
         assert later.make is not None
         later.value = value = later.make(value)

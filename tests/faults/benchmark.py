@@ -25,7 +25,7 @@ import torch
 
 from numdrift.harness.drift import calibration
 from numdrift.harness.errors import UsageError
-from numdrift.harness.launch.guest_process import check_interpreter
+from numdrift.harness.launch.checked_interpreter import check_interpreter
 from numdrift.harness.launch.preloaded import SWITCH
 from numdrift.harness.launch.xla_environment import in_their_interpreters
 from numdrift.harness.records.modes.mode_spec import parse_mode

@@ -70,7 +70,7 @@ BEFORE = (
 
 GUESTS = (
     "recorder.script_process", "recorder.own_folder", "backends.cpu_draws", "backends.eager.mode", "hooks.graph_capture",
-    "observers.values.step_writer", "observers.calls.compilations_told", "observers.calls.operations",
+    "observers.values.step_writer", "observers.calls.compilation_events", "observers.calls.operations",
     "observers.state.script_generators", "observers.state.batches", "observers.state.setup_facts",
     "observers.experiments.step_experiments", "observers.experiments.tape_recording", "tape.files.tape_file",
     "localize.localizer_process",

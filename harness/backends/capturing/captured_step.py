@@ -23,7 +23,7 @@ from ..called_operators import plain
 
 # The values that tensors carry. They are the edges of a graph whose ops are observed one by one.
 
-GIVEN = "given"
+INPUT = "given"
 """The name of a value that no op of the graph has made."""
 
 
@@ -59,7 +59,7 @@ class Edges:
         self._names: Counter[str] = Counter()
         self._writes = 0
 
-    def read(self, tensor: torch.Tensor, wanted: str = GIVEN) -> str:
+    def read(self, tensor: torch.Tensor, wanted: str = INPUT) -> str:
         """Return the name of the value that a tensor carries now. A new tensor gets a value named after `wanted`."""
         place = _place(tensor)
         carried: Carried | None = self._by_object.get(tensor)
@@ -198,7 +198,7 @@ class CapturedStep:
             for name in (*inputs, *made):
                 bound = self._bindings.get(name, "")
                 if not bound and name not in made:
-                    bound = "input" if name.startswith(GIVEN) else f"saved {name}"
+                    bound = "input" if name.startswith(INPUT) else f"saved {name}"
                 values[name] = replace(self._edges.values[name], binding=bound)
             # The hash depends on the ops and the kinds of their tensors, not on the names of values.
             numbers: dict[str, int] = {}

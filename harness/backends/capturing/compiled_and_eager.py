@@ -29,11 +29,11 @@ class EagerUntilCompiled(Capture):
         self._watching = False
 
     def install(self) -> None:
-        self._patches.also(around_compile_calls("the capture of graphs", self._compiling))
+        self._patches.also(around_compile_calls("the capture of graphs", self._compile_called))
         self._watching = True
         self._eager.install()
 
-    def _compiling(self, compile_: Callable[[], Any]) -> Any:
+    def _compile_called(self, compile_: Callable[[], Any]) -> Any:
         if self._watching and not isinstance(self._compiled, CompiledCapture):
             try:
                 compiled = self._joined()

@@ -99,7 +99,7 @@ class AotBindings:
             # Older versions of torch have no descriptions. There the names decide: `primals_1`, `arg0_1`, `tangents_1`.
             lifted, tangent = LIFTED_INPUT.match(node.name), re.match(r"^tangents_(\d+)$", node.name)
             if not bound and lifted is not None:
-                bound = self._given(int(lifted[1]) - 1 if lifted[1] else int(lifted[2]))
+                bound = self._input_binding(int(lifted[1]) - 1 if lifted[1] else int(lifted[2]))
             elif not bound and tangent is not None:
                 bound = f"tangent {int(tangent[1]) - 1}"
             elif not bound and self.phase == "backward":
@@ -123,7 +123,7 @@ class AotBindings:
             elif kind.startswith("SavedForBackwards"):
                 bound = f"saved {node.name}"
             elif description is None and self.phase == "backward":
-                bound = _gradient(self._given(number))
+                bound = _gradient(self._input_binding(number))
             else:
                 outputs, at = self.signature.outputs, description.idx if kind == "PlainAOTOutput" else number
                 bound = outputs[at] if at < len(outputs) else f"saved {node.name}"
@@ -134,14 +134,14 @@ class AotBindings:
             bindings[node.name] = f"{before}, {bound}" if before and not before.startswith("saved ") else bound
         return bindings
 
-    def _given(self, number: int) -> str:
+    def _input_binding(self, number: int) -> str:
         return self.signature.inputs[number] if number < len(self.signature.inputs) else ""
 
     def _described_input(self, described: Any) -> str:
         """Return the binding of an input from AOTAutograd's description of it, "" if there is none."""
         kind = type(described).__name__
         if kind == "PlainAOTInput":
-            return self._given(described.idx)
+            return self._input_binding(described.idx)
         if kind in ("ParamAOTInput", "BufferAOTInput"):
             return f"{kind.removesuffix('AOTInput').lower().replace('param', 'parameter')} {described.target}"
         if kind == "TangentAOTInput":

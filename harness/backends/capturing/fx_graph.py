@@ -18,7 +18,7 @@ from ...tape.node_origin import line_in_stack, module_path
 from ...torch_private.compiler.graph_stages import CALL, parts_of_op
 from ...torch_private.operators import arguments_of, overloads_of
 
-GIVEN = ("placeholder", "get_attr")
+INPUTS = ("placeholder", "get_attr")
 """Opcodes of nodes that compute nothing: inputs of the graph, and values stored in it."""
 
 
@@ -69,7 +69,7 @@ def read_graph(graph: torch.fx.Graph, reading: Reading) -> GraphParts:
         # This is done for one level only: a `getitem` on a nested tuple remains a node.
         if not isinstance(index, int) or not isinstance(source, torch.fx.Node) or source.target is operator.getitem:
             continue
-        if source.op not in GIVEN and isinstance(_example(source), (tuple, list)):
+        if source.op not in INPUTS and isinstance(_example(source), (tuple, list)):
             taken_out[node] = parts.setdefault(source, {}).setdefault(index, node).name
     groups: dict[Any, str] = {}
     nodes: list[Node] = []
@@ -77,7 +77,7 @@ def read_graph(graph: torch.fx.Graph, reading: Reading) -> GraphParts:
     inputs: list[str] = []
     outputs: tuple[str | None, ...] = ()
     for node in graph.nodes:
-        if node.op in GIVEN:
+        if node.op in INPUTS:
             if node.op == "get_attr" and _is_module(node):
                 continue
             inputs.append(node.name)

@@ -96,7 +96,7 @@ class CompileAdapter:
                 except NotAvailable:
                     raise
                 except Exception as error:  # noqa: BLE001, whatever stops the lowering is the answer
-                    return SupportAnswer(_said(error), INDUCTOR)
+                    return SupportAnswer(_type_and_first_line(error), INDUCTOR)
             reason = f"falls back to {', '.join(lowering.fallbacks)}" if lowering.fallbacks else ""
             return SupportAnswer(reason, INDUCTOR if reason else "", lowering.operations)
         with torch.random.fork_rng(devices=[]), torch.no_grad():
@@ -107,7 +107,7 @@ class CompileAdapter:
                     alone.graph(*examples(alone.inputs))
                 except Exception:  # noqa: BLE001, the op itself refuses these values
                     return SupportAnswer()
-                return SupportAnswer(_said(error), self._backend)
+                return SupportAnswer(_type_and_first_line(error), self._backend)
         return SupportAnswer()
 
     def compile_graph(self, graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -136,7 +136,7 @@ class CompileAdapter:
         return compile_times()
 
 
-def _said(error: Exception) -> str:
+def _type_and_first_line(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[0] if lines else ''}"
 

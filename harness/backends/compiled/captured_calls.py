@@ -24,7 +24,7 @@ class CapturedCall:
     """One call of a captured graph.
 
     first, last: the index of its first call on the tape, and the index after its last.
-    given, outputs: its inputs and outputs, with a view in place of each tensor.
+    inputs, outputs: its inputs and outputs, with a view in place of each tensor.
     differentiable: for each input, whether it needs a gradient.
     grad: whether gradients were enabled.
     autocast: the dtypes of autocast by the device types that it was enabled for.
@@ -35,7 +35,7 @@ class CapturedCall:
     graph: CapturedGraph
     first: int
     last: int
-    given: Sequence[Any]
+    inputs: Sequence[Any]
     differentiable: Sequence[bool]
     outputs: Sequence[Any]
     grad: bool
@@ -99,7 +99,7 @@ class OpenCall:
             graph=graph,
             first=len(log.calls),
             last=len(log.calls),
-            given=viewed_by(log, inputs, are_inputs=True),
+            inputs=viewed_by(log, inputs, are_inputs=True),
             differentiable=[isinstance(value, torch.Tensor) and value.requires_grad for value in inputs],
             outputs=(),
             grad=grad,

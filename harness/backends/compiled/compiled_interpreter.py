@@ -12,7 +12,7 @@ import torch
 from ...tape.node_origin import module_path
 from ...tape.op_places import OpPlace
 from ...tape.origin import frames_in
-from ...tape.recording.call_log import CallLog, given_by
+from ...tape.recording.call_log import CallLog, produced_by
 from ...tape.recording.compiled_graphs import CompiledGraph
 from ...tape.recording.followed_calls import OpCall
 from ...tape.recording.probed_graph import ValueKey, value_key
@@ -32,8 +32,8 @@ class Interpreted:
 
     position: the index of its call on the tape.
     outputs: all of its results; empty if they are not kept.
-    given: its fresh outputs, and then the tensors that it wrote; empty if they are not kept. They are always kept for a
-        random node.
+    produced: its fresh outputs, and then the tensors that it wrote; empty if they are not kept. Those of a random node
+        are always kept.
     count: the number of fresh outputs and written tensors.
     swapped: the function that executed the node in place of the call's op, None if the op itself was executed.
     """
@@ -42,7 +42,7 @@ class Interpreted:
     node: torch.fx.Node
     call: Call
     outputs: list[Any]
-    given: list[torch.Tensor]
+    produced: list[torch.Tensor]
     count: int
     swapped: Callable[..., Any] | None
 
@@ -146,14 +146,14 @@ class Interpreter:
                 outputs = self._in_layout((node.name, 0), outputs)
         call = self._log.complete(noted_call, outputs, described.frames, described.compiled)
         results = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
-        produced = given_by(call, noted_call.call, results)
+        produced = produced_by(call, noted_call.call, results)
         self.done.append(
             Interpreted(
                 position=len(self._log.calls) - 1,
                 node=node,
                 call=call,
                 outputs=results if self._keep else [],
-                given=produced if self._keep or call.draw is not None else [],
+                produced=produced if self._keep or call.draw is not None else [],
                 count=len(produced),
                 swapped=None if swapped is None else execute,
             )

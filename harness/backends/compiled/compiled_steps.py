@@ -109,7 +109,7 @@ class CompiledSteps(StepRecorders):
         self._compile: NodeCompiler | None = None
         if mode.backend not in OP_BY_OP:
             self._compile = compile_node if mode.backend == INDUCTOR else _by_adapter(mode)
-        self._graphs = CompiledGraphs(op_by_op=self._compile is None, told_again=request.compiling_again)
+        self._graphs = CompiledGraphs(op_by_op=self._compile is None, compiling_again=request.compiling_again)
 
     def install(self) -> None:
         self._graphs.install()

@@ -90,7 +90,7 @@ class NodeKernels:
     def __init__(self, tape: Tape, compile_: NodeCompiler = compile_node) -> None:
         self._tape = tape
         self._compile_graph = compile_
-        self._known: dict[NodeKind, tuple[CompiledNodes, int]] = {}
+        self._compiled_kinds: dict[NodeKind, tuple[CompiledNodes, int]] = {}
         self._kept: dict[NodeKind, list[torch.Tensor]] = {}
         self._room = MOST_ZEROS
         self._limit = DEVICE_SECONDS if any(is_accelerator(slot.device) for slot in tape.slots) else math.inf
@@ -104,7 +104,7 @@ class NodeKernels:
             operation = registered_operation(call.op)
             if operation is not None and is_generated(call, operation):
                 kind = self._kind(call, call.arguments, call.keywords)
-                if kind not in self._known:
+                if kind not in self._compiled_kinds:
                     wanted[kind.backward].setdefault(kind)
         for kinds in wanted.values():
             for start in range(0, len(kinds), TOGETHER):
@@ -114,9 +114,9 @@ class NodeKernels:
     def execute(self, computation: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
         """Return the flat outputs of a node. Exceptions of the compiler propagate."""
         kind = self._kind(computation.call, arguments, keywords)
-        if kind not in self._known:
+        if kind not in self._compiled_kinds:
             self._compile([kind])
-        compiled, number = self._known[kind]
+        compiled, number = self._compiled_kinds[kind]
         values = leaves([arguments, *(keywords[name] for name, _ in kind.keywords)])
         tensors = [value for value in values if isinstance(value, torch.Tensor)]
         with without_dispatch_modes():
@@ -152,7 +152,7 @@ class NodeKernels:
         finally:
             self._spent += time.monotonic() - began
         compiled = CompiledNodes(kinds, results, run)
-        self._known.update({kind: (compiled, number) for number, kind in enumerate(kinds)})
+        self._compiled_kinds.update({kind: (compiled, number) for number, kind in enumerate(kinds)})
 
     def _kind(self, call: Call, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> NodeKind:
         def kind(value: Any) -> Any:

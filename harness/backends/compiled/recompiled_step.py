@@ -42,7 +42,7 @@ class Live:
     The outputs have an autograd graph that leads to the inputs.
     """
 
-    given: Sequence[Any]
+    inputs: Sequence[Any]
     outputs: Sequence[Any]
 
 
@@ -113,7 +113,7 @@ class RecompiledStep:
 
     def _call(self, call: CapturedCall) -> None:
         inputs = []
-        for argument, differentiable in zip(call.given, call.differentiable, strict=True):
+        for argument, differentiable in zip(call.inputs, call.differentiable, strict=True):
             tensor = self._storages.tensor(argument) if isinstance(argument, View) else argument
             inputs.append(tensor.requires_grad_() if differentiable else tensor)
         with ExitStack() as stack:
@@ -128,21 +128,21 @@ class RecompiledStep:
         if len(flat) != len(call.outputs):
             raise NotReplayable(f"a captured graph returns {len(flat)} results; {len(call.outputs)} were recorded")
         for forward, views in call.forwards.items():
-            order = [call.given.index(view) if view in call.given else None for view in views]
+            order = [call.inputs.index(view) if view in call.inputs else None for view in views]
             self._live[forward] = Live([None if at is None else inputs[at] for at in order], flat)
-        slots = {value.slot for value in call.given if isinstance(value, View)}
+        slots = {value.slot for value in call.inputs if isinstance(value, View)}
         self._take(call.outputs, flat, slots)
 
     def _call_backward(self, call: BackwardCall) -> None:
         live = self._live.get(call.forward)
-        if live is None or len(live.given) != len(call.gradients):
+        if live is None or len(live.inputs) != len(call.gradients):
             raise NotReplayable("a compiled backward belongs to no call of a captured graph in this step")
         wanted = [number for number, gradient in enumerate(call.gradients) if isinstance(gradient, View)]
-        if any(live.given[number] is None for number in wanted):
+        if any(live.inputs[number] is None for number in wanted):
             raise NotReplayable("a compiled backward returns the gradient of a value that its call did not take")
         gradients = torch.autograd.grad(
             [live.outputs[number] for number in call.tangents],
-            [live.given[number] for number in wanted],
+            [live.inputs[number] for number in wanted],
             [self._storages.tensor(view) for view in call.tangents.values()],
             allow_unused=True,
             retain_graph=True,

@@ -163,14 +163,13 @@ class UnrolledRegion:
             if slot is not None:
                 table.assign(copied, slot)
         module = self._graph.module
-        returned = flat_outputs(list(module.graph.nodes)[-1])
         results: dict[ValueKey, torch.Tensor] = {}
-        for entry, real in zip(returned, outputs, strict=True):
+        for entry, real in zip(flat_outputs(list(module.graph.nodes)[-1]), outputs, strict=True):
             key = value_key(entry) if isinstance(entry, torch.fx.Node) else None
             if key is not None and isinstance(real, torch.Tensor):
                 results[key] = real
-        layouts = {**self._probed, **results}
-        interpreter = Interpreter(self._log, self._describe, layouts, random, keep=self._graph.probed is None)
+        layouts, by_eager = {**self._probed, **results}, self._graph.probed is None
+        interpreter = Interpreter(self._log, self._describe, layouts, random, keep=by_eager)
         interpreted = interpreter.run(module, list(self._copies))
         # Eager kernels have executed the nodes. They and the compiled graph drew the same amount only if they leave the
         # generators in the same state.
@@ -178,16 +177,27 @@ class UnrolledRegion:
             raise NotReplayable(OTHER_AMOUNT if draws_by_eager() else OTHER_RANDOM)
         # The known real results of the nodes are the values that the probes read and the graph's own results. For a
         # backend that executes op by op, they are also the values just computed, if the results equal the graph's.
-        done = interpreter.done
         known_values = dict(self._probed)
-        if self._graph.probed is None and self._is_same(outputs, interpreted, self._copies):
-            for entry in done:
+        if by_eager and self._is_same(outputs, interpreted, self._copies):
+            for entry in interpreter.done:
                 tensors = ((at, value) for at, value in enumerate(entry.outputs) if isinstance(value, torch.Tensor))
                 known_values |= {(entry.node.name, at): value for at, value in tensors}
         known_values |= {key: real.detach().clone() for key, real in results.items() if key not in known_values}
-        targets = written_inputs(module.graph)
-        assert self._log.values is not None
-        for entry in done:
+        self._set_values(interpreter, known_values, random)
+        self._adopt(interpreted, outputs)
+        if self._graph.phase == "forward":
+            self._regions.forwards.append((self._graph.region, self._run, self._slots(outputs)))
+
+    def _set_values(
+        self, interpreter: Interpreter, known_values: Mapping[ValueKey, torch.Tensor], random: RandomCalls
+    ) -> None:
+        """Set the real results of the calls that represent the nodes, as far as they are known.
+
+        Raise NotReplayable if a node drew other numbers than its call.
+        """
+        log_values, targets = self._log.values, written_inputs(self._graph.module.graph)
+        assert log_values is not None
+        for entry in interpreter.done:
             values = [
                 known_values.get((entry.node.name, index)) for index, fresh in enumerate(entry.call.fresh) if fresh
             ]
@@ -199,23 +209,20 @@ class UnrolledRegion:
             if entry.call.draw is not None and not _drew_the_same(entry, values):
                 message = f"the node {entry.node.name!r} ({entry.call.op}) of a compiled graph drew {OTHER_NUMBERS}"
                 raise NotReplayable(message if draws_by_eager() else OTHER_RANDOM)
-            self._log.values.set(entry.position, values, keep=True)
+            log_values.set(entry.position, values, keep=True)
             if self._graph.probed is not None and entry.swapped is None and entry.call.draw is None:
                 call_layouts = random.layouts_of(entry.call, registered_operation(entry.call.op))
                 if call_layouts is not None:
-                    self._log.values.layouts[entry.position] = call_layouts
+                    log_values.layouts[entry.position] = call_layouts
             if entry.swapped is not None:
-                self._log.values.swapped[entry.position] = entry.swapped
+                log_values.swapped[entry.position] = entry.swapped
         for position, copied in interpreter.copies.items():
-            self._log.values.set(position, [None if copied is None else known_values.get(copied)], keep=False)
-        unknown = sum(None in self._log.values.digests[executed.position] for executed in done)
+            log_values.set(position, [None if copied is None else known_values.get(copied)], keep=False)
+        unknown = sum(None in log_values.digests[entry.position] for entry in interpreter.done)
         if unknown:
             probed = self._graph.probed
             cause = (probed.unread if probed is not None else "") or "reading it changes the results"
-            self._note(f"the results of {unknown} of its {len(done)} nodes are unknown: {cause}")
-        self._adopt(interpreted, outputs)
-        if self._graph.phase == "forward":
-            self._regions.forwards.append((self._graph.region, self._run, self._slots(outputs)))
+            self._note(f"the results of {unknown} of its {len(interpreter.done)} nodes are unknown: {cause}")
 
     def _describe(self, node: torch.fx.Node) -> Described:
         names, graph = self._regions.names, self._graph
@@ -301,7 +308,7 @@ def _drew_the_same(executed: Interpreted, values: Sequence[torch.Tensor | None])
     alone = name.endswith("_like") or name.startswith("bernoulli") or not any(True for _ in views_in(executed.call))
     return all(
         is_same(value, drawn)
-        for value, drawn in zip(values, executed.given, strict=True)
+        for value, drawn in zip(values, executed.produced, strict=True)
         if value is not None and (alone or not value.is_floating_point())
     )
 

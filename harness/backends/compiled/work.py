@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
-
-import torch
 
 from ...errors import NotAvailable
 from ...records.tools.backend_work import BREAK, Work
@@ -21,7 +18,6 @@ from ...torch_private.compiler.graph_stages import (
     InnerCompilation,
     called_like,
     is_compiled_by_inductor,
-    parts_of_op,
     watch_aot,
     watch_dynamo,
     watch_executions,
@@ -37,7 +33,8 @@ from ...torch_private.profiling.compile_work import (
     recompile_reason,
     watch_compilations,
 )
-from ..called_operators import KeptFailure, line_in, line_in_trace
+from ..called_operators import KeptFailure, line_in
+from .graph_lines import GraphLines
 
 HITS = ("inductor.fxgraph_cache_hit", "aot_autograd.autograd_cache_hit")
 MISS = "inductor.fxgraph_cache_miss"
@@ -71,7 +68,7 @@ class CompiledWork:
 
     def __init__(self, script: str, report: Callable[[Work], None]) -> None:
         self._script = script
-        self._told = report
+        self._report = report
         self._running: RunningCompilation | None = None
         self._names: dict[int, tuple[str, int | None]] = {}
         self._executables = 0
@@ -132,12 +129,12 @@ class CompiledWork:
                     missed = now.get(MISS, 0) > running.counted.get(MISS, 0)
                     cached = False if missed else hits or None
                     call, cause = running.call, running.cause
-                    self._told(Work("compile", running.name, seconds, running.size, cached, call, cause))
+                    self._report(Work("compile", running.name, seconds, running.size, cached, call, cause))
                 for work in running.left:
-                    self._told(work)
+                    self._report(work)
                 for broken in new:
                     where = broken.source.replace("\\", "/").rpartition("/")[2]
-                    self._told(Work("fallback", f"{BREAK}: {broken.reason}", None, None, None, where))
+                    self._report(Work("fallback", f"{BREAK}: {broken.reason}", None, None, None, where))
 
     def _around_dynamo(self, seen: DynamoGraph, compile_: Compile) -> Any:
         with self._kept:
@@ -191,7 +188,7 @@ class CompiledWork:
         with self._kept:
             if named is None:  # it comes from AOTAutograd's cache; this process has not compiled it
                 for op in kernels_of_torch(compiled):
-                    self._told(Work("fallback", op))
+                    self._report(Work("fallback", op))
                 named = self._name(compiled, " backward" if is_backward(compiled) else " forward", None)
         name, size = named or ("graph", None)
         return self._execute(name, size, execute)
@@ -219,94 +216,10 @@ class CompiledWork:
         outputs = execute()
         seconds = time.perf_counter() - began
         with self._kept:
-            self._told(Work("execute", name, seconds, size, None, line_in(self._script)))
+            self._report(Work("execute", name, seconds, size, None, line_in(self._script)))
         return outputs
 
 
 def operations_in(graph: Any) -> int:
     """Return the number of nodes in a graph that compute a value."""
     return sum(node.op.startswith("call_") for node in graph.nodes)
-
-
-# The script's lines for the kernels of torch that an Inductor graph calls.
-
-SCATTERS = "aten.scatter"
-"""The prefix of a family of ops.
-
-Inductor may call the kernel of another op of the family, such as `aten.scatter_reduce_` for `aten.scatter_add`.
-"""
-
-INDEX_PUTS = ("aten._unsafe_index_put", "aten._index_put_impl")
-"""Ops for which Inductor may call the kernel of `aten.index_put_`."""
-
-
-@dataclass(slots=True)
-class GraphLines:
-    """The lines of one graph's nodes that may call a kernel of torch, by the name of the kernel or op.
-
-    lowered: the lines of nodes that Inductor was observed to lower to a call of that kernel.
-    complex_: the lines of nodes with complex values, for which Inductor generates no code.
-    present: the lines of all nodes.
-
-    A graph from Inductor's cache is not lowered. A kernel is then attributed to a complex node of its op, else to any
-    node of its op. `complex_` and `present` list the line of each node twice: by the op with its overload, and by the
-    op without it.
-    """
-
-    lowered: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
-    complex_: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
-    present: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
-
-    @classmethod
-    def of(cls, graph: torch.fx.Graph, script: str) -> GraphLines:
-        lines = cls()
-        for node in graph.nodes:
-            # A node whose effects are ordered calls its op as `with_effects(token, op, ...)`.
-            effects = parts_of_op(node.target) is None and len(node.args) > 1
-            inner = node.args[1] if effects else None
-            op = str(node.target if parts_of_op(inner) is None else inner)
-            values: list[Any] = [operand.meta.get("val") for operand in (node, *node.all_input_nodes)]
-            is_complex = any(isinstance(value, torch.Tensor) and value.is_complex() for value in values)
-            line = line_in_trace(script, node.meta.get("stack_trace"))
-            for name in {_plain(op), _family(op)}:
-                lines.present[name].append(line)
-                if is_complex:
-                    lines.complex_[name].append(line)
-        return lines
-
-    def seen(self, lowered: LoweredNode, script: str) -> None:
-        """Record a node that Inductor has lowered."""
-        line = line_in_trace(script, lowered.node.meta.get("stack_trace"))
-        self.lowered[_plain(lowered.extern)].append(line)
-
-    def called(self, kernels: Sequence[str]) -> Iterator[tuple[str, str]]:
-        """Yield each of these kernels, such as `aten::sort.stable`, with its line, "" if it is unknown."""
-        for kernel, count in Counter(kernels).items():
-            name = _plain(kernel.replace("::", "."))
-            candidates = [self.lowered.get(name, [])]
-            candidates += [
-                lines_by_op.get(op_name, [])
-                for lines_by_op in (self.complex_, self.present)
-                for op_name in (name, _family(name))
-            ]
-            chosen: Sequence[str] = [""] * count
-            for lines in candidates:
-                # The kernels belong to these nodes if there are as many nodes as kernels, or more nodes that all have
-                # the same line. Otherwise the node of a kernel is unknown.
-                if lines and all(lines) and (len(lines) == count or (len(lines) > count and len(set(lines)) == 1)):
-                    chosen = lines[:count]
-                    break
-            for line in chosen:
-                yield kernel, line
-
-
-def _family(name: str) -> str:
-    """Return `aten.sort` for `aten.sort.stable`, since Inductor may choose another overload or the in-place op."""
-    packet = ".".join(name.split(".")[:2]).removesuffix("_")
-    if packet.startswith(SCATTERS):
-        return SCATTERS
-    return "aten.index_put" if packet in INDEX_PUTS else packet
-
-
-def _plain(op: str) -> str:
-    return op.removeprefix("torch.ops.").removesuffix(".default")

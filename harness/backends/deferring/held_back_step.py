@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from ...tape.op_places import owned_by_one, owners_of
+from ...tape.op_places import owners_of, with_owners_of_readers
 from ...tape.recording.call_log import CallLog
 from ...tape.recording.step_recorder import StepRecorder
 from ...tape.tape import NotReplayable, Tape, Watched
@@ -93,7 +93,7 @@ class HeldBackStep(StepRecorder):
     def _tape_with(self, watched: Sequence[Watched]) -> Tape:
         """Return the recorded step with these watched values."""
         calls, table = self._log.calls, self._log.table
-        owners = owned_by_one(calls, owners_of(calls, [*watched, *self._starts]))
+        owners = with_owners_of_readers(calls, owners_of(calls, [*watched, *self._starts]))
         owned_calls = tuple(
             replace(call, owners=names) if names else call for call, names in zip(calls, owners, strict=True)
         )

@@ -24,7 +24,7 @@ from ...torch_private.registered_kernels import dispatch_key
 from ..called_operators import KeptFailure, configuration, instruction, is_called_by_harness, kind_of
 from ..device_presence import require_device
 from ..device_traffic import DeviceTraffic
-from ..one_node import Counters, Settle, asked_by_execution, graph_on, nothing_pending
+from ..one_node import Counters, Settle, answer_by_execution, graph_on, nothing_pending
 
 if TYPE_CHECKING:
     from ...records.modes.mode_spec import ModeSpec
@@ -63,7 +63,7 @@ class EagerAdapter:
 
     def supports(self, node: torch.fx.Node) -> SupportAnswer:
         device = self.started_device()
-        return asked_by_execution(node, device, self.part or f"kernels of {device}", self.settle, self.counters)
+        return answer_by_execution(node, device, self.part or f"kernels of {device}", self.settle, self.counters)
 
     def compile_graph(self, graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         return graph_on(graph, self.started_device(), self.settle)
@@ -107,7 +107,7 @@ def observe_eager(script: str, device: str, report: Callable[[OperatorCall], Non
             instructions = (instruction(kind, outputs, text),)
             report(OperatorCall(kind, text, lines.here(), instructions, "dispatcher" if reason else "", reason))
 
-    def taken(call: OpCall, outputs: Any) -> None:
+    def returned(call: OpCall, outputs: Any) -> None:
         on_cpu = kind_of_device != "cpu" and is_taken_by_fallback(call.operation, key)
         reason = f"no kernel for {kind_of_device}: the fallback of the device takes it" if on_cpu else ""
         tell(call, outputs, reason)
@@ -116,6 +116,6 @@ def observe_eager(script: str, device: str, report: Callable[[OperatorCall], Non
         if isinstance(error, NotImplementedError):
             tell(call, (), (str(error).splitlines() or [type(error).__name__])[0])
 
-    with FollowedOps(lambda call: call if call.is_overload else None, taken, failed):
+    with FollowedOps(lambda call: call if call.is_overload else None, returned, failed):
         yield
     kept.tell()

@@ -66,9 +66,9 @@ def _added(observed: ObservedCall, outputs: Any) -> Added:
     made = [tensor for tensor in written if tensor.device.type == "lazy"]
     graph = parse(f"## BEGIN_GRAPH\n{lazy_text(made)}\n## END_GRAPH\n")
     marked = f"{observed.number}@{CALLED_FROM}:"
-    nodes = [ir_node for ir_node in graph.nodes if ir_node.location.startswith(marked) and not ir_node.is_given]
+    nodes = [ir_node for ir_node in graph.nodes if ir_node.location.startswith(marked) and not ir_node.is_input]
     computes = next(tensors_in(args), None) is not None and not written_names(observed.call.operation)
-    if computes and all(ir_node.is_given for ir_node in graph.nodes):
+    if computes and all(ir_node.is_input for ir_node in graph.nodes):
         return Added((observed.instruction(outputs),))  # it was executed at once (execute=op)
     # The core's backend may refuse to lower a node of the IR. Lowering, which executes nothing, shows whether it does.
     refusal = ""
@@ -97,7 +97,7 @@ def _value(value: Value) -> str:
 # Work
 
 
-def _is_own(frame: Any) -> bool:
+def _is_own_read(frame: Any) -> bool:
     """Return whether numdrift reads a value for itself."""
     return is_of_harness(frame, ADOPTION)
 
@@ -121,7 +121,7 @@ class LazyWork:
     def __enter__(self) -> Callable[[], None]:
         with self._patches:
             self._patches.also(watch_lazy_cuts(self._seen_cut))
-            self._patches.also(watch_lazy_copies(self._seen_copy, _is_own))
+            self._patches.also(watch_lazy_copies(self._seen_copy, _is_own_read))
         return self._tell
 
     def __exit__(self, *raised: object) -> None:

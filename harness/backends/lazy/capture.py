@@ -33,8 +33,8 @@ class LazyCapture(Capture):
         self._request = request
         self._folder = request.folder
         self._dump = DumpFile(request.folder.path / LAZY_DUMP)
-        self._known = KnownValues(number_of)
-        self._executed = ExecutedGraphs(request.folder, self._known, request.steps)
+        self._known_values = KnownValues(number_of)
+        self._executed = ExecutedGraphs(request.folder, self._known_values, request.steps)
         self._following: Following | None = None
         self._counted: Counted | None = None
         self._profiled_runs: int | None = None
@@ -58,7 +58,7 @@ class LazyCapture(Capture):
         following = self._current()
         if following is None:
             return
-        self._known.name_losses(losses)
+        self._known_values.name_losses(losses)
         following.places.phase = "backward"
 
     def about_to_cut(self) -> None:
@@ -114,7 +114,7 @@ class LazyCapture(Capture):
         request, step = self._request, self._folder.step
         is_new = self._following is None and step in request.steps and self._counted is not None
         if is_new and self._counted is not None:
-            self._following = Following(self._known, self._dump, self._executed, self._counted, request)
+            self._following = Following(self._known_values, self._dump, self._executed, self._counted, request)
             self._following.is_setup = not self._has_model
         if self._following is not None:
             self._following.enter(step)

@@ -204,13 +204,13 @@ class LazyStepRecorder(HeldBackStep):
     def _recorded(self, call: KernelCall, *, reads: bool) -> LazyCall:
         values = [argument if isinstance(argument, (bool, int, float)) else None for argument in call.passed]
         parent = self._within[-1] if self._within else None
-        place, frames = self._here(call.operation)
+        place, frames = self._current_site(call.operation)
         number = len(self._calls)
         self._calls.append(LazyCall(number, call.kernel, values, place, frames, self._iteration, parent, reads))
         self._generator = generator_state("cpu")
         return self._calls[-1]
 
-    def _here(self, operation: Any) -> tuple[OpPlace, tuple[str, ...]]:
+    def _current_site(self, operation: Any) -> tuple[OpPlace, tuple[str, ...]]:
         """Return the site of the op that is about to be called, and the user's frames."""
         node = self._places.here(operation, {})
         if node.phase == "backward":
@@ -305,7 +305,7 @@ class LazyStepRecorder(HeldBackStep):
         if not roots:
             return None
         pending = PendingGraph.of(roots)
-        for value in pending.given:  # before the execution, which may write into it
+        for value in pending.inputs:  # before the execution, which may write into it
             self._values.standing_for(value)
         return pending
 
@@ -315,7 +315,7 @@ class LazyStepRecorder(HeldBackStep):
         `alone` is the result of a graph that the core executed only for a copy to the CPU.
         """
         self._executions += 1
-        inputs = [self._values.standing_for(value) for value in execution.given]
+        inputs = [self._values.standing_for(value) for value in execution.inputs]
         graph = execution.executed()
         known_node = execution.known_nodes(graph, self._calls, self._first, self._executions)
         self._generator = generator_state("cpu")
@@ -328,7 +328,7 @@ class LazyStepRecorder(HeldBackStep):
                     set_generator_state("cpu", execution.generator)
                     return executed_graph(CallLog(), graph, other_inputs)
 
-                self._unfilled.look(execution.given, inputs, once_more)
+                self._unfilled.look(execution.inputs, inputs, once_more)
         finally:
             set_generator_state("cpu", self._generator)
         if alone is not None:
@@ -346,7 +346,7 @@ class LazyStepRecorder(HeldBackStep):
             return None
         if not call.device_types <= {"cpu"}:
             return None
-        return self._look(lambda: self._log.take(call, self._here(call.operation)[0]))
+        return self._look(lambda: self._log.take(call, self._current_site(call.operation)[0]))
 
     def _op_ended(self, noted: NotedCall, outputs: Any) -> None:
         if any(output.device.type != "cpu" for output in tensors_in(outputs)):

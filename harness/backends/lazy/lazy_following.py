@@ -58,11 +58,11 @@ class Following(CallFollower):
 
         An execution since the last wanted step ends the wait, and so do more than `PATIENCE` kernel calls.
         """
-        return self.is_pending and (self._has_taken or len(self._known.calls) > PATIENCE)
+        return self.is_pending and (self._has_taken or len(self._known_values.calls) > PATIENCE)
 
     def name(self) -> None:
         """Bind the current values of the script's tensors to their names."""
-        self._known.name(self._named_tensors())
+        self._known_values.name(self._named_tensors())
 
     def name_what_they_view(self) -> None:
         """Name the values that the script's tensors are views of, in case they were made before calls were followed.
@@ -109,5 +109,5 @@ class Following(CallFollower):
     def _ended(self, followed: FollowedCall) -> None:
         for operand in followed.operands if self._viewed else ():
             if operand.tensor is not None:
-                self._known.bindings.setdefault(operand.tensor, self._viewed)
+                self._known_values.bindings.setdefault(operand.tensor, self._viewed)
         self.poll(copying=True)

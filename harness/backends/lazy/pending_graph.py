@@ -18,7 +18,7 @@ from ...torch_private.deferred.lazy import last_torchscript_graph, parsed_torchs
 from ...torch_private.device_kernels import DeviceKernel
 from ...torch_private.profiling.lazy_work import lazy_text
 from .lazy_dump import parse
-from .lazy_executed import align, read_torchscript
+from .torchscript_graph import align, read_torchscript
 from .torchscript_tape import UNKNOWN, KnownNode
 
 MARK = re.compile(rf"^(\d+)@{CALLED_FROM}:")
@@ -61,14 +61,14 @@ class PendingGraph:
     roots: the lazy tensors that it computes.
     text: the graph as TorchScript.
     nodes: the text of its IR, with the location of each node.
-    given: the values that it takes.
+    inputs: the values that it takes.
     generator: the state of the CPU's generator before the execution.
     """
 
     roots: Sequence[torch.Tensor]
     text: str
     nodes: str
-    given: Sequence[torch.Tensor]
+    inputs: Sequence[torch.Tensor]
     generator: torch.Tensor
 
     @classmethod
@@ -80,7 +80,7 @@ class PendingGraph:
     def executed(self) -> Any:
         """Return the graph that TorchScript optimised and executed last, or the pending one if that does not fit."""
         graph = last_torchscript_graph()
-        if (len(list(graph.inputs())), len(list(graph.outputs()))) == (len(self.given), len(self.roots)):
+        if (len(list(graph.inputs())), len(list(graph.outputs()))) == (len(self.inputs), len(self.roots)):
             return graph
         return parsed_torchscript(self.text[self.text.index("graph(") :])
 
@@ -97,7 +97,7 @@ class PendingGraph:
         covers = align(read_torchscript(graph), dump).covers
         made: Counter[int] = Counter()  # a kernel may make several nodes
 
-        def known(node: int) -> KnownNode:
+        def known_node(node: int) -> KnownNode:
             marks = [found for covered in covers.get(node, ()) if (found := MARK.match(places[covered])) is not None]
             if not marks:
                 return UNKNOWN
@@ -116,4 +116,4 @@ class PendingGraph:
             within = None if outer is call else part
             return KnownNode(outer.place, outer.frames, within, operation, call.values, call.reads, noted)
 
-        return known
+        return known_node

@@ -21,7 +21,7 @@ class TapedValues:
 
     def __init__(self, log: CallLog) -> None:
         self._log = log
-        self._known: dict[int, torch.UntypedStorage] = {}
+        self._storages: dict[int, torch.UntypedStorage] = {}
         self._alone: dict[int, torch.Tensor] = {}
         self._kept: list[torch.Tensor] = []
 
@@ -44,11 +44,11 @@ class TapedValues:
     def standing_for(self, real: torch.Tensor) -> torch.Tensor:
         """Return the tensor that represents a value of the core on the tape. A new value is an input of the step."""
         address = storage_address(real)
-        if address not in self._known:
+        if address not in self._storages:
             self._kept.append(real)
-            self._known[address] = bytes_of_storage(real).clone().untyped_storage()
+            self._storages[address] = bytes_of_storage(real).clone().untyped_storage()
         taped = torch.empty(0, dtype=real.dtype)
-        taped.set_(self._known[address], real.storage_offset(), real.size(), real.stride())
+        taped.set_(self._storages[address], real.storage_offset(), real.size(), real.stride())
         self._log.table.view(taped, is_input=True)
         return taped
 
@@ -57,7 +57,7 @@ class TapedValues:
         if result.shape != real.shape or result.stride() != real.stride() or not is_same(result.detach(), real):
             raise NotReplayable(f"{maker} returned other values than its ops return")
         self._kept += [real, result]
-        self._known[storage_address(real)] = result.untyped_storage()
+        self._storages[storage_address(real)] = result.untyped_storage()
 
     def adopt_alone(self, root: torch.Tensor, result: torch.Tensor, copied: torch.Tensor) -> None:
         """Adopt the result of an execution that served only a copy to the CPU.

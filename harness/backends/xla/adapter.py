@@ -23,13 +23,11 @@ from ...torch_private.deferred.xla import XLA_KEY, start_xla, sync_xla, xla_coun
 from ...torch_private.presence import versions_of
 from ..dispatched_support import Added, DeviceBackend, ObservedCall, observe_device
 from ..eager.adapter import EagerAdapter
+from .hlo_graph import WITHOUT_WORK
 from .mode import require_xla
 from .xla_work import XlaWork, xla_counters, xla_report
 
 # Support
-
-GIVEN = ("parameter", "constant", "tuple", "get-tuple-element")
-"""HLO instructions that compute nothing."""
 
 _LINE = re.compile(r"^\s*(?:ROOT )?%?([\w.-]+) = (\([^=]*?\)|\S+) ([\w-]+)\((.*?)\)(.*)$")
 _OPERAND = re.compile(r"%?([A-Za-z_][\w.-]*)\s*$")
@@ -59,7 +57,7 @@ def hlo_instructions(text: str) -> list[str]:
             continue
         name, shape, op, operands, rest = match.groups()
         shapes[name] = shape
-        if op in GIVEN:
+        if op in WITHOUT_WORK:
             continue
         operand_texts = []
         # Split at the commas outside of brackets: a shape such as `f32[4,2]{1, 0}` contains commas too.

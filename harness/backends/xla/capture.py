@@ -43,8 +43,8 @@ class XlaCapture(Capture):
         self._folder = request.folder
         self._dump = request.folder.path / XLA_DUMP
         self._modules = xla_modules()
-        self._known = KnownValues(lambda tensor: xla_value_id(tensor) if tensor.device.type == "xla" else None)
-        self._executed = XlaGraphs(request.folder, self._known, request.steps, self._modules)
+        self._known_values = KnownValues(lambda tensor: xla_value_id(tensor) if tensor.device.type == "xla" else None)
+        self._executed = XlaGraphs(request.folder, self._known_values, request.steps, self._modules)
         self._following: XlaCalls | None = None
         self._written: Path | None = None
         self._read = 0
@@ -71,7 +71,7 @@ class XlaCapture(Capture):
         self._has_backward = True
         if following is not None:
             self._name()
-            self._known.name_losses(losses)
+            self._known_values.name_losses(losses)
             following.places.phase = "backward"
 
     def about_to_cut(self) -> None:
@@ -119,7 +119,7 @@ class XlaCapture(Capture):
         if not is_wanted:
             self._end_if_done()
         if self._following is None and is_wanted:
-            self._following = XlaCalls(self._known, self._request, self._take)
+            self._following = XlaCalls(self._known_values, self._request, self._take)
             self._following.is_setup = not self._has_model
         if is_wanted:
             self._has_taken = False
@@ -149,7 +149,7 @@ class XlaCapture(Capture):
         # Name nothing before the model is known: a parameter would be named by its position in the optimizer, and a
         # value keeps its first name.
         if self._has_model or self._has_backward:
-            self._known.name(self._request.named_tensors())
+            self._known_values.name(self._request.named_tensors())
 
     def _take(self, during: FollowedCall | None = None) -> None:
         """Take the graphs executed since the last call. `during` is the kernel call that executed them, if any."""
@@ -164,11 +164,11 @@ class XlaCapture(Capture):
         around: list[FollowedCall] = []
         while during is not None:
             around.append(during)
-            during = None if during.parent is None else self._known.calls[during.parent]
+            during = None if during.parent is None else self._known_values.calls[during.parent]
         if self._following is not None:
             self._name()
         for executed in executed_in(data.decode("utf-8", "replace")):
-            if all(node.is_given for node in executed.nodes):  # an available value is read or copied
+            if all(node.is_input for node in executed.nodes):  # an available value is read or copied
                 continue
             self._executed.compiled(executed)
             if self._following is not None:

@@ -58,7 +58,7 @@ class ComposedOps:
         return self._derivatives.get(sequence)
 
     def _entered(self, call: KernelCall) -> ComposedOp:
-        self._within.append(self._made(call.operation))
+        self._within.append(self._composed_op(call.operation))
         return self._within[-1]
 
     def _left(self, composed: ComposedOp, outputs: Any = None) -> None:
@@ -66,8 +66,8 @@ class ComposedOps:
         derivative = aten_overload(f"{composed.operation.name().partition('.')[0]}_backward")
         numbers = range(composed.begins, next_sequence_number())
         if derivative is not None and numbers:
-            self._derivatives.update(dict.fromkeys(numbers, self._made(derivative)))
+            self._derivatives.update(dict.fromkeys(numbers, self._composed_op(derivative)))
 
-    def _made(self, operation: Any) -> ComposedOp:
+    def _composed_op(self, operation: Any) -> ComposedOp:
         self._count += 1
         return ComposedOp(operation, self._count, next_sequence_number())

@@ -43,7 +43,7 @@ An op whose result is still unknown then is compiled separately when it is neede
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class ValueArgument:
     """An argument of an op: the value with this number."""
 
     number: ValueNumber
@@ -53,7 +53,7 @@ class Given:
 class ExecutedOp:
     """An op that torch_xla was called with.
 
-    arguments, keywords: the arguments, with a `Given` in place of each tensor on the device.
+    arguments, keywords: the arguments, with a `ValueArgument` in place of each tensor on the device.
     outputs: the numbers of its flat results, None for a result that is not a tensor on the device.
     position: the index of its call on the tape.
     drawn: the random numbers that it drew, which are not drawn again; None for other ops.
@@ -68,16 +68,22 @@ class ExecutedOp:
     drawn: Sequence[torch.Tensor] | None = None
     unread: Mapping[int, torch.Tensor] = field(default_factory=dict)
 
-    def given(self) -> list[ValueNumber]:
+    def value_numbers(self) -> list[ValueNumber]:
         """Return the numbers of the values that the op takes, in order."""
-        return [leaf.number for leaf in leaves((*self.arguments, *self.keywords.values())) if isinstance(leaf, Given)]
+        return [
+            leaf.number
+            for leaf in leaves((*self.arguments, *self.keywords.values()))
+            if isinstance(leaf, ValueArgument)
+        ]
 
     def number_of(self, view: View, call: Call) -> ValueNumber | None:
         """Return the number of the call's argument that is this view, None if there is none."""
         own_leaves = leaves((*self.arguments, *self.keywords.values()))
         call_leaves = leaves((*call.arguments, *(call.keywords[name] for name in self.keywords)))
         pairs = zip(own_leaves, call_leaves, strict=True)
-        return next((leaf.number for leaf, call_leaf in pairs if call_leaf == view and isinstance(leaf, Given)), None)
+        return next(
+            (leaf.number for leaf, call_leaf in pairs if call_leaf == view and isinstance(leaf, ValueArgument)), None
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +115,13 @@ def executed_again(program: Program, wanted: Collection[ValueNumber]) -> dict[Va
     Return None if holding these values changes the step's results. Exceptions of torch_xla propagate.
     """
     held = {*wanted, *(number for number, _ in program.results.values())}
-    last = {number: at for at, op in enumerate(program.ops) if isinstance(op, ExecutedOp) for number in op.given()}
+    last = {
+        number: at for at, op in enumerate(program.ops) if isinstance(op, ExecutedOp) for number in op.value_numbers()
+    }
     values: dict[ValueNumber, torch.Tensor] = {}
 
     def value(argument: Any) -> Any:
-        return values[argument.number] if isinstance(argument, Given) else argument
+        return values[argument.number] if isinstance(argument, ValueArgument) else argument
 
     with xla_generator_kept(), torch.no_grad(), bare_execution():
         for number, content in program.inputs.items():
@@ -130,7 +138,7 @@ def executed_again(program: Program, wanted: Collection[ValueNumber]) -> dict[Va
                 keywords = {name: mapped(value, argument) for name, argument in op.keywords.items()}
                 arguments = mapped(value, op.arguments)
                 if op.operation.name() in OVERWRITING:
-                    overwritten = op.given()[0]
+                    overwritten = op.value_numbers()[0]
                     if overwritten in held:
                         values[overwritten] = values[overwritten].clone()
                 outputs = op.operation(*arguments, **keywords)

@@ -10,10 +10,8 @@ from ...records.tools.graph_record import PHASES, Graph, Node, Value
 from ..kernel_place import kernel_place
 from .hlo_module import HloModule, Instruction
 
-GIVEN = ("parameter", "constant")
-PASSED = ("tuple", "get-tuple-element")
-"""Opcodes that compute nothing: `GIVEN` are values from outside, and `PASSED` pass values on."""
-
+WITHOUT_WORK = ("parameter", "constant", "tuple", "get-tuple-element")
+"""Opcodes that compute nothing: they are values from outside, or pass values on."""
 
 FILLS = ("broadcast", "iota")
 
@@ -82,6 +80,7 @@ def post_graph(
     """
     lowered = LoweredNodes(pre, calls)
     entry = module.computations.get(module.entry, ())
+    constants = {constant.name for constant in entry if constant.opcode == "constant"}
     passed_on = {
         element.name: element.operands[0]
         for element in entry
@@ -91,45 +90,26 @@ def post_graph(
     def named(name: str) -> str:
         return named(passed_on[name]) if name in passed_on else name
 
-    constants = {constant.name for constant in entry if constant.opcode == "constant"}
-    nodes: list[Node] = []
-    values: dict[str, Value] = {}
+    nodes = []
     for instruction in entry:
-        values[instruction.name] = instruction.shapes[0] if instruction.shapes else Value()
-        if instruction.opcode in (*GIVEN, *PASSED):
-            continue
-        inside = [inner for inner in module.fused(instruction) if inner.opcode not in (*GIVEN, *PASSED)]
-        covers = lowered.behind([instruction, *inside])
-        body = tuple(_node(inner, lowered.place([inner], lowered.behind([inner])), inner.operands) for inner in inside)
-        nodes.append(
-            replace(
-                _node(
-                    instruction,
-                    lowered.place([instruction, *inside], covers),
-                    tuple(named(name) for name in instruction.operands if name not in constants),
-                ),
-                covers=covers,
-                body=tuple(replace(inner, stack="") for inner in body),
-                code="\n".join((instruction.text, *(f"  {inner.text}" for inner in module.fused(instruction))))
-                if body
-                else "",
-            )
-        )
+        if instruction.opcode not in WITHOUT_WORK:
+            operands = tuple(named(name) for name in instruction.operands if name not in constants)
+            nodes.append(_kernel_node(instruction, list(module.fused(instruction)), lowered, operands))
     root = next((candidate for candidate in reversed(entry) if candidate.is_root), None)
     results: tuple[str, ...] = ()
     if root is not None:
         results = tuple(named(name) for name in root.operands) if root.opcode == "tuple" else (root.name,)
     inputs = [parameter for parameter in entry if parameter.opcode == "parameter"]
     inputs.sort(key=lambda parameter: int(parameter.text.partition("parameter(")[2].partition(")")[0]))
-    bindings = dict(
-        zip((parameter.name for parameter in inputs), _bindings(inputs, pre, calls, device_data), strict=True)
-    )
+    input_names = tuple(parameter.name for parameter in inputs)
+    bindings = dict(zip(input_names, _bindings(inputs, pre, calls, device_data), strict=True))
     named_outputs: set[str] = set()  # if two tensors have the same value, only one is named
     for name, output in zip(results, outputs, strict=False):
         if output is not None and output not in named_outputs and pre.values[output].binding:
             named_outputs.add(output)
             bindings.setdefault(name, pre.values[output].binding)
     used = {name for node in nodes for name in (*node.inputs, *node.outputs)} | {*bindings, *results}
+    values = {made.name: made.shapes[0] if made.shapes else Value() for made in entry if made.name in used}
     return Graph(
         name="",
         mode="",
@@ -137,9 +117,24 @@ def post_graph(
         phase=pre.phase,
         step=pre.step,
         nodes=_placed(nodes),
-        values={name: replace(value, binding=bindings.get(name, "")) for name, value in values.items() if name in used},
-        inputs=tuple(parameter.name for parameter in inputs),
+        values={name: replace(value, binding=bindings.get(name, "")) for name, value in values.items()},
+        inputs=input_names,
         outputs=tuple(dict.fromkeys(results)),
+    )
+
+
+def _kernel_node(
+    instruction: Instruction, fused: Sequence[Instruction], lowered: LoweredNodes, inputs: tuple[str, ...]
+) -> Node:
+    """Return an instruction of the entry computation as a node, with the instructions `fused` in it as its `body`."""
+    inside = [inner for inner in fused if inner.opcode not in WITHOUT_WORK]
+    covers = lowered.behind([instruction, *inside])
+    body = [_node(inner, lowered.place([inner], lowered.behind([inner])), inner.operands) for inner in inside]
+    return replace(
+        _node(instruction, lowered.place([instruction, *inside], covers), inputs),
+        covers=covers,
+        body=tuple(replace(inner, stack="") for inner in body),
+        code="\n".join((instruction.text, *(f"  {inner.text}" for inner in fused))) if body else "",
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -34,13 +34,13 @@ class PendingModule:
     """The pending HLO with its inputs.
 
     proto, text: the HLO as a protocol buffer and as text.
-    given: the keys of the inputs (see `XlaData.known_as`).
+    input_keys: the keys of the inputs (see `XlaData.known_as`).
     values: the values of the inputs, read before they are replaced.
     """
 
     proto: bytes
     text: str
-    given: Sequence[int | str | None]
+    input_keys: Sequence[int | str | None]
     values: Sequence[torch.Tensor]
 
     @classmethod
@@ -90,7 +90,7 @@ class XlaPending:
         drawn: the results of random calls, by the call's number.
         before, now: the script's names for values before the calls and now, by the value's number.
         """
-        slots = calls.slots_before([key for key in module.given if isinstance(key, int)], roots)
+        slots = calls.slots_before([key for key in module.input_keys if isinstance(key, int)], roots)
         stretch = calls.stretch([view for root in roots if (view := calls.view(root)) is not None], slots.values())
         inputs: dict[int, torch.Tensor] = {}
         ports: list[Port] = []
@@ -104,7 +104,7 @@ class XlaPending:
             inputs[slot] = value
             return Port(name, laid_out(slot, value))
 
-        for known_as, value in zip(module.given, module.values, strict=True):
+        for known_as, value in zip(module.input_keys, module.values, strict=True):
             name = SEED if known_as == SEED else ""
             slot = None
             if isinstance(known_as, int):
@@ -120,17 +120,9 @@ class XlaPending:
                 reason = reason or "it starts from a value whose op was not observed"
         stored_inputs = {slot: bytes_of_storage(value) for slot, value in inputs.items()} if INPUTS in wish.held else {}
         tape = Tape(wish.execution.step, calls.slots, stored_inputs, stretch.calls, ())
-        made_views = made_or_written(tape)
-        outputs = []
-        for number in roots:
-            view = calls.view(number)
-            assert view is not None  # it is a root because a call returned it
-            name = now.get(number, "") or made_views.get(view.slot, ("output",))[0]
-            changed = name.partition(" ")[0] in CHANGING
-            outputs.append(Port(f"{name}{AFTERWARDS}" if changed else name, view))
-        draws = _draws(stretch, drawn)
+        outputs = tuple(_outputs(roots, calls, tape, now))
         hlo = Hlo(module.text, module.proto, parameters)
-        return cls(wish, hlo, tape, tuple(ports), tuple(outputs), list(roots.values()), draws, reason)
+        return cls(wish, hlo, tape, tuple(ports), outputs, list(roots.values()), _draws(stretch, drawn), reason)
 
     def snapshot(self, around: Circumstances, values: Sequence[torch.Tensor], reason: Reason) -> Snapshot:
         """Return the snapshot of the execution, which returned these values."""
@@ -165,6 +157,17 @@ class XlaPending:
         for place, count in counts.items():
             calls[place] = replace(calls[place], draw=Draw((), tuple(next(values) for _ in range(count))))
         return tuple(calls)
+
+
+def _outputs(roots: Iterable[int], calls: PendingCalls, tape: Tape, now: Mapping[int, str]) -> Iterator[Port]:
+    """Yield the ports of the result tensors, named by the script's names for them, or by the ops that made them."""
+    made_views = made_or_written(tape)
+    for number in roots:
+        view = calls.view(number)
+        assert view is not None  # it is a root because a call returned it
+        name = now.get(number, "") or made_views.get(view.slot, ("output",))[0]
+        changed = name.partition(" ")[0] in CHANGING
+        yield Port(f"{name}{AFTERWARDS}" if changed else name, view)
 
 
 def _draws(

@@ -33,7 +33,7 @@ from ...torch_private.deferred.xla_tensors import is_pending
 from ...torch_private.operators import view_behind
 from ..deferring.held_back_step import Found, HeldBackStep, apart
 from .composed_ops import ComposedOps
-from .executed_again import OVERWRITING, UNREAD, ExecutedOp, Given, Program, ValueKey, ValueNumber
+from .executed_again import OVERWRITING, UNREAD, ExecutedOp, Program, ValueArgument, ValueKey, ValueNumber
 from .seen_pools import SeenPools
 from .settled_values import SettledValues
 from .step_twins import StepTwins
@@ -233,7 +233,9 @@ class XlaStepRecorder(HeldBackStep):
         numbers: list[ValueNumber | None] = []
         for result, twin in zip(results, twins, strict=True):
             if isinstance(result, torch.Tensor) and result.device.type == "xla":
-                overwrites = operation.name() in OVERWRITING and self._twins.number(result) in begun.executed.given()
+                overwrites = (
+                    operation.name() in OVERWRITING and self._twins.number(result) in begun.executed.value_numbers()
+                )
                 number = self._twins.made(result, twin, overwrites=overwrites)
                 numbers.append(number)
             else:
@@ -258,7 +260,7 @@ class XlaStepRecorder(HeldBackStep):
         """Return an argument in the program's form: a tensor on the device by its number, any other as a copy."""
         if not isinstance(value, torch.Tensor):
             return torch.device("xla") if isinstance(value, torch.device) and value.type in HERE else value
-        return Given(self._twins.number(value)) if value.device.type == "xla" else value.detach().clone()
+        return ValueArgument(self._twins.number(value)) if value.device.type == "xla" else value.detach().clone()
 
     def _cut(self) -> None:
         """Record that all pending work has been executed."""

@@ -69,8 +69,8 @@ class XlaCalls(CallFollower):
         if whole is None:
             return None
         if whole.number not in self._wholes:
-            number = self._wholes[whole.number] = len(self._known.calls)
-            self._known.calls[number] = FollowedCall(number, self.step, Node("", *op_parts(whole.operation)))
+            number = self._wholes[whole.number] = len(self._known_values.calls)
+            self._known_values.calls[number] = FollowedCall(number, self.step, Node("", *op_parts(whole.operation)))
         return self._wholes[whole.number]
 
     def _tell(self, call: FollowedCall | None) -> None:

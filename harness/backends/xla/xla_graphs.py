@@ -42,7 +42,7 @@ class XlaGraphs(GraphFiler):
         super().__init__(folder, values, steps)
         self._modules = modules
         self._compiled: dict[str, Compiled] = {}
-        self._taken: set[Path] = set()
+        self._read_paths: set[Path] = set()
 
     def compiled(self, executed: ExecutedIr) -> None:
         """Find the module that XLA has compiled for a graph that is executed for the first time.
@@ -52,7 +52,7 @@ class XlaGraphs(GraphFiler):
         """
         if executed.hash in self._compiled:
             return
-        makers = MadeNodes.of(executed.nodes, self._known).calls
+        makers = MadeNodes.of(executed.nodes, self._known_values).calls
         module, outputs = self._module_of(executed)
         calls = [(node.op, makers[node.number].number if node.number in makers else None) for node in executed.nodes]
         self._compiled[executed.hash] = Compiled(module, outputs, calls)
@@ -63,14 +63,14 @@ class XlaGraphs(GraphFiler):
         step: the step of an execution without an op.
         is_awaited: write the execution even if its latest step is not wanted.
         """
-        if is_foreign(executed.nodes, self._known):
+        if is_foreign(executed.nodes, self._known_values):
             return None
-        made = MadeNodes.of(executed.nodes, self._known)
+        made = MadeNodes.of(executed.nodes, self._known_values)
         compiled = self._compiled.get(executed.hash)
         shapes = compiled.outputs if compiled is not None else ()
         outputs = outputs_of(executed, returned(made), shapes)
-        built = FollowedGraph(executed.nodes, self._known, outputs, by_value)
-        met = {call.step for at, call in made.calls.items() if not made.nodes[at].is_given} or {step}
+        built = FollowedGraph(executed.nodes, self._known_values, outputs, by_value)
+        met = {call.step for at, call in made.calls.items() if not made.nodes[at].is_input} or {step}
 
         def write() -> None:
             name = self._names.get(executed.hash)
@@ -105,12 +105,12 @@ class XlaGraphs(GraphFiler):
             return None, ()
         data_count = sum(node.op == "device_data" for node in executed.nodes)
         for path in sorted(self._modules.glob(f"module_*{OPTIMIZED}")):
-            if path in self._taken:
+            if path in self._read_paths:
                 continue
             layout = path.read_text(encoding="utf-8").partition("\n")[0].partition("entry_computation_layout={")[2]
             inputs, _, outputs = layout.partition(")->")
             # A value that occurs several times in the IR is only one parameter.
             if inputs.count("[") <= data_count and outputs.count("[") == len(executed.roots):
-                self._taken.add(path)
+                self._read_paths.add(path)
                 return path, tuple(values_in(outputs))
         return None, ()

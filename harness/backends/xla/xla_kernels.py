@@ -43,27 +43,21 @@ class XlaKernels:
         if self._unread is None:
             return
         (tape, program), self._unread = self._unread, None
-        computing = {computation.position: computation for computation in executions(tape)}
+        computations = executions(tape)
         fresh: dict[int, list[int | None]] = {}
-        for position, computation in computing.items():
-            op = self._ops.get(position)
+        for computation in computations:
+            op = self._ops.get(computation.position)
             if op is not None and op.drawn is None:
-                fresh[position] = [
+                fresh[computation.position] = [
                     number for number, new in zip(op.outputs, computation.call.fresh, strict=True) if new
                 ]
-        wanted, counts = list[WantedValue](), Counter[str]()
-        for position, numbers in fresh.items():
-            call, operation = computing[position].call, computing[position].operation
-            fused = torch.Tag.pointwise in getattr(operation, "tags", ()) or "norm" in call.name
-            for number in numbers:
-                if number is not None:
-                    wanted.append(WantedValue(number, (call.name, counts[call.name]), fused))
-                    counts[call.name] += 1
+        wanted = _wanted_values(computations, fresh)
         program.rewritten = {
             number
-            for position, computation in computing.items()
+            for computation in computations
+            if (op := self._ops.get(computation.position)) is not None
             for view in computation.written_views()
-            if position in self._ops and (number := self._ops[position].number_of(view, computation.call)) is not None
+            if (number := op.number_of(view, computation.call)) is not None
         }
         try:
             with xla_op_by_op(self._op_by_op):
@@ -71,26 +65,7 @@ class XlaKernels:
         except Exception as error:  # noqa: BLE001, a compiler may raise anything
             self._notes = (f"the results of its ops in XLA's graphs cannot be read: {in_words(error)}",)
             return
-        # A value that ops overwrite without returning it (the running statistics of batch normalization) is read at the
-        # end of the step. It is the result of the last op that writes it.
-        last = {
-            view.slot: position for position, computation in computing.items() for view in computation.written_views()
-        }
-        for position, computation in computing.items():
-            op = self._ops.get(position)
-            if op is None:
-                continue  # on the CPU, and already recorded
-            if op.drawn is not None:
-                self._values.set(position, op.drawn, keep=True)
-                continue
-            contents = {number: fetched.found.get(number) for number in fresh[position] if number is not None}
-            contents |= {number: op.unread[at] for at, number in enumerate(op.outputs) if number and at in op.unread}
-            results = [None if number is None else contents[number] for number in fresh[position]]
-            for view in computation.written_views():
-                number = op.number_of(view, computation.call)
-                is_last = last[view.slot] == position
-                results.append(fetched.found.get(number) if number is not None and is_last else None)
-            self._values.set(position, results, keep=True)
+        self._set_values(computations, fresh, fetched.found)
         unknown = [value for value in wanted if value.number not in fetched.found]
         if not fetched.repeats:
             self._notes = ("executed once more, the step does not reproduce its own bits",)
@@ -98,6 +73,35 @@ class XlaKernels:
             names = ", ".join(dict.fromkeys(value.key[0] for value in unknown))
             summary = f"{len(unknown)} of its {len(wanted)} values ({names}) are unknown: reading them"
             self._notes = (f"{summary} changes how XLA compiles the graph, or takes too long",)
+
+    def _set_values(
+        self,
+        computations: Sequence[Computation],
+        fresh: Mapping[int, Sequence[int | None]],
+        found: Mapping[int, torch.Tensor],
+    ) -> None:
+        """Set the results of the calls on the device: those with fresh storages, then the views that they write.
+
+        A value that ops overwrite without returning it (the running statistics of batch normalization) is read at the
+        end of the step. It is the result of the last op that writes it.
+        """
+        last = {view.slot: computation.position for computation in computations for view in computation.written_views()}
+        for computation in computations:
+            position = computation.position
+            op = self._ops.get(position)
+            if op is None:
+                continue  # on the CPU, and already recorded
+            if op.drawn is not None:
+                self._values.set(position, op.drawn, keep=True)
+                continue
+            contents = {number: found.get(number) for number in fresh[position] if number is not None}
+            contents |= {number: op.unread[at] for at, number in enumerate(op.outputs) if number and at in op.unread}
+            results = [None if number is None else contents[number] for number in fresh[position]]
+            for view in computation.written_views():
+                number = op.number_of(view, computation.call)
+                is_last = last[view.slot] == position
+                results.append(found.get(number) if number is not None and is_last else None)
+            self._values.set(position, results, keep=True)
 
     def digests(self) -> list[list[str | None]]:
         self._read()
@@ -163,3 +167,16 @@ def _on_xla(value: torch.Tensor) -> torch.Tensor:
     if value.is_contiguous() or not turned.is_contiguous():
         return value.to("xla")
     return turned.to("xla").permute([order.index(dim) for dim in range(value.dim())])
+
+
+def _wanted_values(computations: Sequence[Computation], fresh: Mapping[int, Sequence[int | None]]) -> list[WantedValue]:
+    """Return the values to read: those in `fresh`, which has the numbers of a call's fresh results by its position."""
+    wanted, counts = list[WantedValue](), Counter[str]()
+    for computation in computations:
+        name = computation.call.name
+        fused = torch.Tag.pointwise in getattr(computation.operation, "tags", ()) or "norm" in name
+        for number in fresh.get(computation.position, ()):
+            if number is not None:
+                wanted.append(WantedValue(number, (name, counts[name]), fused))
+                counts[name] += 1
+    return wanted

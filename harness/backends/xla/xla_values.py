@@ -30,11 +30,11 @@ NUMBER = -1
 def by_value(made: MadeNodes) -> Identified:
     """Identify the values of a graph (see `Identified`)."""
     numbers = {value: number for number, value in returned(made).items()}
-    given_operands = _given(made, set(numbers.values()))
+    input_operands = _input_operands(made, set(numbers.values()))
     for node_number, node in made.nodes.items():
         if node.op == AVERAGE:
             before = node.operands[-1]
-            number = given_operands[before[0]].tensor if before[0] in given_operands else numbers.get(before)
+            number = input_operands[before[0]].tensor if before[0] in input_operands else numbers.get(before)
             if number is not None:
                 numbers[node_number, 0] = number
     names: dict[int, tuple[str, ...]] = {}
@@ -42,14 +42,14 @@ def by_value(made: MadeNodes) -> Identified:
         node, call = made.nodes[node_number], made.calls[node_number]
         operand_numbers = [
             numbers.get(value)
-            if not made.nodes[value[0]].is_given
-            else given_operands[value[0]].tensor
-            if value[0] in given_operands
+            if not made.nodes[value[0]].is_input
+            else input_operands[value[0]].tensor
+            if value[0] in input_operands
             else NUMBER
             for value in node.operands
         ]
         names[node_number] = _names(operand_numbers, call.operands)
-    return Identified(names, given_operands, numbers)
+    return Identified(names, input_operands, numbers)
 
 
 def returned(made: MadeNodes) -> dict[int, Output]:
@@ -60,7 +60,7 @@ def returned(made: MadeNodes) -> dict[int, Output]:
     inside: dict[int, set[int]] = {}
     last: dict[int, int] = {}
     for node_number, call in made.calls.items():
-        if not made.nodes[node_number].is_given:
+        if not made.nodes[node_number].is_input:
             last[call.number] = node_number
             inside.setdefault(call.number, set()).update(number for number, _ in made.nodes[node_number].operands)
     outputs: dict[int, Output] = {}
@@ -134,11 +134,11 @@ def _gaps(outputs: Sequence[Output | None]) -> Iterator[list[int]]:
             gap = []
 
 
-def _given(made: MadeNodes, made_numbers: set[int]) -> dict[int, Operand]:
-    """Return the operand for each given value, by the number of the value's node.
+def _input_operands(made: MadeNodes, made_numbers: set[int]) -> dict[int, Operand]:
+    """Return the operand for each value that the graph takes, by the number of the value's node.
 
     The candidates are the tensors of its shape that were operands of every call that takes it, unless the graph itself
-    made them (`made_numbers`). The operand is the candidate that belongs to no other given value.
+    made them (`made_numbers`). The operand is the candidate that belongs to no other such value.
     """
     takers: dict[int, dict[int, FollowedCall]] = {
         node_number: {} for node_number, node in made.nodes.items() if node.op == "device_data"
@@ -147,7 +147,6 @@ def _given(made: MadeNodes, made_numbers: set[int]) -> dict[int, Operand]:
         for taken_node, _ in made.nodes[node_number].operands:
             if taken_node in takers:
                 takers[taken_node][call.number] = call
-    identified: dict[int, Operand] = {}
     possible: dict[int, dict[int, Operand]] = {}
     for node_number, calls in takers.items():
         value, own = made.nodes[node_number].outputs[0], made.calls.get(node_number)
@@ -174,8 +173,16 @@ def _given(made: MadeNodes, made_numbers: set[int]) -> dict[int, Operand]:
         }
         if common:
             possible[node_number] = common
-    # A candidate that is certain is removed from the others. If none is certain, the operands are assigned in order,
-    # from the end of the dump: there the last operand of a node comes first.
+    return _assigned(possible)
+
+
+def _assigned(possible: dict[int, dict[int, Operand]]) -> dict[int, Operand]:
+    """Choose one of the `possible` operands of each node, each operand once; a node may remain without one.
+
+    A candidate that is certain is removed from the others. If none is certain, the operands are assigned in order, from
+    the end of the dump: there the last operand of a node comes first.
+    """
+    identified: dict[int, Operand] = {}
     for node_number in reversed(list(possible)):
         certain = next(
             (candidate for candidate in reversed(possible) if len(possible[candidate]) == 1),

@@ -80,7 +80,9 @@ class XlaWork:
         self._around_copies = around_copies
         self._metrics = xla_metrics()
         sizes = (size for _, size in TRANSFERS.values())
-        self._taken = {name: self._samples(name)[0] for name in (COMPILED, EXECUTED, SIZES, *OPS, *TRANSFERS, *sizes)}
+        self._read_counts = {
+            name: self._samples(name)[0] for name in (COMPILED, EXECUTED, SIZES, *OPS, *TRANSFERS, *sizes)
+        }
         self._counted = xla_counters()
         self._graphs: deque[tuple[str, str, int]] = deque()  # submitted: reason, line, number of nodes
         self._fallback: Fallback | None = None
@@ -198,7 +200,7 @@ class XlaWork:
     def _new(self, name: str) -> list[float]:
         """Return the samples that a metric has gained since the last call."""
         count, samples = self._samples(name)
-        new, self._taken[name] = count - self._taken[name], count
+        new, self._read_counts[name] = count - self._read_counts[name], count
         return samples[len(samples) - min(new, len(samples)) :]
 
     def _samples(self, name: str) -> tuple[int, list[float]]:

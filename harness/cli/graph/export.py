@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from ...api.chosen_runs import graphs_of_one
+from ...api.chosen_runs import graphs_of_only_run
 from ...errors import UsageError
 from ...graphs.culprit_marks import marks_for
 from ...graphs.export.onnx_model import export_graphs
@@ -31,7 +31,7 @@ The files are ONNX models that Netron and others show: they show what was comput
 @out_option
 @force_option
 def command(target: str | None, mode: str | None, to: Path | None, out: Path, force: bool) -> int:
-    graphs = graphs_of_one(target, out, mode)
+    graphs = graphs_of_only_run(target, out, mode)
     try:
         written = export_graphs(graphs, to, partial(marks_for, graphs.run), force=force or to is None)
     except OSError as error:

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from ...api.chosen_runs import choose_graph, graphs_of_one
+from ...api.chosen_runs import choose_graph, graphs_of_only_run
 from ...errors import CollisionError, JournalError, NotAvailable, UsageError
 from ...graphs.culprit_marks import Mark, marks_for
 from ...graphs.drawing.draw import draw
@@ -70,7 +70,7 @@ def command(
     stages = [stage for stage in STAGES if wanted.pop(stage)]
     if len(stages) > 1:
         raise UsageError(f"{' and '.join(f'--{stage}' for stage in stages)} cannot be combined: choose one of them")
-    graphs = graphs_of_one(target, out, mode)
+    graphs = graphs_of_only_run(target, out, mode)
     chosen, *later = choose_graph(graphs, stage=stages[0] if stages else None, **wanted)
     if later:
         listed = ", ".join(f"{entry.name} ({entry.nodes:,} nodes)" for entry in later)

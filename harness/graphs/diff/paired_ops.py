@@ -61,7 +61,7 @@ class _PairReading:
     def __init__(self) -> None:
         self.ops: list[Op] = []
         self._earlier: dict[str, int] = {}
-        self._here: dict[str, int] = {}
+        self._current: dict[str, int] = {}
         self._calls = 0
         self._instances = 0
         self._seen: set[str] = set()
@@ -74,7 +74,7 @@ class _PairReading:
             for part in _parts(node):
                 inputs = []
                 for slot, name in enumerate(part.inputs):
-                    source: Source | None = self._here.get(name)
+                    source: Source | None = self._current.get(name)
                     if source is None and name in graph_inputs:
                         source = self._origin_of_input(executed, name)
                     if source is not None:
@@ -102,10 +102,10 @@ class _PairReading:
                     dtypes=tuple(graph.values[tensor].dtype for tensor in part.inputs if tensor in graph.values),
                 )
                 self.ops.append(op)
-                self._here.update(dict.fromkeys(part.outputs, op.number))
+                self._current.update(dict.fromkeys(part.outputs, op.number))
         # While a graph is read, its names are its own; only afterwards do they replace those of earlier graphs.
-        self._earlier.update(self._here)
-        self._here = {}
+        self._earlier.update(self._current)
+        self._current = {}
         self._instances += 1
         self._seen.add(graph.name)
 

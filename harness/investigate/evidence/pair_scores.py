@@ -154,12 +154,12 @@ def _started(evidence: PairEvidence) -> dict[int, RecordedRun]:
     for run in evidence.started:
         put = {int(event["step"]) for event in run.journal.events("resynced")}
         for step in outcome_steps(run.path):
-            if step in put or _in_one_state(evidence, run, step):
+            if step in put or _starts_in_same_state(evidence, run, step):
                 run_of_step[step] = run
     return run_of_step
 
 
-def _in_one_state(evidence: PairEvidence, run: RecordedRun, step: int) -> bool:
+def _starts_in_same_state(evidence: PairEvidence, run: RecordedRun, step: int) -> bool:
     states = []
     for runs in ((evidence.a, *evidence.kept), (evidence.b, run)):
         having = next((candidate for candidate in runs if step in state_steps(candidate.path)), None)

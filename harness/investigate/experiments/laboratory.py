@@ -14,9 +14,10 @@ from typing import Any, Protocol, Self
 
 from ...errors import NumdriftError, UsageError
 from ...launch.batch_plan import BatchPlan, check_plan, script_sha256
-from ...launch.execute_batch import FinishedRun, execute_together, run_config
+from ...launch.execute_batch import FinishedRun, execute_together
 from ...launch.guest_process import COMPILER, environment
 from ...launch.preloaded import PreloadedProcesses
+from ...launch.prepared_runs import run_config
 from ...launch.running_process import Running
 from ...launch.supervise import Reporter
 from ...launch.workers import Workers
@@ -104,7 +105,7 @@ class Laboratory:
 
     def free(self, plan: BatchPlan) -> list[RecordedRun]:
         """Return the runs of a plan's modes; make those that do not exist."""
-        missing = [spec for spec in plan.modes if plan.force or not self._is_there(plan, spec.name)]
+        missing = [spec for spec in plan.modes if plan.force or not self._is_recorded(plan, spec.name)]
         for spec in missing:
             folder = plan.investigation.run(spec.name, plan.suffix)
             if folder.manifest.exists() and not plan.force:
@@ -127,7 +128,7 @@ class Laboratory:
     def make(self, experiments: Round, *, anew: bool = False) -> None:
         """Make the experiments of a round that do not exist yet, or all of them if `anew`. Raises Interrupted."""
         plans = [replace(plan, timeout=self.timeout) for plan in experiments.plans]
-        missing = [plan for plan in plans if anew or not self._is_there(plan, plan.modes[0].name)]
+        missing = [plan for plan in plans if anew or not self._is_recorded(plan, plan.modes[0].name)]
         self.reused += len(plans) - len(missing)
         for place, plan in enumerate(missing):  # left incomplete by an earlier call, or made for another request
             folder = plan.investigation.run(plan.modes[0].name, "")
@@ -194,7 +195,7 @@ class Laboratory:
             before = self._memory.get(device, memory)
             self._memory[device] = max(before, memory, key=lambda usage: usage["reserved_peak"])
 
-    def _is_there(self, plan: BatchPlan, name: str) -> bool:
+    def _is_recorded(self, plan: BatchPlan, name: str) -> bool:
         """Check whether a run of that name exists, ended with complete or non-finite results, and was made with the
         same request."""
         spec = next(candidate for candidate in plan.modes if candidate.name == name)

@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ...drift.recorded_drift import own_steps, repetition
+from ...drift.recorded_drift import own_steps
+from ...drift.repetition import repetition
 from ...drift.step_noise import read_noise
 from ...drift.step_score import StepScore
 from ...drift.verdict import worst_of

@@ -13,13 +13,13 @@ from ...runs.recorded_run import RecordedRun
 from ..evidence.pair_scores import spec_of
 from ..words.culprit_words import from_here
 
-ONE_TRAINING = ("script_sha256", "module", "arguments", "world_size")
+SAME_TRAINING = ("script_sha256", "module", "arguments", "world_size")
 """Fields of a manifest that are equal in two runs that are one training in two modes."""
 
 
-def are_one_training(a: RecordedRun, b: RecordedRun) -> bool:
+def are_same_training(a: RecordedRun, b: RecordedRun) -> bool:
     """Check whether two runs execute the same script with the same arguments, in as many processes."""
-    return all(getattr(a.manifest, field) == getattr(b.manifest, field) for field in ONE_TRAINING)
+    return all(getattr(a.manifest, field) == getattr(b.manifest, field) for field in SAME_TRAINING)
 
 
 def command_for(a: RecordedRun, b: RecordedRun) -> str:
@@ -35,12 +35,12 @@ def command_for(a: RecordedRun, b: RecordedRun) -> str:
     if a.path.parent == b.path.parent and first.suffix == second.suffix:
         suffix = f" --suffix {first.suffix}" if first.suffix else ""
         return f"numdrift investigate {a.path.parent}{suffix}"
-    if first.mode == second.mode or not are_one_training(a, b):
+    if first.mode == second.mode or not are_same_training(a, b):
         return "numdrift investigate SCRIPT"
     return command_of_modes(first, [spec_of(run) for run in (a, b)], first.reproducer)
 
 
-def command_in_one_interpreter(a: RecordedRun, b: RecordedRun, reference: ModeSpec, mode: ModeSpec) -> str:
+def command_in_same_interpreter(a: RecordedRun, b: RecordedRun, reference: ModeSpec, mode: ModeSpec) -> str:
     """Return a command that compares b with the mode of a in b's interpreter; "" if no command line makes these
     runs."""
     executable, manifest = b.manifest.environment.get("executable"), a.manifest

@@ -13,8 +13,8 @@ from typing import TypeVar
 from ...drift.calibration import threshold_of_pair
 from ...drift.global_batch import whole_batch_compared
 from ...drift.nonfinite import nonfinite
-from ...drift.recorded_drift import Repetition, repetition
 from ...drift.referee_accuracy import Accuracy
+from ...drift.repetition import Repetition, repetition
 from ...drift.run_comparison import RunComparison, compare_runs
 from ...drift.setup.setup_triage import setup_differences
 from ...drift.setup.step_setup import made_by_the_training, rounded_arguments

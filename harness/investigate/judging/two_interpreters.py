@@ -10,7 +10,7 @@ from ...records.results.findings import TrainedWithout
 from ...records.run.interpreters import MODE, VERSION, VERSION_OR_MODE, TwoInterpreters, are_two, differences
 from ...runs.recorded_run import RecordedRun
 from ..evidence.pair_scores import spec_of
-from .investigate_command import are_one_training, command_in_one_interpreter
+from .investigate_command import are_same_training, command_in_same_interpreter
 
 OF_AN_OP = (KERNEL, LAYOUT, ARGUMENTS, STRUCTURE)
 """Kinds of culprits that another version of torch can cause."""
@@ -26,13 +26,13 @@ def interpreters_of(a: RecordedRun, b: RecordedRun) -> TwoInterpreters | None:
         return None
     modes = (spec_of(a), spec_of(b))
     stated = [fact for key, fact in MODE_KEYS.items() if any(getattr(mode, key) is not None for mode in modes)]
-    alike = are_one_training(a, b)
+    alike = are_same_training(a, b)
     same = alike and len({str(replace(mode, name=mode.base, python=None)) for mode in modes}) == 1
     return TwoInterpreters(
         torch={side: str(environment.get("torch", "unknown")) for side, environment in (("a", left), ("b", right))},
         differences=differences(left, right, stated),
         blame=VERSION if same else VERSION_OR_MODE,
-        command=command_in_one_interpreter(a, b, *modes) if alike and not same else "",
+        command=command_in_same_interpreter(a, b, *modes) if alike and not same else "",
     )
 
 

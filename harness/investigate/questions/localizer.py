@@ -22,7 +22,7 @@ PATIENCE = 24 * 3600.0
 """The time in seconds that a localization may take."""
 
 
-def expect_one(laboratory: Laboratory, reference: RecordedRun, run: RecordedRun) -> None:
+def expect_localizer(laboratory: Laboratory, reference: RecordedRun, run: RecordedRun) -> None:
     """Preload the modules of a localizer that will run as the only one."""
     laboratory.processes.expect([_guest(Path(), reference, run, alone=True)])
 

@@ -122,7 +122,7 @@ class _PartitionedStep:
             backend=self._record.backend,
             score=own,
             whole=searched.whole,
-            asked=searched.asked,
+            asked=searched.count,
             left_out=list(dict.fromkeys(row.kind for row in rows)),
             carriers=[
                 PartCarrier([calls[part] for part in carrier.parts], carrier.alone, carrier.without)

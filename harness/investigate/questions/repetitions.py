@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from ...drift.call_difference import CallDifference, first_difference
-from ...drift.recorded_drift import Repetition, repetition
+from ...drift.repetition import Repetition, repetition
 from ...errors import NumdriftError
 from ...launch.batch_plan import BatchPlan
 from ...records.codec import plain, read_fields

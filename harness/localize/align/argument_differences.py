@@ -49,10 +49,10 @@ def argument_differences(left: FlowNode, right: FlowNode, links: Links) -> list[
         return _of_list(left, right, links)
     if left.call.name.strip("_") != right.call.name.strip("_"):
         return _of_other_op(left, right, links)
-    return _of_one_op(left, right, links)
+    return _of_same_op(left, right, links)
 
 
-def _of_one_op(left: FlowNode, right: FlowNode, links: Links) -> list[str]:
+def _of_same_op(left: FlowNode, right: FlowNode, links: Links) -> list[str]:
     """Compare two calls of one op, argument by argument."""
     left_arguments, right_arguments = _by_name(left), _by_name(right)
     differences = []

@@ -133,7 +133,7 @@ def flow_of(tape: Tape) -> StorageFlow:
     nodes: list[FlowNode] = []
     makers: dict[FlowValue, int] = {}
     uses: dict[str, Use] = {}
-    pending = sorted((*tape.watched, *tape.given), key=lambda entry: entry.position)
+    pending = sorted((*tape.watched, *tape.batch), key=lambda entry: entry.position)
     iteration, backward = 0, False
 
     def use(view: View) -> Use:
@@ -161,7 +161,7 @@ def flow_of(tape: Tape) -> StorageFlow:
         makers |= {result.value: len(nodes) for result in node.made}
         nodes.append(node)
     uses |= {entry.name: use(entry.view) for entry in pending}
-    watched, batch = ({entry.name: uses[entry.name] for entry in entries} for entries in (tape.watched, tape.given))
+    watched, batch = ({entry.name: uses[entry.name] for entry in entries} for entries in (tape.watched, tape.batch))
     layouts_seen: dict[FlowValue, set[Layout]] = {}
     for shown_use in (*(shown for node in nodes for shown in (*node.reads, *node.made)), *watched.values()):
         layouts_seen.setdefault(shown_use.value, set()).add(layout_of(shown_use.view))

@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 import torch
 
 from ...drift.step_noise import Noise
-from ...drift.step_score import TINY
+from ...drift.step_score import z_score
 from ...tape.replaying.ensemble import in_words
 from ..align.storage_flow import Side
 from ..errors.result_distances import unit_roundoff_of
@@ -108,11 +109,11 @@ class Scorer:
             return 0.0
         if name not in self._norms:
             self._norms[name] = float(left.norm())  # of the finite elements
-        size, noise = self._norms[name], self._noise.of(name)
-        # The noise of an unmeasured value is known as a share of its size
-        rms = 0.0 if noise is None else noise.size if name in self._noise.tensors else noise.rms * size
+        if math.isinf(distance) or math.isinf(self._norms[name]):
+            return math.inf
+        size = Fraction(self._norms[name])
         unit = max(unit_roundoff_of(tensor.dtype, unknown=2.0**-24) for tensor in (a, b))
-        z = distance / (rms + unit * size + TINY)
+        z = z_score(Fraction(distance), size, self._noise.rms_of(name, size), unit)
         if z > 1 and name.startswith("state ") and not a.is_complex() and bool((left >= 0).all() & (right >= 0).all()):
             z = self._noise.of_gradient(name, z)
         return z

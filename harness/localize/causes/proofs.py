@@ -76,7 +76,7 @@ def prove(tests: HybridTests, causes: Sequence[Cause], threshold: float) -> Proo
             return False
 
     needed = ddmin(remaining, remains) if remaining and remains(remaining) else []
-    together = _of_one_op(needed)
+    together = _joined_by_op(needed)
     chosen = [*alone, *together]
     others = [_proof(tests, cause, whole_drift) for cause in causes[:FEW] if cause not in (*alone, *needed)]
     significant = [
@@ -92,7 +92,7 @@ def prove(tests: HybridTests, causes: Sequence[Cause], threshold: float) -> Proo
     return Proofs(whole_drift, rest, tuple(significant), tuple(others), tests.count)
 
 
-def _of_one_op(causes: Sequence[Cause]) -> list[Cause]:
+def _joined_by_op(causes: Sequence[Cause]) -> list[Cause]:
     """Return the causes that act only together, with an op's forward and backward joined."""
     by_op: dict[object, list[Cause]] = {}
     for cause in causes:

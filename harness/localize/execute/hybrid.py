@@ -24,7 +24,7 @@ import torch
 from ...tape.replaying.replay import call_arguments, set_apart
 from ..align.storage_flow import FlowNode, FlowValue, Side, StorageFlow, Use, common_reads, layout_of, other
 from .prepared_call import Kernels, PreparedCall
-from .step_memory import Memory, Stand, Unbound, is_one
+from .step_memory import Memory, Stand, Unbound, has_same_layout
 from .tape_pair import TapePair
 
 Values = dict[str, torch.Tensor]
@@ -88,7 +88,7 @@ class HybridExecution:
         """Execute one side's version of a block, in this memory."""
         pair, block = self.pair, self.pair.blocks[number]
         for node in block.of(side):
-            instead = self.instead(side, node, number) if pair.is_one_op(number) else {}
+            instead = self.instead(side, node, number) if pair.is_same_op(number) else {}
             run_node(pair.flows[side], node, side, self.kernels[side], memory, instead)
 
     def values(self) -> Values:
@@ -134,7 +134,7 @@ class HybridExecution:
         for own, far in common_reads(own_node, far_node):
             # Different parts of identical contents do not correspond; for other contents the layouts show nothing.
             link = self.pair.links.of[side].get(own.value)
-            unknown = link is None or link.value != far.value or not is_one(link)
+            unknown = link is None or link.value != far.value or not has_same_layout(link)
             alike = own.view.size == far.view.size and (unknown or layout_of(own.view) == layout_of(far.view))
             # A value that this hybrid omits, such as a cast that only one side has, cannot be read.
             maker = self.pair.maker(other(side), far.value)

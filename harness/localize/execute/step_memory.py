@@ -73,7 +73,7 @@ class Memory:
         """
         links = [Link(own_use.view, far_use.view, far_use.value) for own_use, far_use in views]
         first_use = views[0][0]
-        is_same = all(map(is_one, links)) and len({link.value for link in links}) == 1
+        is_same = all(map(has_same_layout, links)) and len({link.value for link in links}) == 1
         if is_same or alone or self._flows[side].is_whole(first_use.view, first_use.value):
             return self._converted(side, first_use.value, links[0], whole=True)
         content: torch.UntypedStorage = self.storage(side, first_use.value).clone()
@@ -140,7 +140,7 @@ class Memory:
         far_side = other(side)
         far_storage = self.storage(far_side, link.value)
         size, device = self._slots[side].size(value.slot), self._flows[side].tape.slots[value.slot].device
-        if is_one(link) and size <= far_storage.nbytes():
+        if has_same_layout(link) and size <= far_storage.nbytes():
             return far_storage if str(far_storage.device) == device else moved_to(far_storage, device)
         whole = whole or self._flows[side].is_whole(link.own_view, value)
         # an expanded view shows an element more than once, and cannot be written to
@@ -182,6 +182,6 @@ class Lifetimes:
             self.ending.setdefault(number, []).append(key)
 
 
-def is_one(link: Link) -> bool:
+def has_same_layout(link: Link) -> bool:
     """Check whether both views have the same layout in their storages."""
     return link.own_view.dtype == link.far_view.dtype and layout_of(link.own_view) == layout_of(link.far_view)

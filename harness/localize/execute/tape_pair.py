@@ -81,7 +81,7 @@ class TapePair:
         """Return the module of a block's first call."""
         return self.all_nodes(number)[0].call.module
 
-    def is_one_op(self, number: int) -> bool:
+    def is_same_op(self, number: int) -> bool:
         """Check that a block is one op on both sides; one of them may execute it repeatedly."""
         return self.blocks[number].paired and len(self.all_names(number)) == 1
 

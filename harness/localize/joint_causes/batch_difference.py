@@ -68,7 +68,7 @@ def follow_batch(
     The training itself makes the arguments in `own`. Their differences do not come from outside, so only ops of the
     step can be their causes.
     """
-    by_side = {side: {argument.name: argument.value for argument in pair.flows[side].tape.given} for side in SIDES}
+    by_side = {side: {argument.name: argument.value for argument in pair.flows[side].tape.batch} for side in SIDES}
     parts_by_cause: dict[int, list[tuple[str, Cause, bool]]] = {}
     notes = []
     differing = [

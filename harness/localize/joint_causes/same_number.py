@@ -7,9 +7,11 @@ An optimizer uses one hyper-parameter in several ops of a step, each of which re
     beta 0.9 against 0.8            lerp 0.1 against 0.2           1 - beta
                                     addcdiv -0.053 against -0.028  -lr / (1 - beta ** t), here in step t = 2
 
-    >>> is_of_one((0.9999, 0.99985), (-0.01, -0.015), 2), is_of_one((0.1, 0.2), (-0.01 / 0.19, -0.01 / 0.36), 2)
-    (True, True)
-    >>> is_of_one((0.9999, 0.99985), (0.9, 0.8), 2)
+    >>> have_same_source((0.9999, 0.99985), (-0.01, -0.015), 2)
+    True
+    >>> have_same_source((0.1, 0.2), (-0.01 / 0.19, -0.01 / 0.36), 2)
+    True
+    >>> have_same_source((0.9999, 0.99985), (0.9, 0.8), 2)
     False
 """
 
@@ -31,7 +33,7 @@ ALIKE = 1e-6
 """The relative distance up to which two numbers count as one number that was computed in two ways."""
 
 
-def of_one_number(pair: TapePair, causes: Sequence[Cause]) -> list[Cause]:
+def with_same_number_joined(pair: TapePair, causes: Sequence[Cause]) -> list[Cause]:
     """Return the causes, with those of the optimizer joined if their numbers derive from one number that differs."""
     numbers_of = {
         place: differing for place, cause in enumerate(causes) if (differing := _only_numbers(pair, cause)) is not None
@@ -39,7 +41,8 @@ def of_one_number(pair: TapePair, causes: Sequence[Cause]) -> list[Cause]:
     groups, count = Groups(numbers_of), pair.flows["a"].tape.step + 1
     for place, numbers in numbers_of.items():
         for earlier in (place_before for place_before in numbers_of if place_before < place):
-            if is_of_one(numbers_of[earlier], numbers, count) or is_of_one(numbers, numbers_of[earlier], count):
+            before = numbers_of[earlier]
+            if have_same_source(before, numbers, count) or have_same_source(numbers, before, count):
                 groups.join(earlier, place)
     joined = {members[0]: members for members in groups.members()}
     followers = {place for members in joined.values() for place in members[1:]}
@@ -71,7 +74,7 @@ def _only_numbers(pair: TapePair, cause: Cause) -> Numbers | None:
     return numbers.pop() if len(numbers) == 1 else None
 
 
-def is_of_one(source: Numbers, derived: Numbers, count: int) -> bool:
+def have_same_source(source: Numbers, derived: Numbers, count: int) -> bool:
     """Check whether both pairs of numbers can derive from one hyper-parameter x.
 
     A number may be x or 1 - x, times a factor that both sides share, or include the bias corrections of Adam. `count`

@@ -47,7 +47,7 @@ def with_undone_together(tests: HybridTests, causes: Sequence[Cause]) -> list[Ca
         pair = next((tried_pair for tried_pair in pairs if not _is_undone(tests, tried_pair)), None)
         if pair is None:
             break
-        merged = _as_one(pair)
+        merged = _merged(pair)
         joined = [merged if cause is pair[0] else cause for cause in joined if cause is not pair[1]]
         candidates = [cause for cause in candidates if cause not in pair]
     for place in (_place, _phase):
@@ -57,7 +57,7 @@ def with_undone_together(tests: HybridTests, causes: Sequence[Cause]) -> list[Ca
                 groups.setdefault(place(tests.pair, cause), []).append(cause)
         for group in groups.values():
             if len(group) > 1 and any(_is_undone(tests, [member]) for member in group) and _goes_together(tests, group):
-                merged = _as_one(group)
+                merged = _merged(group)
                 joined = [merged if cause is group[0] else cause for cause in joined if cause not in group[1:]]
     return joined
 
@@ -99,7 +99,7 @@ def _is_undone(tests: HybridTests, causes: Collection[Cause]) -> bool:
         return False
 
 
-def _as_one(causes: Sequence[Cause]) -> Cause:
+def _merged(causes: Sequence[Cause]) -> Cause:
     blocks = frozenset(block for cause in causes for block in cause.blocks)
     lead = min(site.lead for cause in causes for site in cause.sites)
     first = next(cause for cause in causes if any(site.lead == lead for site in cause.sites))

@@ -16,7 +16,7 @@ MOST_LINES = 60
 MOST_BYTES = 64_000
 LONGEST_SENTENCE = 300
 
-GIVEN = "given_"
+INPUT_PREFIX = "given_"
 """The prefix of the names of recorded results, which the script does not compute."""
 
 LOAD = """\
@@ -120,7 +120,7 @@ class Script:
     def _elsewhere(self) -> dict[str, str]:
         """The devices of the calls' inputs that are not on the CPU; recorded results stay on the CPU."""
         named = self.values.devices.items()
-        return {name: device for name, device in named if device != "cpu" and not name.startswith(GIVEN)}
+        return {name: device for name, device in named if device != "cpu" and not name.startswith(INPUT_PREFIX)}
 
     def _main(self) -> list[str]:
         lines = ['values = load(__file__.removesuffix("py") + "safetensors")']

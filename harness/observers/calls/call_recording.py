@@ -225,7 +225,7 @@ class CallRecording(Observer):
         with self._guard, self._lock, torch.no_grad():
             op, shown = GRAPH + graph.name, self._notes.shown(outputs)
             call = CallRecord(
-                self._notes.step, op, line, graph.phase, given=input_digests, numbers=numbers, results=shown
+                self._notes.step, op, line, graph.phase, tensors=input_digests, numbers=numbers, results=shown
             )
             self._notes.write(call)
         return outputs

@@ -33,7 +33,7 @@ class Memories:
     """Numbers the memory of tensors in the order of first use."""
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[StorageMark, int]] = {}
+        self._marks: dict[int, tuple[StorageMark, int]] = {}
         self._count = 0
 
     def number(self, tensor: torch.Tensor) -> int:
@@ -42,15 +42,15 @@ class Memories:
             address = storage_address(tensor)
         except (RuntimeError, NotImplementedError, AttributeError):
             return -1
-        entry = self._known.get(address)
+        entry = self._marks.get(address)
         if entry is None:
-            entry = self._known[address] = StorageMark(tensor), self._count
+            entry = self._marks[address] = StorageMark(tensor), self._count
             self._count += 1
         return entry[1]
 
     def forget_freed(self) -> None:
         """Forget storages that were freed. A freed storage keeps its address for as long as its mark is held."""
-        self._known = {key: entry for key, entry in self._known.items() if entry[0].storage() is not None}
+        self._marks = {key: entry for key, entry in self._marks.items() if entry[0].storage() is not None}
 
 
 class NotedCalls:

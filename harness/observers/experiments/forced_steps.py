@@ -90,7 +90,7 @@ class ForcedSteps:
                 # In the order of the names, so that every rank and mode draws the same numbers for each parameter.
                 parameters = [key for key in sorted(tensors) if key.startswith("parameter ")]
                 perturb_([tensors[key] for key in parameters], self._perturb)
-            elif self._own is not None and not self._away and self._is_own(tensors, facts, training, step):
+            elif self._own is not None and not self._away and self._is_current_state(tensors, facts, training, step):
                 self._write("resynced", step=step, missing=[], equal=True)
                 return False
             inputs_path = inputs_file(path.parent, step)
@@ -115,7 +115,7 @@ class ForcedSteps:
                 return True
         return False
 
-    def given(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
+    def replace_inputs(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
         """Copy the reference's inputs into the arguments of a root module's first call in the step.
 
         An argument is replaced if the reference's input is recorded and has its shape, and if the argument was not
@@ -177,7 +177,7 @@ class ForcedSteps:
         except (KeyError, TypeError, ValueError) as error:
             raise JournalError(path, f"holds no state ({type(error).__name__}: {error})") from error
 
-    def _is_own(
+    def _is_current_state(
         self, tensors: Mapping[str, torch.Tensor], facts: Mapping[str, Any], training: TrainingTensors, step: int
     ) -> bool:
         """Check that the training is already in exactly this state, bit for bit."""

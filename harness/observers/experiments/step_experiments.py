@@ -136,17 +136,17 @@ class Experiments(Observer):
     def watches_calls(self, step: int) -> bool:
         return self._keeps_inputs or (self._forced is not None and self._forced.has_inputs)
 
-    def given(self, module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    def called_with(self, module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         if module not in self._roots or self._called:
             return
         self._called = True
         self.doing = "looking at the arguments of a model"
         for watcher in self._watching:
-            watcher.given(module, args, kwargs)
+            watcher.called_with(module, args, kwargs)
         if self._forced is not None:
-            for tensor in self._forced.given(args, kwargs):
+            for tensor in self._forced.replace_inputs(args, kwargs):
                 for watcher in self._watching:
-                    watcher.given_instead(tensor)
+                    watcher.argument_overwritten(tensor)
         if self._keeps_inputs and self._states.wants(self._step):
             with unseen():
                 tensors = input_tensors(args, kwargs).items()
@@ -198,7 +198,7 @@ class Experiments(Observer):
         if not self._states.wants(after) or (self._forced is not None and self._forced.wants(after)):
             return
         if self._step > after:
-            if not self._states.unasked:
+            if not self._states.by_default:
                 self._notice(f"the state of step {after} is not kept: it was executed together with later ones")
         else:
             self._keep_state(after)
@@ -218,7 +218,7 @@ class Experiments(Observer):
 
     def _keep_state(self, step: int) -> None:
         if transformation_level():
-            if self._states.unasked:  # an explicit request reports this later
+            if self._states.by_default:  # an explicit request reports this later
                 self._states.give_up()
                 return
             raise NotAvailable(STATE, "it begins within a transformation of torch.func, where tensors have no values")

@@ -28,7 +28,7 @@ from ...torch_private.dispatching import foreign_dispatch_mode, unseen
 from ...torch_private.patches import Patches
 from ...torch_private.profiling.compile_work import around_compile_calls
 from ...torch_private.profiling.device_work import is_accelerator
-from ..calls.compilations_told import told_again
+from ..calls.compilation_events import compiling_again
 from ..state.batches import input_tensors
 from ..state.training_state import states_from
 
@@ -60,7 +60,7 @@ class TapeRecording(Observer):
         self._folder = Path(config.journal).parent / TAPES
         # The listed steps share one budget for the values that are kept; without a list each step has the whole budget.
         count = states_from(steps, 0) if steps.ranges else 1
-        request = RecordingRequest(config.script, VALUE_BUDGET // count, told_again(config.script, write))
+        request = RecordingRequest(config.script, VALUE_BUDGET // count, compiling_again(config.script, write))
         recorders = mode.step_recorders(request)
         kind = mode.device.partition(":")[0]
         self._defers = not mode.capabilities.has_values
@@ -110,10 +110,10 @@ class TapeRecording(Observer):
         if self._recorder is not None:
             self._recorder.watch(name, tensor)
 
-    def given(self, module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    def called_with(self, module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Record the arguments of the step's first root module just before its call.
 
-        They are still those of the script: `given_instead` reports what a resynced step loads in their place.
+        They are still those of the script: `argument_overwritten` reports what a resynced step loads in their place.
         """
         if self._recorder is not None:
             with unseen():
@@ -121,7 +121,7 @@ class TapeRecording(Observer):
                 plain = {f"argument {place}": tensor for place, tensor in tensors if is_plain(tensor)}
                 self._recorder.called_with(plain)
 
-    def given_instead(self, tensor: torch.Tensor) -> None:
+    def argument_overwritten(self, tensor: torch.Tensor) -> None:
         if self._recorder is not None:
             self._recorder.overwritten(tensor)
 

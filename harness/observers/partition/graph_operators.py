@@ -23,18 +23,18 @@ class Support:
 
     def __init__(self, adapter: Adapter) -> None:
         self._adapter = adapter
-        self._known: dict[object, SupportAnswer] = {}
+        self._answers: dict[object, SupportAnswer] = {}
 
     def of(self, node: torch.fx.Node) -> SupportAnswer:
         if not is_operator(node.target):
             return SupportAnswer(f"{node.target} is not an operator", "partitioner")
         try:
             identity = _identity(node)
-            if identity not in self._known:
+            if identity not in self._answers:
                 # While dynamo and AOT partition, their modes are active. They are left before the backend is asked.
                 with without_modes():
-                    self._known[identity] = self._adapter.supports(node)
-            return self._known[identity]
+                    self._answers[identity] = self._adapter.supports(node)
+            return self._answers[identity]
         except Unanswerable as error:
             return SupportAnswer(str(error), "partitioner")
 

@@ -71,7 +71,7 @@ class PartitionInstrument(Observer):
         assert self._adapter is not None
         script = self._around.config.script
         backend = PartitioningBackend(
-            self._adapter, self._config, name, script, self._report, self._numbers, self._only
+            self._adapter, self._config, name, script, self._write_partition, self._numbers, self._only
         )
         call_in_place(module, backend)
         self._modules.append(module)
@@ -98,7 +98,7 @@ class PartitionInstrument(Observer):
     def forget(self) -> None:
         self._writer.forget()
 
-    def _report(self, partition: GraphPartition) -> None:
+    def _write_partition(self, partition: GraphPartition) -> None:
         self._kinds.update(row.kind for row in partition.operators)
         self._writer.write("graph", **partition.to_json())
         if partition.violated:

@@ -87,11 +87,11 @@ class BisectionRecord:
     """The result of `--bisect`.
 
     whole: drift with everything on the backend
-    asked: number of partitions that were executed
+    count: number of partitions that were executed
     """
 
     whole: float
-    asked: int
+    count: int
     carriers: tuple[CarrierRow, ...]
 
 

@@ -45,7 +45,7 @@ def main(path: Path) -> int:
             raise UsageError(
                 f"mode {spec.name!r}: create the module in {spec.dtype} in its factory and leave dtype out"
             )
-        module, inputs = _made(request["target"])
+        module, inputs = _module_and_arguments(request["target"])
         if request["inference"]:
             module.eval()
 
@@ -76,7 +76,7 @@ def main(path: Path) -> int:
                     for carrier in bisection.carriers
                 ]
                 writer.write(
-                    "bisection", whole=bisection.whole, asked=bisection.asked, carriers=[asdict(row) for row in rows]
+                    "bisection", whole=bisection.whole, asked=bisection.count, carriers=[asdict(row) for row in rows]
                 )
     except NumdriftError as error:
         writer.failed(str(error), error.exit_code)
@@ -85,7 +85,7 @@ def main(path: Path) -> int:
     return 0
 
 
-def _made(target: str) -> tuple[torch.nn.Module, Any]:
+def _module_and_arguments(target: str) -> tuple[torch.nn.Module, Any]:
     """Return a factory's module, and the arguments of its call. Raises UsageError."""
     place, _, name = target.rpartition(":")
     if place.endswith(".py"):

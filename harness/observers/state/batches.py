@@ -47,7 +47,7 @@ class Batches:
         self._digester = digester
         self._read = read
         self._calls: list[list[BatchArgument]] = []
-        self._known: dict[int, tuple[weakref.ref[torch.Tensor], int, str]] = {}
+        self._hashes: dict[int, tuple[weakref.ref[torch.Tensor], int, str]] = {}
 
     def called(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Record one call."""
@@ -63,10 +63,10 @@ class Batches:
                     call.append(BatchArgument(dtype, shape, self._hash(tensor)))
         self._calls.append(call)
 
-    def taken(self) -> list[list[BatchArgument]]:
+    def take(self) -> list[list[BatchArgument]]:
         """Return the calls since the last time, and forget them."""
         calls, self._calls = self._calls, []
-        self._known.clear()
+        self._hashes.clear()
         return calls
 
     def settled(self, calls: Sequence[Sequence[BatchArgument]]) -> list[list[list[Any]]]:
@@ -87,12 +87,12 @@ class Batches:
         """Return the hash of a tensor's value. A second pass over the same batch does not read the value again."""
         version = version_of(tensor)
         # An id is reused once its tensor is gone, and the version counts writes: both must match.
-        reference, known_version, known_hash = self._known.get(id(tensor), (None, None, ""))
+        reference, known_version, known_hash = self._hashes.get(id(tensor), (None, None, ""))
         if reference is not None and reference() is tensor and version is not None and version == known_version:
             return known_hash
         new_hash = hash_text(self._digester.digest(self._read([tensor])))
         if version is not None:
-            self._known[id(tensor)] = (weakref.ref(tensor), version, new_hash)
+            self._hashes[id(tensor)] = (weakref.ref(tensor), version, new_hash)
         return new_hash
 
 

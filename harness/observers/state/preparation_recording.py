@@ -31,7 +31,7 @@ class PreparationRecording(Observer):
         self._folder = around.folder / TAPES
         self._named = around.named
         self._recorder: TapeRecorder | None = TapeRecorder(0, around.config.script, modules=False, most=MOST_CALLS)
-        self._taken = False
+        self._has_root = False
 
     def install(self) -> None:
         self.doing = "recording the preparation"
@@ -39,11 +39,11 @@ class PreparationRecording(Observer):
             self._recorder.start()
 
     def taken_over(self, module: torch.nn.Module, step: int) -> None:
-        self._taken = True
+        self._has_root = True
 
-    def given(self, module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    def called_with(self, module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         recorder = self._recorder
-        if recorder is None or not self._taken:
+        if recorder is None or not self._has_root:
             return
         with unseen():
             tensors = {f"argument {place}": tensor for place, tensor in input_tensors(args, kwargs).items()}

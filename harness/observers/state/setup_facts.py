@@ -141,14 +141,14 @@ class SetupFacts(Observer):
         self._roots.add(module)
         if not self._active and self._perturb is None:
             return
-        new = self._unknown(self._training.named_of_roots())
+        new = self._newly_seen(self._training.named_of_roots())
         # Perturb before recording: the record shows the values that the training starts from.
         if self._perturb is not None:
             perturb_([local_tensor(entry.tensor) for entry in new if entry.kind == "parameter"], self._perturb)
         if self._active:
             self._initial.adopted(step, new)
 
-    def given(self, module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    def called_with(self, module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         if self._batches is not None and module in self._roots:
             self._batches.called(args, kwargs)
 
@@ -175,19 +175,19 @@ class SetupFacts(Observer):
             names = {id(entry.tensor): entry.name for entry in named}
             self._write("hyper", step=step, optimizers=hyperparameters(optimizers, names))
             # A tensor that belongs to no module is first seen here, before its first update.
-            self._initial.adopted(step, self._unknown(named))
+            self._initial.adopted(step, self._newly_seen(named))
 
     def tensors_found(self, step: int) -> None:
         if self._active:
             with without_dispatch_modes():
-                self._initial.adopted(step, self._unknown(self._training.named()))
+                self._initial.adopted(step, self._newly_seen(self._training.named()))
 
     def closing(self, moment: Moment, step: int) -> None:
         if moment == "backward" and self._active and self._initial.waiting:
             self._unsettled.append(step)
         elif moment == "step" and self._active:
             begun, self._begun = self._begun, {}
-            self._ended[step] = StepSetup(begun, None if self._batches is None else self._batches.taken())
+            self._ended[step] = StepSetup(begun, None if self._batches is None else self._batches.take())
 
     def settled(self, moment: Moment, step: int) -> None:
         # Tensors that were found after that backward wait for the next one: only values that exist are read.
@@ -204,7 +204,7 @@ class SetupFacts(Observer):
             fields["batches"] = self._batches.settled(setup.batches)
         return fields
 
-    def _unknown(self, named: Sequence[NamedTensor]) -> list[NamedTensor]:
+    def _newly_seen(self, named: Sequence[NamedTensor]) -> list[NamedTensor]:
         """Return the tensors that are seen for the first time."""
         new = [entry for entry in named if entry.name not in self._names]
         self._names.update(entry.name for entry in new)

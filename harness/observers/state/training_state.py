@@ -187,7 +187,7 @@ class StateFiles:
         self._checked_size = self._announced = -1
 
     @property
-    def unasked(self) -> bool:
+    def by_default(self) -> bool:
         return self._checkpoints is not None
 
     def wants(self, step: int) -> bool:
@@ -234,7 +234,7 @@ class StateFiles:
                     self._notice(f"each state takes {in_units(size)}{later}; {in_units(free)} are free in {folder}")
             write_tensors(path, values, state.facts)
         except OSError as error:
-            if self.unasked:
+            if self.by_default:
                 path.unlink(missing_ok=True)
                 self.give_up()
                 return

@@ -26,7 +26,7 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class LoggedStep:
     """The logged values of one step.
 
     losses: losses in the order in which they were logged
@@ -46,14 +46,14 @@ class Said:
 class EndedStep:
     """A step whose values may not be readable yet.
 
-    `said` holds the values that the script logged for it and for the previous step.
+    `logged` holds the values that the script logged for it and for the previous step.
     """
 
     number: int
     losses: tuple[torch.Tensor, ...]
     gradients: tuple[torch.Tensor | None, ...]
     table: Table
-    said: Sequence[Said] = ()
+    logged: Sequence[LoggedStep] = ()
 
     @property
     def state(self) -> Iterator[torch.Tensor]:
@@ -67,7 +67,7 @@ def scalar(loss: torch.Tensor) -> float:
     return float(loss.item() if loss.numel() == 1 else loss.double().sum().item())
 
 
-def described(step_values: Said, read: Iterator[torch.Tensor]) -> dict[str, Any]:
+def described(step_values: LoggedStep, read: Iterator[torch.Tensor]) -> dict[str, Any]:
     """Return the values that the script logged for a step as fields of a journal event.
 
     `read` yields the values of the step's tensors in their order.
@@ -113,8 +113,10 @@ class LoggedValues:
                 else:
                     self._values.setdefault(step, {})[name] = copy
 
-    def take(self) -> tuple[Said, ...]:
+    def take(self) -> tuple[LoggedStep, ...]:
         """Return the values that were logged since the last call, step by step, and forget them."""
         losses, self._losses = self._losses, {}
         values, self._values = self._values, {}
-        return tuple(Said(step, losses.get(step, ()), values.get(step, {})) for step in sorted({*losses, *values}))
+        return tuple(
+            LoggedStep(step, losses.get(step, ()), values.get(step, {})) for step in sorted({*losses, *values})
+        )

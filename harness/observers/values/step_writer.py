@@ -17,7 +17,7 @@ from ...records.values.sketch_record import ABSENT_SKETCH, NOTHING, pack_sketch
 from ...script.named_tensors import NamedTensor
 from ...tape.files.journal_writing import EventLog, FrameFile, loss_to_json
 from ...tape.shards import is_sharded, shard_of, some_are_sharded
-from .ended_step import EndedStep, Said, Table, described, scalar
+from .ended_step import EndedStep, LoggedStep, Table, described, scalar
 from .sketch import Sketcher
 from .value_files import ValueFiles
 
@@ -73,7 +73,7 @@ class StepWriter(Observer):
             for named in table.tensors
             if named.kind == "parameter"
         )
-        self._ended[step] = EndedStep(step, self._around.losses(), gradients, table, self._around.said())
+        self._ended[step] = EndedStep(step, self._around.losses(), gradients, table, self._around.logged_values())
 
     def settled(self, moment: Moment, step: int) -> None:
         ended = self._ended.pop(step, None) if moment == "step" else None
@@ -84,7 +84,7 @@ class StepWriter(Observer):
     def close(self) -> None:
         self.doing = "closing the journal"
         if not self._stopped:
-            self.write_said(self._around.said(), self._under_way)
+            self.write_logged(self._around.logged_values(), self._under_way)
         self.write_last_values()
 
     def write(self, ended: EndedStep) -> None:
@@ -92,10 +92,10 @@ class StepWriter(Observer):
         seconds, number = self._around.seconds(), ended.number
         with_state = self._config.records("params") and number in self._config.steps
         # All values are read in one piece: the lazy mode may have to execute a graph for them.
-        logged_tensors = [tensor for logged in ended.said for tensor in logged.tensors]
+        logged_tensors = [tensor for logged in ended.logged for tensor in logged.tensors]
         values = iter(self._mode.read([*ended.losses, *logged_tensors, *(ended.state if with_state else ())]))
         fields: dict[str, Any] = {"losses": [loss_to_json(scalar(next(values))) for _ in ended.losses]}
-        fields |= self._write_logged(ended.said, values, number)
+        fields |= self._write_logged(ended.logged, values, number)
         self._note_nonfinite(number, fields["losses"])
         if with_state:
             # A frame has a digest for each tensor of the table, then one for each parameter's gradient.
@@ -114,7 +114,7 @@ class StepWriter(Observer):
         if not self._stopped:
             self._log.write("step", step=number, **fields, seconds=seconds, **other_fields)
 
-    def write_said(self, logged: Sequence[Said], step: int) -> None:
+    def write_logged(self, logged: Sequence[LoggedStep], step: int) -> None:
         """Write the values that were logged for the last step after it had ended.
 
         Values of `step`, which has not ended, are not written.
@@ -131,7 +131,7 @@ class StepWriter(Observer):
         if self._digester.digest(read) == digests:
             self._values.write_last(table.number, step, read)
 
-    def _write_logged(self, logged: Sequence[Said], read: Iterator[torch.Tensor], step: int) -> dict[str, Any]:
+    def _write_logged(self, logged: Sequence[LoggedStep], read: Iterator[torch.Tensor], step: int) -> dict[str, Any]:
         """Write the values that the script logged for steps that are already written. Return those of `step`."""
         fields_by_step = {values.step: described(values, read) for values in logged}
         for number in (number for number in fields_by_step if number < step):

@@ -311,7 +311,7 @@ class Findings:
     def update(self, folder: Path) -> None:
         """Replace these pairs in `investigation.json`; its other pairs and its runs stay."""
         path, content = folder / INVESTIGATION, self.to_json()
-        stored = known_content(path)
+        stored = usable_content(path)
         # The other pairs are copied unchanged, so that a file of an older version keeps its content.
         if stored is not None:
             judged = [(pair["a"], pair["b"]) for pair in content["pairs"]]
@@ -320,7 +320,7 @@ class Findings:
         put(path, json_text(content, indent=1))
 
 
-def known_content(path: Path) -> dict[str, Any] | None:
+def usable_content(path: Path) -> dict[str, Any] | None:
     """Return the content of an `investigation.json` of this schema, None if there is no usable one."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))

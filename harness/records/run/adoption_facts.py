@@ -35,20 +35,20 @@ class AdoptionFacts:
 
     def note(self, kind: Kind, text: str, source: str = "") -> None:
         """Record a change to the script, such as a redirected device or a call of torch.compile that was taken over."""
-        self._once(ADOPTION, kind=kind, text=text, source=source)
+        self._report_once(ADOPTION, kind=kind, text=text, source=source)
 
     def doubt(self, text: str, source: str = "") -> None:
         """Record something in the script that was not understood, with the remedy."""
         if self._first_doubt is None:
             self._first_doubt = text
-        self._once(DOUBT, text=text, source=source)
+        self._report_once(DOUBT, text=text, source=source)
 
     def check(self) -> None:
         """Raise AdoptionError if `strict` is set and there is a doubt; called where the training may be stopped."""
         if self._strict and self._first_doubt is not None:
             raise AdoptionError(f"{self._first_doubt} (--strict)")
 
-    def _once(self, event: str, **fields: Any) -> None:
+    def _report_once(self, event: str, **fields: Any) -> None:
         key = (event, *(str(value) for value in fields.values()))
         if key not in self._reported:
             self._reported.add(key)

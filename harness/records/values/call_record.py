@@ -29,9 +29,9 @@ class CallRecord:
 
     line: the innermost line of the user's own files, "" if it is unknown
     thread: the number of the thread, counted from 1 for the threads that the script starts
-    given: the tensors among its arguments, each as the number of its memory (-1: unknown) and the digest of its values
-        ("": not read)
-    written: the positions in `given` of the tensors that the call writes
+    tensors: those among its arguments, each as the number of its memory (-1: unknown) and the digest of its values ("":
+        not read)
+    written: the positions in `tensors` of the tensors that the call writes
     numbers: the other arguments
     results: its results, new memory first, then the tensors that it has written; a view of an argument has no digest
     drew: the generators that it has advanced, with their states before and after
@@ -43,7 +43,7 @@ class CallRecord:
     phase: str
     module: str | None = None
     thread: int = 0
-    given: Sequence[tuple[int, str]] = ()
+    tensors: Sequence[tuple[int, str]] = ()
     written: Sequence[int] = ()
     numbers: str = ""
     results: Sequence[tuple[int, str]] = ()
@@ -60,7 +60,7 @@ class CallRecord:
         if not isinstance(values, list) or len(values) != len(NAMES):
             raise ValueError(f"{line[:80]!r} is not a call")
         by_name = dict(zip(NAMES, values, strict=True))
-        for name in ("given", "results", "drew"):
+        for name in ("tensors", "results", "drew"):
             by_name[name] = tuple(map(tuple, by_name[name]))
         return cls(**by_name | {"written": tuple(by_name["written"])})
 

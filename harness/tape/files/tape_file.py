@@ -13,7 +13,7 @@ defines are described by their schemas (the fact `own`), from which a process wi
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import astuple
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any, get_args
 
@@ -24,7 +24,7 @@ from ...torch_private.dispatching import registered_operation
 from ...torch_private.own_operators import define_without_kernel, own_schema
 from ..placed import placed
 from ..tape import Call, CompiledNode, Draw, Phase, Slot, Tape, View, Watched, leaves, views_in
-from ..tape_arguments import Decoder, Encoder, dtype_named, name_of, whole
+from ..tape_arguments import Decoder, Encoder, dtype_named, name_of, text, whole
 from .tensor_file import read_tensors, write_tensors
 
 SCHEMA = 1
@@ -55,36 +55,12 @@ def described_tape(tape: Tape) -> tuple[dict[str, torch.Tensor], dict[str, Any]]
     encoder = Encoder()
     places: dict[tuple[str, ...], int] = {}  # thousands of calls share few places
     tensors = {f"input {slot}": data for slot, data in tape.inputs.items()}
-    kinds = {"watched": tape.watched, "given": tape.given}
+    kinds = {"watched": tape.watched, "given": tape.batch}
     tensors |= {
         f"{kind} {number}": watched.value for kind, group in kinds.items() for number, watched in enumerate(group)
     }
-    calls = []
+    calls = [_described_call(call, encoder, places) for call in tape.calls]
     for number, call in enumerate(tape.calls):
-        described: dict[str, Any] = {
-            "op": call.op,
-            "arguments": encoder.encode(call.arguments),
-            "outputs": encoder.encode(call.outputs),
-            "fresh": list(call.fresh),
-            "phase": call.phase,
-            "grad": call.grad,
-        }
-        optional = {
-            "keywords": {name: encoder.encode(value) for name, value in call.keywords.items()} or None,
-            "module": call.module,
-            "place": places.setdefault(call.frames, len(places)) if call.frames else None,
-            "sequence": call.sequence,
-            "owners": list(call.owners) or None,
-            "iteration": call.iteration,
-            "order": call.order,
-            "repeats": call.repeats,
-            "compiled": None if call.compiled is None else list(astuple(call.compiled)),
-            "draw": None
-            if call.draw is None
-            else [len(call.draw.drawn), [encoder.encode(state) for state in call.draw.states]],
-        }
-        # Leave out what a call lacks: most calls lack most of these, and a tape has thousands of calls.
-        calls.append(described | {name: value for name, value in optional.items() if value is not None})
         if call.draw is not None:
             tensors |= {f"drawn {number} {at}": value for at, value in enumerate(call.draw.drawn)}
     facts = {
@@ -111,6 +87,33 @@ def described_tape(tape: Tape) -> tuple[dict[str, torch.Tensor], dict[str, Any]]
     return tensors, facts
 
 
+def _described_call(call: Call, encoder: Encoder, places: dict[tuple[str, ...], int]) -> dict[str, Any]:
+    """Return a call as JSON. Its frames are added to `places`, unless an earlier call has added the same ones."""
+    described = {
+        "op": call.op,
+        "arguments": encoder.encode(call.arguments),
+        "outputs": encoder.encode(call.outputs),
+        "fresh": list(call.fresh),
+        "phase": call.phase,
+        "grad": call.grad,
+    }
+    draw = call.draw
+    optional = {
+        "keywords": {name: encoder.encode(value) for name, value in call.keywords.items()} or None,
+        "module": call.module,
+        "place": places.setdefault(call.frames, len(places)) if call.frames else None,
+        "sequence": call.sequence,
+        "owners": list(call.owners) or None,
+        "iteration": call.iteration,
+        "order": call.order,
+        "repeats": call.repeats,
+        "compiled": None if call.compiled is None else list(astuple(call.compiled)),
+        "draw": None if draw is None else [len(draw.drawn), [encoder.encode(state) for state in draw.states]],
+    }
+    # Leave out what a call lacks: most calls lack most of these, and a tape has thousands of calls.
+    return described | {name: value for name, value in optional.items() if value is not None}
+
+
 def read_tape(path: Path, opened: Callable[[Collection[str]], bool] = lambda devices: True) -> Tape:
     """Read a tape, on its own devices if `opened` returns True for them, otherwise on the CPU.
 
@@ -120,7 +123,7 @@ def read_tape(path: Path, opened: Callable[[Collection[str]], bool] = lambda dev
     if facts.get("schema") != SCHEMA:
         raise JournalError(path, f"is not a tape of schema {SCHEMA}")
     try:
-        is_ready = opened({_text(device) for _, device, _ in facts["slots"]})
+        is_ready = opened({text(device) for _, device, _ in facts["slots"]})
         tape = understood_tape(tensors, facts, on_the_cpu=not is_ready)
         return tape if is_ready else placed(tape, "cpu")
     except (ValueError, TypeError, KeyError, RecursionError) as error:
@@ -133,22 +136,23 @@ def understood_tape(tensors: Mapping[str, torch.Tensor], facts: Mapping[str, Any
 
     Raises ValueError, TypeError, KeyError and RecursionError.
     """
-    slots = tuple(Slot(whole(size), _text(device), dtype_named(dtype)) for size, device, dtype in facts["slots"])
+    slots = tuple(Slot(whole(size), text(device), dtype_named(dtype)) for size, device, dtype in facts["slots"])
     own = facts.get("own", {})  # most tapes have none
     if not isinstance(own, dict):
         raise TypeError("the ops that the script defines are not a dictionary")
     for name, schema in own.items():
-        if registered_operation(_text(name)) is None:
-            define_without_kernel(name, _text(schema))
+        if registered_operation(text(name)) is None:
+            define_without_kernel(name, text(schema))
     decoder = Decoder(lambda number: _bytes(tensors, f"generator {number}"), on_the_cpu=on_the_cpu)
-    places = [tuple(_text(frame) for frame in frames) for frames in facts.get("places", ())]
-    calls = tuple(_call(number, call, decoder, tensors, slots, places) for number, call in enumerate(facts["calls"]))
+    places = [tuple(text(frame) for frame in frames) for frames in facts.get("places", ())]
+    reader = _CallReader(decoder, tensors, slots, places)
+    calls = tuple(reader.call(number, described) for number, described in enumerate(facts["calls"]))
     kinds: dict[str, list[Watched]] = {"watched": [], "given": []}  # older tapes have nothing given
     for kind, group in kinds.items():
         for number, (position, name, described) in enumerate(facts.get(kind, ())):
             view = decoder.view(described["view"])
             _require_inside(view, slots)
-            group.append(Watched(whole(position), _text(name), view, tensors[f"{kind} {number}"]))
+            group.append(Watched(whole(position), text(name), view, tensors[f"{kind} {number}"]))
         if any(watched.position > len(calls) for watched in group):
             raise ValueError(f"a {kind} value after the end of the calls")
     # Only storages that exist before the step have bytes: `input 3` holds those of slot 3.
@@ -166,85 +170,94 @@ def understood_tape(tensors: Mapping[str, torch.Tensor], facts: Mapping[str, Any
         raise TypeError("the lines of the settings are not a dictionary")
     starts = {}
     for name, described in facts.get("starts", ()):  # most tapes have none
-        starts[_text(name)] = view = decoder.view(described["view"])
+        starts[text(name)] = view = decoder.view(described["view"])
         _require_inside(view, slots)
-    lines = {name: _text(line) for name, line in set_at.items()}
+    lines = {name: text(line) for name, line in set_at.items()}
     optional_fields = tuple(kinds["watched"]), settings, starts, tuple(kinds["given"]), lines
     return Tape(whole(facts["step"]), slots, inputs, calls, *optional_fields)
 
 
-def _call(
-    number: int,
-    described: Mapping[str, Any],
-    decoder: Decoder,
-    tensors: Mapping[str, torch.Tensor],
-    slots: Sequence[Slot],
-    places: Sequence[tuple[str, ...]],
-) -> Call:
-    """Return the call that the file describes. Raises ValueError, TypeError or KeyError for an invalid call.
+@dataclass(frozen=True, slots=True)
+class _CallReader:
+    """Reads the calls of a tape; the fields are what the calls of the file refer to."""
 
-    A call is invalid if this torch lacks its op, or if one of its views ends after the end of its storage.
-    """
-    outputs = decoder.decode(described["outputs"])
-    fresh = described["fresh"]
-    if not isinstance(outputs, tuple) or not isinstance(fresh, list) or len(fresh) != len(outputs):
-        raise ValueError(f"call {number} without its outputs")
-    arguments, keywords = decoder.decode(described["arguments"]), described.get("keywords", {})
-    if not isinstance(arguments, tuple) or not isinstance(keywords, dict):
-        raise TypeError(f"call {number} without its arguments")
-    if described["phase"] not in PHASES:
-        raise ValueError(f"call {number} is of the phase {described['phase']!r}")
-    if registered_operation(_text(described["op"])) is None:
-        raise ValueError(f"torch {torch.__version__} has no op {described['op']!r} here")
-    module, sequence = described.get("module"), described.get("sequence")
-    if sequence is not None:
-        # The numbers of compiled nodes are negative.
-        sequence = -whole(-sequence) if type(sequence) is int and sequence < 0 else whole(sequence)
-    late = map(described.get, ("iteration", "order", "repeats"))
-    iteration, order, repeats = (None if value is None else whole(value) for value in late)
-    if repeats is not None and repeats >= number:
-        raise ValueError(f"call {number} repeats itself or a later call")
-    draw, compiled = described.get("draw"), described.get("compiled")
-    if draw is not None:
-        count, states = draw
-        generators = tuple(decoder.generator(state["generator"]) for state in states)
-        draw = Draw(generators, tuple(tensors[f"drawn {number} {at}"] for at in range(whole(count))))
-    if compiled is not None:
-        graph, node, origin, group = compiled
-        compiled = CompiledNode(_text(graph), _text(node), _text(origin), whole(group))
-    call = Call(
-        op=described["op"],
-        arguments=arguments,
-        keywords={_text(name): decoder.decode(value) for name, value in keywords.items()},
-        outputs=outputs,
-        fresh=tuple(flag is True for flag in fresh),
-        phase=described["phase"],
-        module=None if module is None else _text(module),
-        frames=_frames(number, described, places),
-        sequence=sequence,
-        grad=described["grad"] is True,
-        draw=draw,
-        owners=tuple(_text(owner) for owner in described.get("owners", ())),
-        compiled=compiled,
-        iteration=iteration,
-        order=order,
-        repeats=repeats,
-    )
-    # In a replay, a view that exceeds its storage would read or write other memory of the process.
-    for view in (*views_in(call), *(leaf for leaf in leaves(outputs) if isinstance(leaf, View))):
-        _require_inside(view, slots)
-    if any(new and not isinstance(output, View) for new, output in zip(call.fresh, outputs, strict=True)):
-        raise ValueError(f"call {number} returns a fresh storage that is not a tensor's")
-    return call
+    decoder: Decoder
+    tensors: Mapping[str, torch.Tensor]
+    slots: Sequence[Slot]
+    places: Sequence[tuple[str, ...]]
+
+    def call(self, number: int, described: Mapping[str, Any]) -> Call:
+        """Return the call that the file describes. Raises ValueError, TypeError or KeyError for an invalid call.
+
+        A call is invalid if this torch lacks its op, or if one of its views ends after the end of its storage.
+        """
+        outputs, fresh = self.decoder.decode(described["outputs"]), described["fresh"]
+        if not isinstance(outputs, tuple) or not isinstance(fresh, list) or len(fresh) != len(outputs):
+            raise ValueError(f"call {number} without its outputs")
+        arguments, keywords = self.decoder.decode(described["arguments"]), described.get("keywords", {})
+        if not isinstance(arguments, tuple) or not isinstance(keywords, dict):
+            raise TypeError(f"call {number} without its arguments")
+        if described["phase"] not in PHASES:
+            raise ValueError(f"call {number} is of the phase {described['phase']!r}")
+        if registered_operation(text(described["op"])) is None:
+            raise ValueError(f"torch {torch.__version__} has no op {described['op']!r} here")
+        module = described.get("module")
+        late = map(described.get, ("iteration", "order", "repeats"))
+        iteration, order, repeats = (None if value is None else whole(value) for value in late)
+        if repeats is not None and repeats >= number:
+            raise ValueError(f"call {number} repeats itself or a later call")
+        call = Call(
+            op=described["op"],
+            arguments=arguments,
+            keywords={text(name): self.decoder.decode(value) for name, value in keywords.items()},
+            outputs=outputs,
+            fresh=tuple(flag is True for flag in fresh),
+            phase=described["phase"],
+            module=None if module is None else text(module),
+            frames=self._frames(number, described),
+            sequence=_sequence(described.get("sequence")),
+            grad=described["grad"] is True,
+            draw=self._draw(number, described.get("draw")),
+            owners=tuple(text(owner) for owner in described.get("owners", ())),
+            compiled=_compiled_node(described.get("compiled")),
+            iteration=iteration,
+            order=order,
+            repeats=repeats,
+        )
+        # In a replay, a view that exceeds its storage would read or write other memory of the process.
+        for view in (*views_in(call), *(leaf for leaf in leaves(outputs) if isinstance(leaf, View))):
+            _require_inside(view, self.slots)
+        if any(new and not isinstance(output, View) for new, output in zip(call.fresh, outputs, strict=True)):
+            raise ValueError(f"call {number} returns a fresh storage that is not a tensor's")
+        return call
+
+    def _frames(self, number: int, described: Mapping[str, Any]) -> tuple[str, ...]:
+        place, line = described.get("place"), described.get("line")
+        if place is None:  # older tapes have a line instead of frames
+            return () if line is None else (text(line),)
+        if whole(place) >= len(self.places):
+            raise ValueError(f"call {number} is at place {place}, which does not exist")
+        return self.places[whole(place)]
+
+    def _draw(self, number: int, described: Any) -> Draw | None:
+        if described is None:
+            return None
+        count, states = described
+        generators = tuple(self.decoder.generator(state["generator"]) for state in states)
+        return Draw(generators, tuple(self.tensors[f"drawn {number} {at}"] for at in range(whole(count))))
 
 
-def _frames(number: int, described: Mapping[str, Any], places: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
-    place, line = described.get("place"), described.get("line")
-    if place is None:  # older tapes have a line instead of frames
-        return () if line is None else (_text(line),)
-    if whole(place) >= len(places):
-        raise ValueError(f"call {number} is at place {place}, which does not exist")
-    return places[whole(place)]
+def _sequence(described: Any) -> int | None:
+    if type(described) is int and described < 0:  # the number of a compiled node
+        return -whole(-described)
+    return None if described is None else whole(described)
+
+
+def _compiled_node(described: Any) -> CompiledNode | None:
+    if described is None:
+        return None
+    graph, node, origin, group = described
+    return CompiledNode(text(graph), text(node), text(origin), whole(group))
 
 
 def _require_inside(view: View, slots: Sequence[Slot]) -> None:
@@ -259,9 +272,3 @@ def _bytes(tensors: Mapping[str, torch.Tensor], name: str) -> torch.Tensor:
     if data.dtype != torch.uint8 or data.dim() != 1:
         raise ValueError(f"{name} is not a row of bytes")
     return data
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"expected a name, not {value!r}")
-    return value

@@ -104,18 +104,18 @@ class NotedCall:
     """The note of a call before it runs.
 
     arguments, keywords: the call's arguments as the tape holds them
-    known: the number of slots before the outputs of the call get theirs
+    slot_count: the number of slots before the outputs of the call get theirs
     generators: the states of default generators
-    given: the generators among the arguments, with their states
+    generator_arguments: the generators among the arguments, with their states
     """
 
     call: OpCall
     arguments: tuple[Any, ...]
     keywords: Mapping[str, Any]
     place: OpPlace
-    known: int
+    slot_count: int
     generators: tuple[GeneratorState, ...]
-    given: tuple[tuple[torch.Generator, torch.Tensor], ...]
+    generator_arguments: tuple[tuple[torch.Generator, torch.Tensor], ...]
 
 
 class CallLog:
@@ -181,7 +181,9 @@ class CallLog:
             recorded.append(self.table.view(result, is_input=False) if isinstance(result, torch.Tensor) else result)
         # The generators show whether the op drew. Its tags do not: attention without dropout is tagged as random, too.
         draw: Draw | None = None
-        argument_moved = any(not torch.equal(state, generator.get_state()) for generator, state in noted.given)
+        argument_moved = any(
+            not torch.equal(state, generator.get_state()) for generator, state in noted.generator_arguments
+        )
         moved = tuple(
             before for before in noted.generators if not torch.equal(before.state, generator_state(before.device))
         )
@@ -189,11 +191,11 @@ class CallLog:
             values = [*results, *noted.call.written]
             drawn = [value.detach().to("cpu", copy=True) for value in values if isinstance(value, torch.Tensor)]
             draw = Draw(moved, tuple(drawn))
-        fresh = tuple(isinstance(output, View) and output.slot >= noted.known for output in recorded)
+        fresh = tuple(isinstance(output, View) and output.slot >= noted.slot_count for output in recorded)
         call = replace(raising(noted, frames), outputs=tuple(recorded), fresh=fresh, draw=draw, compiled=compiled)
         self.calls.append(call)
         if self.values is not None:
-            self.values.add(given_by(call, noted.call, results) if compiled is None else [])
+            self.values.add(produced_by(call, noted.call, results) if compiled is None else [])
         return call
 
 
@@ -214,6 +216,6 @@ def raising(noted: NotedCall, frames: tuple[str, ...]) -> Call:
     )
 
 
-def given_by(record: Call, call: OpCall, results: list[Any]) -> list[torch.Tensor]:
+def produced_by(record: Call, call: OpCall, results: list[Any]) -> list[torch.Tensor]:
     """Return the results of a call: its fresh outputs, then the arguments that it has written."""
     return [*(result for result, fresh in zip(results, record.fresh, strict=True) if fresh), *call.written]

@@ -32,7 +32,7 @@ from .probed_graph import ProbedGraph, Probes, ReadingTime, Recompile
 from .step_recorder import CompilingAgain
 
 
-def told_to_nobody(number: int, backward: bool) -> AbstractContextManager[None]:
+def unreported(number: int, backward: bool) -> AbstractContextManager[None]:
     return nullcontext()
 
 
@@ -75,13 +75,13 @@ class CompiledGraphs:
     """The graphs that are compiled from `install` to `remove`. If an `executor` is set, it executes them.
 
     With `op_by_op` the backend executes its graphs by eager ops, one by one. Any other backend also compiles each graph
-    with probes, within `told_again(number, is_backward)`. Graphs are numbered in the order of their compilation.
+    with probes, within `compiling_again(number, is_backward)`. Graphs are numbered in the order of their compilation.
     """
 
-    def __init__(self, *, op_by_op: bool, told_again: CompilingAgain = told_to_nobody) -> None:
+    def __init__(self, *, op_by_op: bool, compiling_again: CompilingAgain = unreported) -> None:
         self.executor: Executor | None = None
         self._op_by_op = op_by_op
-        self._compiled_again = told_again
+        self._compiled_again = compiling_again
         self._compiled = itertools.count(1)
         self._patches = Patches("the tape of compiled graphs")
         self._graphs: dict[int, CompiledGraph] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -45,10 +45,6 @@ class Probes:
                 keys.append(key)
         module.recompile()
         return keys
-
-    def of_buffers(self, number_of: Callable[[str], int | None]) -> AbstractContextManager[None]:
-        """Return a context in which compiled code shows the buffers that it writes, by the nodes' numbers."""
-        return showing_buffers(self._op, number_of)
 
     def seen(self, run: Callable[[], Any]) -> tuple[Any, dict[int, torch.Tensor]]:
         """Return the result of `run`, and the values that its probes show by the probes' numbers."""
@@ -200,7 +196,7 @@ class ProbedGraph:
             with suppress(NotAvailable):
                 numbers = {key: number for number, key in enumerate(self._keys)}
                 nodes = {node.name: numbers[key] for node, key in computed_values(self._module.graph)}
-                with self._probes.of_buffers(nodes.get):
+                with showing_buffers(nodes.get):
                     self._buffered = Probed(self._keys, self._again(copied_graph(self._module)))
         values = self._read(self._buffered, repetition) or {}
         recorded = {key: node.meta["val"] for node, key in computed_values(self._module.graph)}

@@ -119,7 +119,7 @@ class TapeRecorder(StepRecorder):
             calls,
             watched,
             self._settings,
-            given=batch,
+            batch=batch,
             set_at=self._set_at,
         )
 

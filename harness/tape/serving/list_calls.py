@@ -53,14 +53,14 @@ def taken_apart(tape: Tape) -> tuple[Tape, tuple[CallOrigin, ...]]:
         origins += [CallOrigin(position, None if count is None else place) for place in range(len(parts))]
     starts.append(len(calls))
     watched = tuple(replace(value, position=starts[value.position]) for value in tape.watched)
-    batch = tuple(replace(value, position=starts[value.position]) for value in tape.given)
+    batch = tuple(replace(value, position=starts[value.position]) for value in tape.batch)
     # A call on a list concerns all parameters in the list; each part concerns only one.
     owners = owners_of(calls, watched)
     calls = [
         call if origin.place is None else replace(call, owners=parameters or call.owners)
         for call, origin, parameters in zip(calls, origins, owners, strict=True)
     ]
-    return replace(tape, calls=tuple(calls), watched=watched, given=batch), tuple(origins)
+    return replace(tape, calls=tuple(calls), watched=watched, batch=batch), tuple(origins)
 
 
 def _length(call: Call) -> int | None:

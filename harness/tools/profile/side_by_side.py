@@ -76,7 +76,7 @@ def by_module(profiles: Sequence[RunProfile]) -> list[TimeRow]:
             profiles,
             lambda profile: _summed(profile, lambda row, kernels: module_of(row.op, row.kind, row.module, kernels)),
             lambda profile: _launched(
-                profile, lambda row, kernels: module_of(_made(row, kernels), _kind(row), row.module, kernels)
+                profile, lambda row, kernels: module_of(_origin_name(row, kernels), _kind(row), row.module, kernels)
             ),
         )
     )
@@ -98,7 +98,7 @@ def by_line(profiles: Sequence[RunProfile]) -> list[TimeRow]:
         profiles,
         lambda profile: _summed(profile, lambda row, kernels: line_of(row.op, row.kind, row.line, kernels)),
         lambda profile: _launched(
-            profile, lambda row, kernels: line_of(_made(row, kernels), _kind(row), row.line, kernels)
+            profile, lambda row, kernels: line_of(_origin_name(row, kernels), _kind(row), row.line, kernels)
         ),
     )
     return [] if all(row.name in (NO_LINE, IN_GRAPHS, IN_COMPILER) for row in rows) else _largest_first(rows)
@@ -128,7 +128,7 @@ def _op(row: OpRow, _: Kernels) -> str:
     return f"{row.op} (dispatch)" if row.kind == "dispatch" else row.op
 
 
-def _made(row: DeviceWorkRow, kernels: Kernels) -> str:
+def _origin_name(row: DeviceWorkRow, kernels: Kernels) -> str:
     """Return the name under which the kernel's origin is recorded: its own, or that of the op that launched it."""
     return row.name if row.name in kernels else row.op
 

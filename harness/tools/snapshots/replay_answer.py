@@ -58,7 +58,7 @@ def answer_of(path: Path, mode: str | None = None, snapshot: Snapshot | None = N
     # Only a process of the mode uses the mode's device.
     is_local = target.python is None and target.accelerator is None
     outcome = replayed(snapshot, path, target) if is_local else replayed_elsewhere(path, target)
-    outcome = replace(outcome, notes=(*outcome.notes, *resolved.said))
+    outcome = replace(outcome, notes=(*outcome.notes, *resolved.sentences))
     recorded, raised = snapshot.error, outcome.error
     if not recorded and not raised:
         comparison = compared(snapshot, outcome.values, outcome.drawn_otherwise)

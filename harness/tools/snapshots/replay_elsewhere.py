@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import tempfile
 from dataclasses import replace
 from pathlib import Path
 
 from ...backends.replaying.snapshot_replay import Outcome
 from ...errors import NotAvailable, NumdriftError, SnapshotError, UsageError
-from ...launch.guest_process import environment, guest_command, interpreter
+from ...launch.guest_process import guest_command, interpreter, run_to_end
 from ...records.modes.mode_spec import ModeSpec
 from ...tape.files.tensor_file import read_tensors
 
@@ -30,16 +28,7 @@ def replayed_elsewhere(path: Path, spec: ModeSpec) -> Outcome:
             "answer": str(answer),
         }
         config.write_text(json.dumps(request), encoding="utf-8")
-        done = subprocess.run(
-            guest_command(config, python=interpreter(spec), module=PROCESS),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            env=environment(spec, os.environ),
-            timeout=spec.timeout,
-            check=False,
-        )
+        done = run_to_end(guest_command(config, python=interpreter(spec), module=PROCESS), spec, spec.timeout)
         if not answer.exists():
             last_line = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
             place = f" in {spec.python}" if spec.python else ""

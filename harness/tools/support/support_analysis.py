@@ -167,7 +167,7 @@ def analysis_plan(request: AnalysisRequest) -> BatchPlan:
         script=reproducer.path,
         module=reproducer.module,
         modes=resolved.modes,
-        interpreters=resolved.said,
+        interpreters=resolved.sentences,
         investigation=choose_investigation(request.out, Path(f"{reproducer.named_after.stem}-analysis"), None, ""),
         arguments=arguments,
         record="losses",

@@ -76,45 +76,10 @@ def watch_kernels(show: Callable[[Lowered], None], failed: Callable[[Exception],
     wrapper = private("torch._inductor.codegen.wrapper", "PythonWrapperCodegen")
     require(lowering, "codegen")
     require(wrapper, "define_kernel")
-    running: list[_Watched] = []
-
-    def generating(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        def codegen(graph: Any) -> Any:
-            running.append(_Watched())
-            try:
-                result = original(graph)
-                watched = running[-1]
-            finally:
-                running.pop()
-            try:
-                lowered = _lowered(graph, watched)
-            except Exception as error:  # noqa: BLE001, the compilation goes on whatever fails here
-                failed(error)
-            else:
-                show(lowered)
-            return result
-
-        return codegen
-
-    def defining(original: Callable[..., Any]) -> Callable[..., Any]:
-        def define_kernel(self: Any, kernel_name: str, kernel_body: str, *args: Any, **kwargs: Any) -> Any:
-            if running:
-                running[-1].sources[kernel_name] = _source(kernel_body)
-            return original(self, kernel_name, kernel_body, *args, **kwargs)
-
-        return define_kernel
-
-    def calling(original: Callable[..., Any]) -> Callable[..., Any]:
-        def called(nodes: Any, kernel_name: str, is_extern: bool = False) -> Any:
-            if running and kernel_name:
-                running[-1].calls.append((kernel_name, [nodes] if is_extern else list(nodes)))
-            return original(nodes, kernel_name, is_extern)
-
-        return called
-
+    generations = _Generations(show, failed)
     with Patches("Inductor's kernels") as patches:
-        patches.wrap(lowering, "codegen", generating)
-        patches.wrap(wrapper, "define_kernel", defining)
+        patches.wrap(lowering, "codegen", generations.of_graphs)
+        patches.wrap(wrapper, "define_kernel", generations.with_sources)
         # The callers of this function import it by name, so it is replaced in its module and in theirs.
         for name in (
             "torch._inductor.debug",
@@ -123,8 +88,51 @@ def watch_kernels(show: Callable[[Lowered], None], failed: Callable[[Exception],
         ):
             module = importlib.import_module(name)
             require(module, PROVENANCE)
-            patches.wrap(module, PROVENANCE, calling)
+            patches.wrap(module, PROVENANCE, generations.with_calls)
     return patches.undo
+
+
+class _Generations:
+    """The replacements of Inductor's functions that record the generation of its graphs, which may be nested."""
+
+    def __init__(self, show: Callable[[Lowered], None], failed: Callable[[Exception], None]) -> None:
+        self._show = show
+        self._failed = failed
+        self._running: list[_Watched] = []
+
+    def of_graphs(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def codegen(graph: Any) -> Any:
+            self._running.append(_Watched())
+            try:
+                result = original(graph)
+                watched = self._running[-1]
+            finally:
+                self._running.pop()
+            try:
+                lowered = _lowered(graph, watched)
+            except Exception as error:  # noqa: BLE001, the compilation goes on whatever fails here
+                self._failed(error)
+            else:
+                self._show(lowered)
+            return result
+
+        return codegen
+
+    def with_sources(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def define_kernel(wrapper: Any, kernel_name: str, kernel_body: str, *args: Any, **kwargs: Any) -> Any:
+            if self._running:
+                self._running[-1].sources[kernel_name] = _source(kernel_body)
+            return original(wrapper, kernel_name, kernel_body, *args, **kwargs)
+
+        return define_kernel
+
+    def with_calls(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def called(nodes: Any, kernel_name: str, is_extern: bool = False) -> Any:
+            if self._running and kernel_name:
+                self._running[-1].calls.append((kernel_name, [nodes] if is_extern else list(nodes)))
+            return original(nodes, kernel_name, is_extern)
+
+        return called
 
 
 def _source(body: str) -> str:

@@ -14,82 +14,91 @@ import torch
 
 from ..patches import Patches
 from ..presence import private
-from .probing import ProbeOp
 
 VERSION = 1
 """The version of the shown buffers and their numbers: cached code of another version must not be used."""
 
 
 @contextmanager
-def showing_buffers(probe: ProbeOp, number_of: Callable[[str], int | None]) -> Iterator[None]:
-    """Show each buffer that Inductor's code writes within the context, by the probe op with the number of its node.
+def showing_buffers(number_of: Callable[[str], int | None]) -> Iterator[None]:
+    """Show each buffer that Inductor's code writes within the context, by a `ProbeOp` with the number of its node.
 
     A line is added after the call of the kernel that writes the buffer, so fusion and kernels stay the same. This is
     for accelerators: in code for the CPU one call may write a buffer and then overwrite it. The code has separate keys
     in Inductor's cache of graphs. Raises NotAvailable.
     """
-    lowering = private("torch._inductor.graph", "GraphLowering")
-    scheduler = private("torch._inductor.scheduler", "Scheduler")
-    scheduled = private("torch._inductor.scheduler", "BaseSchedulerNode")
-    virtual = private("torch._inductor.virtualized", "V")
-    buffer = private("torch._inductor.ir", "Buffer")
-    hashed = private("torch._inductor.codecache", "FxGraphHashDetails")
-    graphs: dict[int, ShownGraph] = {}
-
-    def name_of(box: Any) -> str | None:
-        while type(box).__name__ in ("TensorBox", "StorageBox"):
-            box = box.data
-        return str(box.get_name()) if isinstance(box, buffer) and getattr(box, "name", None) else None
-
-    def lowered(original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def run_node(self: Any, node: torch.fx.Node) -> Any:
-            shown, count = graphs.setdefault(id(self), ShownGraph()), len(self.operations)
-            box = original(self, node)
-            shown.lowered(node.name, box, name_of(box), self.operations[count:])
-            return box
-
-        return run_node
-
-    def generated(original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def mark_run(self: Any) -> Any:  # right before its kernel's call is written; nothing is freed in between
-            graphs.setdefault(id(virtual.graph), ShownGraph()).generated.update(self.get_operation_names())
-            return original(self)
-
-        return mark_run
-
-    def shown_before(original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def free_buffers(self: Any) -> Any:
-            wrapper = virtual.graph.wrapper_code
-            live = set(wrapper.allocated) - set(virtual.graph.removed_buffers) - set(wrapper.freed)
-            for node, name in graphs.setdefault(id(virtual.graph), ShownGraph()).written(live, name_of):
-                if (number := number_of(node)) is not None:
-                    wrapper.writeline(f"torch.ops.numdrift.probe({name}, {number})")
-            return original(self)
-
-        return free_buffers
-
-    def marked(original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def init(self: Any, *args: Any, **kwargs: Any) -> None:
-            original(self, *args, **kwargs)
-            self.numdrift_shows_buffers = VERSION  # the key is made from all attributes of the details
-
-        return init
-
+    shown = _ShownGraphs(number_of)
     config = private("torch._inductor", "config")
     with Patches("the buffers of compiled graphs") as patches:
-        patches.wrap(lowering, "run_node", lowered)
-        patches.wrap(scheduled, "mark_run", generated)
-        patches.wrap(scheduler, "free_buffers", shown_before)
-        patches.wrap(hashed, "__init__", marked)
+        patches.wrap(private("torch._inductor.graph", "GraphLowering"), "run_node", shown.recorded_lowering)
+        patches.wrap(private("torch._inductor.scheduler", "BaseSchedulerNode"), "mark_run", shown.recorded_generation)
+        patches.wrap(private("torch._inductor.scheduler", "Scheduler"), "free_buffers", shown.shown_before)
+        patches.wrap(private("torch._inductor.codecache", "FxGraphHashDetails"), "__init__", _marked)
     try:
         with config.patch({"triton.cudagraphs": False}):
             yield
     finally:
         patches.undo()
+
+
+def _marked(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Give the details of a cached graph an attribute of numdrift's: the key is made from all of their attributes."""
+
+    @functools.wraps(original)
+    def init(details: Any, *args: Any, **kwargs: Any) -> None:
+        original(details, *args, **kwargs)
+        details.numdrift_shows_buffers = VERSION
+
+    return init
+
+
+class _ShownGraphs:
+    """The graphs that Inductor lowers, with the replacements of its methods that follow them and write the probes."""
+
+    def __init__(self, number_of: Callable[[str], int | None]) -> None:
+        self._number_of = number_of
+        self._virtual = private("torch._inductor.virtualized", "V")
+        self._buffer = private("torch._inductor.ir", "Buffer")
+        self._graphs: dict[int, ShownGraph] = {}
+
+    def recorded_lowering(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def run_node(graph: Any, node: torch.fx.Node) -> Any:
+            shown, count = self._shown(graph), len(graph.operations)
+            box = original(graph, node)
+            shown.lowered(node.name, box, self._name_of(box), graph.operations[count:])
+            return box
+
+        return run_node
+
+    def recorded_generation(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def mark_run(node: Any) -> Any:  # right before its kernel's call is written; nothing is freed in between
+            self._shown(self._virtual.graph).generated.update(node.get_operation_names())
+            return original(node)
+
+        return mark_run
+
+    def shown_before(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def free_buffers(scheduler: Any) -> Any:
+            graph = self._virtual.graph
+            wrapper = graph.wrapper_code
+            live = set(wrapper.allocated) - set(graph.removed_buffers) - set(wrapper.freed)
+            for node, name in self._shown(graph).written(live, self._name_of):
+                if (number := self._number_of(node)) is not None:
+                    wrapper.writeline(f"torch.ops.numdrift.probe({name}, {number})")
+            return original(scheduler)
+
+        return free_buffers
+
+    def _shown(self, graph: Any) -> ShownGraph:
+        return self._graphs.setdefault(id(graph), ShownGraph())
+
+    def _name_of(self, box: Any) -> str | None:
+        while type(box).__name__ in ("TensorBox", "StorageBox"):
+            box = box.data
+        return str(box.get_name()) if isinstance(box, self._buffer) and getattr(box, "name", None) else None
 
 
 class ShownGraph:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from numdrift.harness.drift.recorded_drift import repetition
+from numdrift.harness.drift.repetition import repetition
 from numdrift.harness.drift.run_comparison import compare_runs
 from numdrift.harness.drift.setup.setup_triage import setup_differences
 from numdrift.harness.drift.verdict import VerdictEvidence, decide

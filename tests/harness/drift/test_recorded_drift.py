@@ -9,13 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from numdrift.harness.drift.recorded_drift import (
-    GeneratorDifference,
-    Repetition,
-    first_computed_difference,
-    generator_differences,
-    repetition,
-)
+from numdrift.harness.drift.recorded_drift import GeneratorDifference, first_computed_difference, generator_differences
+from numdrift.harness.drift.repetition import Repetition, repetition
 
 from .recordings import Step, X, Y, record
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from numdrift.harness.drift.calibration import Threshold
 from numdrift.harness.drift.nonfinite import Nonfinite, NonfiniteValue
-from numdrift.harness.drift.recorded_drift import Repetition
+from numdrift.harness.drift.repetition import Repetition
 from numdrift.harness.drift.setup_difference import SetupDifference
 from numdrift.harness.drift.step_score import StepScore
 from numdrift.harness.drift.verdict import VerdictEvidence, decide, worst_of

@@ -14,7 +14,7 @@ from numdrift.harness.investigate.evidence.pair_evidence import evidence_for
 from numdrift.harness.investigate.experiments.laboratory import Interrupted, Laboratory, Round
 from numdrift.harness.investigate.questions.question import Inquiry
 from numdrift.harness.launch.batch_plan import BatchPlan
-from numdrift.harness.launch.execute_batch import run_config
+from numdrift.harness.launch.prepared_runs import run_config
 from numdrift.harness.records.modes.mode_spec import parse_mode
 from numdrift.harness.records.results.culprit import Culprit
 from numdrift.harness.records.results.experiment import Experiment

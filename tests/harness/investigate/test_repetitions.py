@@ -60,7 +60,7 @@ def answered(found: Inquiry) -> tuple[list[Culprit], list[str]]:
 def adds(bits: str, *, op: str = "index_add", line: int = 7) -> Training:
     """A training whose second step adds up to these bits."""
     zeros = call("zeros", 3, results=[(0, "0")])
-    return Training(in_steps([zeros], [call(op, line, given=[(0, "0")], results=[(1, bits)])]))
+    return Training(in_steps([zeros], [call(op, line, tensors=[(0, "0")], results=[(1, bits)])]))
 
 
 # Of which mode it is asked.
@@ -367,37 +367,37 @@ SAME_SEED = "seed it with the same number in every run"
 
 def add_by(thread: int, before: str, part: str, after: str) -> CallRecord:
     inputs = [(0, before), (20 + thread, part)]
-    return call("add_", 7, given=inputs, results=[(0, after)], written=[0], thread=thread)
+    return call("add_", 7, tensors=inputs, results=[(0, after)], written=[0], thread=thread)
 
 
 DIFFERENCES = [
     pytest.param(
-        [call("index_add", 7, given=[(0, "0")], results=[(1, "p")], module="net.1")],
-        [call("index_add", 7, given=[(0, "0")], results=[(1, "q")], module="net.1")],
+        [call("index_add", 7, tensors=[(0, "0")], results=[(1, "p")], module="net.1")],
+        [call("index_add", 7, tensors=[(0, "0")], results=[(1, "q")], module="net.1")],
         {"what": "computed", "op": "aten.index_add", "line": 7, "module": "net.1"},
         f"in step 1 aten.index_add in the forward of net.1, {SCRIPT}:7 computes different bits from equal inputs",
         "call torch.use_deterministic_algorithms(True), run with threads=1, or take another op",
         id="an op that gives other bits",
     ),
     pytest.param(
-        [call("graph 0/0", 7, phase="backward", given=[(0, "0")], results=[(1, "p")])],
-        [call("graph 0/0", 7, phase="backward", given=[(0, "0")], results=[(1, "q")])],
+        [call("graph 0/0", 7, phase="backward", tensors=[(0, "0")], results=[(1, "p")])],
+        [call("graph 0/0", 7, phase="backward", tensors=[(0, "0")], results=[(1, "q")])],
         {"what": "computed", "op": "graph 0/0", "line": 7, "phase": "backward"},
         f"in step 1 compiled graph 0/0 in the backward, {SCRIPT}:7 computes different bits from equal inputs",
         "call torch.use_deterministic_algorithms(True), or run with threads=1",
         id="a graph that gives other bits",
     ),
     pytest.param(
-        [call("mul", 7, given=[(0, "0")], numbers="1.5, None", results=[(1, "p")])],
-        [call("mul", 7, given=[(0, "0")], numbers="1.25, None", results=[(1, "q")])],
+        [call("mul", 7, tensors=[(0, "0")], numbers="1.5, None", results=[(1, "p")])],
+        [call("mul", 7, tensors=[(0, "0")], numbers="1.25, None", results=[(1, "q")])],
         {"what": "number", "op": "aten.mul", "line": 7},
         "receives a different number in each run (1.5 and 1.25), which came from outside of torch",
         FROM_SEED,
         id="a number of the time or of another generator",
     ),
     pytest.param(
-        [call("lift_fresh", 7, given=[(5, "p")], results=[(5, "")]), call("add", 8, given=[(5, "p")])],
-        [call("lift_fresh", 7, given=[(5, "q")], results=[(5, "")]), call("add", 8, given=[(5, "q")])],
+        [call("lift_fresh", 7, tensors=[(5, "p")], results=[(5, "")]), call("add", 8, tensors=[(5, "p")])],
+        [call("lift_fresh", 7, tensors=[(5, "q")], results=[(5, "")]), call("add", 8, tensors=[(5, "q")])],
         {"what": "outside", "op": "aten.lift_fresh", "line": 7},
         "takes a tensor whose values differ from run to run",
         FROM_SEED,
@@ -420,32 +420,32 @@ DIFFERENCES = [
         id="a line that seeds with another number",
     ),
     pytest.param(
-        [add_by(1, "0", "x", "0x"), add_by(2, "0x", "y", "0xy"), call("mm", 9, given=[(0, "0xy")])],
-        [add_by(2, "0", "y", "0y"), add_by(1, "0y", "x", "0yx"), call("mm", 9, given=[(0, "0yx")])],
+        [add_by(1, "0", "x", "0x"), add_by(2, "0x", "y", "0xy"), call("mm", 9, tensors=[(0, "0xy")])],
+        [add_by(2, "0", "y", "0y"), add_by(1, "0y", "x", "0yx"), call("mm", 9, tensors=[(0, "0yx")])],
         {"what": "race", "op": "aten.add_", "line": 7},
         f"threads race: aten.add_ in the forward, {SCRIPT}:7 writes to the same memory in another order",
         "let the threads write in a fixed order, or each to memory of its own",
         id="threads that race, and not the op that reads",
     ),
     pytest.param(
-        [call("mul", 7, given=[(0, "p")], results=[(1, "p")])],
-        [call("mul", 7, given=[(0, "q")], results=[(1, "q")])],
+        [call("mul", 7, tensors=[(0, "p")], results=[(1, "p")])],
+        [call("mul", 7, tensors=[(0, "q")], results=[(1, "q")])],
         {"what": "changed", "op": "aten.mul", "line": 7},
         f"reads memory that aten.zeros in the forward, {SCRIPT}:3 has returned and that no op has written since",
         "find out what writes to it, and let the step wait for that",
         id="memory that something else has written",
     ),
     pytest.param(
-        [call("empty", 6, results=[(4, "p")]), call("mul", 7, given=[(4, "p")], results=[(1, "p")])],
-        [call("empty", 6, results=[(4, "q")]), call("mul", 7, given=[(4, "q")], results=[(1, "q")])],
+        [call("empty", 6, results=[(4, "p")]), call("mul", 7, tensors=[(4, "p")], results=[(1, "p")])],
+        [call("empty", 6, results=[(4, "q")]), call("mul", 7, tensors=[(4, "q")], results=[(1, "q")])],
         {"what": "unfilled", "op": "aten.mul", "line": 7},
         f"reads memory that aten.empty in the forward, {SCRIPT}:6 has allocated without values",
         "fill it before it is read (torch.zeros in place of torch.empty)",
         id="memory without values, where it is read",
     ),
     pytest.param(
-        [call("mul", 7, given=[(0, "0")], results=[(1, "m")])],
-        [call("exp", 9, given=[(0, "0")], results=[(1, "e")])],
+        [call("mul", 7, tensors=[(0, "0")], results=[(1, "m")])],
+        [call("exp", 9, tensors=[(0, "0")], results=[(1, "e")])],
         {"what": "branch", "op": "aten.mul", "line": 7},
         f"aten.mul in the forward, {SCRIPT}:7 and the other with aten.exp in the forward, {SCRIPT}:9, though every",
         FROM_SEED,
@@ -465,7 +465,7 @@ def test_the_call_that_first_differs_is_blamed_with_what_helps(
 ) -> None:
     # given a mode whose control differs in step 2, and two trainings that come apart in step 1
     found = pair(tmp_path, {"b": IN_2}, "b=cpu")
-    later = [[call("sum", 30, given=[(0, bits)], results=[(40, bits)])] for bits in "vw"]
+    later = [[call("sum", 30, tensors=[(0, bits)], results=[(40, bits)])] for bits in "vw"]
     trainings = [Training(in_steps([ZEROS], calls, rest)) for calls, rest in zip((first, second), later, strict=True)]
     looked(found, {f"b-calls-{number}": made for number, made in enumerate(trainings)})
     # when
@@ -612,7 +612,7 @@ def test_what_an_unrecorded_step_has_left_blames_no_call(tmp_path: Path) -> None
     losses = [1.0] * 200 + [9.0, 1.0]
     training(tmp_path, "b=cpu", [Step([loss]) for loss in losses], experiment=Experiment("again", "b"))
     found = inquiry(runs[0], runs[1], "nondeterministic")
-    trainings = [Training([ZEROS, call("mul", 7, step=150, given=[(0, bits)], results=[(1, bits)])]) for bits in "pq"]
+    trainings = [Training([ZEROS, call("mul", 7, step=150, tensors=[(0, bits)], results=[(1, bits)])]) for bits in "pq"]
     # when
     laboratory = looked(found, {f"b-calls-{number}": made for number, made in enumerate(trainings)})
     culprits, [sentence] = answered(found)
@@ -637,7 +637,7 @@ def test_a_record_that_a_kill_has_cut_off_in_a_line_is_read_up_to_there(tmp_path
 @pytest.mark.parametrize(
     "left",
     [
-        pytest.param([[ZEROS], [call("mul", 7, given=[(0, "0")], results=[(1, "m")])]], id="in a step"),
+        pytest.param([[ZEROS], [call("mul", 7, tensors=[(0, "0")], results=[(1, "m")])]], id="in a step"),
         pytest.param([[ZEROS]], id="between two steps"),
     ],
 )
@@ -647,8 +647,8 @@ def test_a_training_that_did_not_get_through_blames_no_call(
 ) -> None:
     # given a training that went on, and one that was ended before it came as far
     mul, exp = (
-        call("mul", 7, given=[(0, "0")], results=[(1, "m")]),
-        call("exp", 8, given=[(1, "m")], results=[(2, "e")]),
+        call("mul", 7, tensors=[(0, "0")], results=[(1, "m")]),
+        call("exp", 8, tensors=[(1, "m")], results=[(2, "e")]),
     )
     found = pair(tmp_path, {"b": IN_2}, "b=cpu")
     whole, ended = (

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from numdrift.harness.errors import UsageError
-from numdrift.harness.launch.guest_process import check_interpreter
+from numdrift.harness.launch.checked_interpreter import check_interpreter
 from numdrift.harness.records.modes.mode_spec import parse_mode
 
 

@@ -194,7 +194,7 @@ def test_where_nothing_is_shared_nothing_is_preloaded(tmp_path: Path, monkeypatc
         monkeypatch.delenv(SWITCH)
         processes.expect([guests[0], guests[0]])
         assert len(made) == 1
-        processes._known.clear()
+        processes._processes.clear()
 
 
 def test_what_opens_no_device_when_torch_is_imported_is_preloaded(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from numdrift.harness.errors import UsageError
 from numdrift.harness.launch import xla_environment
-from numdrift.harness.launch.guest_process import check_interpreter
+from numdrift.harness.launch.checked_interpreter import check_interpreter
 from numdrift.harness.launch.xla_environment import described, in_their_interpreters
 from numdrift.harness.records.modes.mode_spec import parse_mode, parse_modes
 
@@ -47,14 +47,14 @@ def test_the_reference_runs_in_the_same_interpreter_unless_it_says_otherwise(tmp
     # given a plain reference
     found = in_their_interpreters(parse_modes("cpu,xla"))
     assert [spec.python for spec in found.modes] == [str(python)] * 2
-    (said,) = found.said
+    (said,) = found.sentences
     assert said.startswith("cpu and xla run in .venv-xla/bin/python: torch 2.9.0+cu128, torch_xla 2.9.0 (")
     assert "numdrift's own Python has torch" in said
 
     # given one that names its interpreter
     found = in_their_interpreters(parse_modes(None, [f"cpu,python={sys.executable}", "xla"]))
     assert [spec.python for spec in found.modes] == [sys.executable, str(python)]
-    *where, meaning = found.said
+    *where, meaning = found.sentences
     assert [line.partition(" runs in ")[0] for line in where] == ["cpu", "xla"]
     assert "a difference may come from the version, not the mode; a reference in the same interpreter tells" in meaning
 
@@ -63,7 +63,7 @@ def test_without_mode_xla_nothing_moves_and_nothing_is_said(tmp_path: Path) -> N
     environment(tmp_path / "here", **FITTING)
     modes = parse_modes("cpu,compile,lazy")
     found = in_their_interpreters(modes)
-    assert list(found.modes) == modes and not found.said
+    assert list(found.modes) == modes and not found.sentences
 
 
 def refusal(spec: str) -> str:

@@ -69,7 +69,7 @@ def taped(plant: Plant, put: Tape | None = None) -> Tape:
 
         def called(given: dict[str, Tensor]) -> None:
             recorder.called_with(given)
-            for one in () if put is None else put.given:
+            for one in () if put is None else put.batch:
                 if not torch.equal(given[one.name], one.value):
                     given[one.name].data.copy_(one.value)
                     recorder.overwritten(given[one.name])

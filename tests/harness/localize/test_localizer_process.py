@@ -40,4 +40,4 @@ def test_why_a_step_has_no_tape_is_the_reason(tmp_path: Path) -> None:
 
     found = read_localization(tmp_path)
     assert found is not None
-    assert found.reason == f"a has no tape of step {config.step}: a collective is in it"
+    assert found.reason == "a has no tape of step 3: a collective is in it"

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from numdrift.harness.localize.causes.localized_step import LocalizedStep
-from numdrift.harness.localize.joint_causes.same_number import is_of_one
+from numdrift.harness.localize.joint_causes.same_number import have_same_source
 from numdrift.harness.records.results.culprit import Culprit
 
 from ...faults.optimizers import AdamW
@@ -158,10 +158,10 @@ def test_two_hyper_parameters_stay_two_culprits() -> None:
 def test_numbers_of_one_are_share_between_how_they_change() -> None:
     rate = (0.01, 0.015)
 
-    assert is_of_one(rate, (-0.01, -0.015), 5)
-    assert is_of_one(rate, (1 - 0.01 * 0.1, 1 - 0.015 * 0.1), 5)
-    assert is_of_one((0.9, 0.8), (0.1, 0.2), 5)
-    assert is_of_one((0.9, 0.8), (1 - 0.9**5, 1 - 0.8**5), 5)
-    assert is_of_one((0.001, 0.01), ((1 - 0.999**5) ** 0.5, (1 - 0.99**5) ** 0.5), 5)
-    assert not is_of_one((0.9, 0.8), (1 - 0.9**5, 1 - 0.8**5), 6)
-    assert not is_of_one(rate, (1e-8, 1e-4), 5)
+    assert have_same_source(rate, (-0.01, -0.015), 5)
+    assert have_same_source(rate, (1 - 0.01 * 0.1, 1 - 0.015 * 0.1), 5)
+    assert have_same_source((0.9, 0.8), (0.1, 0.2), 5)
+    assert have_same_source((0.9, 0.8), (1 - 0.9**5, 1 - 0.8**5), 5)
+    assert have_same_source((0.001, 0.01), ((1 - 0.999**5) ** 0.5, (1 - 0.99**5) ** 0.5), 5)
+    assert not have_same_source((0.9, 0.8), (1 - 0.9**5, 1 - 0.8**5), 6)
+    assert not have_same_source(rate, (1e-8, 1e-4), 5)

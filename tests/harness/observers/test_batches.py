@@ -23,7 +23,7 @@ def described(*calls: tuple[Any, ...], **named: Any) -> list[list[list[Any]]]:
     taken = batches()
     for call in calls:
         taken.called(call, named)
-    return taken.settled(taken.taken())
+    return taken.settled(taken.take())
 
 
 def hash_of(tensor: torch.Tensor) -> str:
@@ -90,7 +90,7 @@ def test_memory_that_is_used_again_within_a_step_is_read_again(how: str) -> None
         buffer.resize_(0)
     taken.called((buffer,), {})
     # then
-    [[first], [second], [third]] = taken.settled(taken.taken())
+    [[first], [second], [third]] = taken.settled(taken.take())
     assert first == second == ["float32", [3], hash_of(torch.zeros(3))]
     assert third == ["float32", list(buffer.shape), hash_of(buffer)]
 
@@ -100,12 +100,12 @@ def test_the_next_step_begins_with_no_call_and_trusts_nothing_that_it_knew() -> 
     taken, memory = batches(), bytearray(16)
     shared = torch.frombuffer(memory, dtype=torch.float32)
     taken.called((shared,), {})
-    [[before]] = taken.settled(taken.taken())
+    [[before]] = taken.settled(taken.take())
     # when
     memory[0] = 1
     taken.called((shared,), {})
     # then
-    [[after]] = taken.settled(taken.taken())
+    [[after]] = taken.settled(taken.take())
     assert before[2] != after[2] == hash_of(shared)
 
 
@@ -116,7 +116,7 @@ def test_an_inference_tensor_is_read_each_time() -> None:
         taken.called((x,), {})
         x.add_(1)
         taken.called((x,), {})
-    [[first], [second]] = taken.settled(taken.taken())
+    [[first], [second]] = taken.settled(taken.take())
     assert (first[2], second[2]) == (hash_of(torch.zeros(2)), hash_of(torch.ones(2)))
 
 

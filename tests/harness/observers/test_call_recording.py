@@ -72,7 +72,7 @@ def test_a_call_has_its_line_what_it_was_given_and_what_it_gave(tmp_path: Path) 
     [mul] = found
     assert (mul.step, mul.name, mul.numbers) == (0, "aten.mul", "2.5")
     assert mul.line == line_of("return x * 2.5")
-    assert [one[1] for one in mul.given] == [digest_of(x)]
+    assert [one[1] for one in mul.tensors] == [digest_of(x)]
     assert [one[1] for one in mul.results] == [digest_of(x * 2.5)]
 
 
@@ -103,7 +103,7 @@ def test_what_is_changed_in_place_keeps_its_memory(tmp_path: Path) -> None:
     memory = zeros.results[0][0]
     assert add.written == (0,) and add.results == ((memory, digest_of(torch.ones(3))),)
     assert view.results == ((memory, ""),)  # which computes nothing
-    assert mul.given[0] == (memory, digest_of(torch.ones(3)))
+    assert mul.tensors[0] == (memory, digest_of(torch.ones(3)))
 
 
 def test_calls_of_threads_have_the_number_of_their_thread(tmp_path: Path) -> None:

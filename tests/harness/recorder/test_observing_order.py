@@ -63,7 +63,7 @@ TOLD: list[tuple[type, str, str]] = [
     (GeneratorDigests, "read", "generators are read"),
     (Batches, "called", "a batch is read"),
     (StepWriter, "write", "the step is written"),
-    (StepWriter, "write_said", "late values are written"),
+    (StepWriter, "write_logged", "late values are written"),
     (StepWriter, "write_last_values", "the last values are written"),
     (AfterStep, "settle", "what waited is done"),
     (MetricsInstrument, "install", "the instrument begins"),

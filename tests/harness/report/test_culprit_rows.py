@@ -42,7 +42,7 @@ def test_both_sides_and_their_errors_are_shown_as_they_are(tmp_path: Path) -> No
     assert rows.plot is not None and rows.damage == ""
     assert [name for name, _ in rows.plot.axes] == ["output", "grad_output", "result in double"]
     assert rows.plot.errors == [(LABELS[side], list(ERRORS.errors[side])) for side in "ab"]
-    assert rows.plot.said == "5 of 640 elements, the largest errors of both sides among them"
+    assert rows.plot.caption == "5 of 640 elements, the largest errors of both sides among them"
     assert b.label == "Errors of other in ULP over output: at most 40.8"
 
 
@@ -52,7 +52,7 @@ def test_what_is_not_finite_is_no_point_and_is_counted(tmp_path: Path) -> None:
     )
     plot = rows_of(tmp_path, replace(DETAILED, errors=errors)).plot
     assert plot is not None and plot.errors[1][1] == [None, None, 0.5, None, 0.0]
-    assert plot.said.endswith("; not finite: 3 in other")
+    assert plot.caption.endswith("; not finite: 3 in other")
 
 
 def test_without_a_file_there_is_nothing(tmp_path: Path) -> None:

@@ -146,7 +146,7 @@ FORGERIES: dict[str, tuple[Forgery, str]] = {
     "another schema": (lambda facts: facts.update(schema=99), "schema 99"),
     "no tape": (lambda facts: facts.pop("tape"), "cannot be understood"),
     "a tensor too many": (lambda facts: facts["sha256"].update({"input 99": "0"}), "a tensor is missing"),
-    "a number as a name": (lambda facts: facts["execution"].update(name=7), "where a text belongs"),
+    "a number as a name": (lambda facts: facts["execution"].update(name=7), "name is 7, not text"),
     "a step before the first": (lambda facts: facts["execution"].update(step=-1), "-1"),
 }
 

@@ -10,7 +10,7 @@ from torch._dynamo.utils import counters
 from torch._inductor.utils import fresh_cache
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from numdrift.harness.observers.calls.compilations_told import told_again
+from numdrift.harness.observers.calls.compilation_events import compiling_again
 from numdrift.harness.tape.recording.compiled_graphs import CompiledGraph, CompiledGraphs
 from numdrift.harness.tape.recording.probed_graph import ProbedGraph, Probes, ReadingTime, ValueKey, computed_values
 from numdrift.harness.torch_private.compiler.probing import Boxed
@@ -139,8 +139,8 @@ class Reading:
 def test_what_is_compiled_again_is_told_by_its_number() -> None:
     # given a graph with a backward
     said: list[tuple[str, dict[str, Any]]] = []
-    told = told_again(__file__, lambda event, **fields: said.append((event, fields)))
-    graphs = CompiledGraphs(op_by_op=False, told_again=told)
+    told = compiling_again(__file__, lambda event, **fields: said.append((event, fields)))
+    graphs = CompiledGraphs(op_by_op=False, compiling_again=told)
     graphs.install()
     graphs.executor = Reading()
     try:

@@ -45,15 +45,15 @@ def test_what_the_first_model_was_called_with_comes_back(tmp_path: Path) -> None
         x.add_(1)
     tape = recorder.tape()
     # when
-    (one,) = read_tape(written(tmp_path, tape)).given
+    (one,) = read_tape(written(tmp_path, tape)).batch
     # then
-    assert (one.name, one.view, one.position) == ("argument 0", tape.given[0].view, len(tape.calls) - 1)
+    assert (one.name, one.view, one.position) == ("argument 0", tape.batch[0].view, len(tape.calls) - 1)
     assert torch.equal(one.value, torch.arange(6.0).reshape(2, 3).t() * 2)
     # and nothing is compared by it, and a tape of before had nothing of it
     assert not tape.expected()
     tensors, facts = read_tensors(tape_file(tmp_path, 3))
     write_tensors(tape_file(tmp_path, 3), tensors, {name: one for name, one in facts.items() if name != "given"})
-    assert read_tape(tape_file(tmp_path, 3)).given == ()
+    assert read_tape(tape_file(tmp_path, 3)).batch == ()
 
 
 @pytest.mark.parametrize("name", TRAININGS)

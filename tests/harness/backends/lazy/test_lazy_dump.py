@@ -6,7 +6,7 @@ import torch
 
 from numdrift.harness.backends.dumped_ir import Frame
 from numdrift.harness.backends.lazy.lazy_dump import parse
-from numdrift.harness.backends.lazy.lazy_executed import read_torchscript
+from numdrift.harness.backends.lazy.torchscript_graph import read_torchscript
 from numdrift.harness.records.tools.graph_record import Value
 
 DUMP = """Python Stacktrace:
@@ -35,7 +35,7 @@ def test_a_dumped_graph_is_read() -> None:
     assert graph.frames[1] == Frame("<module>", "/work/train (1).py", 32)
     assert list(graph.hashes) == ["61d1", "8bce"]
     data, constant, loss, stack = graph.nodes
-    assert (data.is_given, constant.is_given, loss.is_given) == (True, True, False)
+    assert (data.is_input, constant.is_input, loss.is_input) == (True, True, False)
     assert data.root == 0 and data.location == "3@numdrift:2"
     assert loss.outputs == (Value("float32", ()), Value("float32", ()))
     assert loss.operands == ((0, 0), (1, 0))

@@ -33,7 +33,7 @@ def test_the_one_that_carries_the_drift_is_found_in_two_questions_a_halving() ->
     [carrier] = found.carriers
     assert (carrier.parts, carrier.alone, carrier.without) == (((0, 11),), 1.0, 0.01)
     assert (found.whole, found.remaining) == (1.01, 0.01)
-    assert found.asked <= 2 + 2 * 4
+    assert found.count <= 2 + 2 * 4
 
 
 def test_carriers_are_looked_for_until_little_remains() -> None:
@@ -62,7 +62,7 @@ def test_parts_that_drift_only_together_are_named_together() -> None:
 
 def test_without_a_drift_nothing_is_looked_for() -> None:
     found = carriers(PARTS, each(lambda only: 0.0))
-    assert (found.carriers, found.asked) == ((), 1)
+    assert (found.carriers, found.count) == ((), 1)
 
 
 @given(st.dictionaries(st.sampled_from(PARTS), st.integers(0, 100).map(float), max_size=16))

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from numdrift.harness.backends.compiled.work import GraphLines
+from numdrift.harness.backends.compiled.graph_lines import GraphLines
 from numdrift.harness.torch_private.compiler.inductor_lowering import LoweredNode
 from numdrift.harness.torch_private.profiling.compile_work import kernels_of_torch
 

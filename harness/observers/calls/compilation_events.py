@@ -12,7 +12,7 @@ from ...tape.origin import script_line
 from ...torch_private.profiling.compile_work import watch_compilations
 
 
-class CompilationsTold(Observer):
+class CompilationEvents(Observer):
     """Writes events around each outermost compilation.
 
     These are `compiling` (with `backward` and the script's `line`) and `compiled` (with `seconds`).
@@ -43,7 +43,7 @@ class CompilationsTold(Observer):
         self._undo()
 
 
-def told_again(script: str, write: Callable[..., None]) -> Callable[[int, bool], AbstractContextManager[None]]:
+def compiling_again(script: str, write: Callable[..., None]) -> Callable[[int, bool], AbstractContextManager[None]]:
     """Return a function that creates contexts for graphs that are compiled again to look inside them.
 
     A context writes the same events around the compilation. Its `compiling` holds the number of the graph as `again`.

@@ -1,0 +1,70 @@
+"""The control: a run compared with its own repetition, bit for bit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..runs.recorded_run import RecordedRun
+from .recorded_drift import GENERATORS, RecordedDifference, differences, generator_differences, own_steps
+
+ALONE = "run with threads=1 and call torch.use_deterministic_algorithms(True)"
+FIRST_TANH = (
+    "; if the machine was busy, repeat it first: torch's first tanh on several threads of a process is now and then "
+    "computed wrongly (pytorch/pytorch#188792)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Repetition:
+    """The comparison of a run with its repetition: equal bits, or else the first difference, a sentence about it, and a
+    remedy.
+
+    `what` is initial, generator, batch, loss, gradient, value or steps. A generator that differs without any other
+    difference does not count.
+    """
+
+    repeatable: bool
+    step: int | None = None
+    tensor: str = ""
+    what: str = ""
+    text: str = ""
+    remedy: str = ""
+
+
+def repetition(first: RecordedRun, again: RecordedRun) -> Repetition:
+    """Compare a run with its repetition: everything in both journals."""
+    difference = next((candidate for candidate in differences(first, again) if candidate.what != "generator"), None)
+    if difference is None:
+        return Repetition(True, text=f"{first.manifest.label} repeats bit for bit")
+    before = [
+        change
+        for change in generator_differences(first, again, own_steps(again))
+        if change.used and change.step <= difference.step
+    ]
+    if before and difference.what != "steps":
+        difference = RecordedDifference(before[0].step, "generator", before[0].generator)
+    what, name, step = difference.what, difference.name, difference.step
+    sentence, remedy = f"the {what} of `{name}` differs in step {step}", ALONE + (FIRST_TANH if step == 0 else "")
+    if what == "steps":
+        sentence = f"{name} were recorded"
+        remedy = "let the script end after a fixed number of steps, not after a time"
+    elif what == "initial":
+        sentence = f"`{name}` starts from other values"
+        remedy = (
+            "seed the generators before the model is made (torch.manual_seed(0)), and let no run read what another has "
+            "written (a checkpoint to resume from)"
+        )
+    elif what == "generator":
+        called, seed = GENERATORS.get(name, (f"the generator of {name}", f"torch.{name}.manual_seed(0)"))
+        sentence = f"{called} is at another state before step {step}"
+        remedy = f"call {seed} at the beginning of the script, and draw the same count in every run"
+    elif what == "batch":
+        sentence = f"the batch of step {step} differs ({name})"
+        remedy = (
+            "give the data a fixed order: a generator of its own for the DataLoader "
+            "(generator=torch.Generator().manual_seed(0)), sorted file lists, no time or process number in it"
+        )
+    elif what == "loss":
+        sentence = f"{name} of step {step} differs"
+    text = f"{first.manifest.label} does not repeat: {sentence}"
+    return Repetition(False, step=step, tensor=name, what=what, text=text, remedy=remedy)
