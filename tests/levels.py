@@ -105,9 +105,9 @@ def _imports(root: Path, file: Path, typed: bool, changed: int) -> tuple[Import,
             targets = [".".join([*base, alias.name]) for alias in node.names]
         elif isinstance(node, ast.Call):
             literal = node.args[0] if node.args else None
-            named = isinstance(literal, ast.Constant) and isinstance(literal.value, str)
-            if named and "import_module" in ast.unparse(node.func):
-                targets = [literal.value]
+            text = literal.value if isinstance(literal, ast.Constant) else None
+            if isinstance(text, str) and "import_module" in ast.unparse(node.func):
+                targets = [text]
         for target in targets:
             found.append(Import(name.as_posix(), node.lineno, target))  # type: ignore[attr-defined]
     return tuple(found)

@@ -368,11 +368,13 @@ def devices_named(root: Path, folders: Sequence[str]) -> list[str]:
     found = []
     for file in (file for folder in folders for file in sorted((root / folder).rglob("*.py"))):
         for node in nodes_of(file):
-            text: object = None
+            text: object
             if isinstance(node, ast.Constant):
                 text = node.value
             elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "torch":
                 text = node.attr
+            else:
+                continue
             if isinstance(text, str) and DEVICES.fullmatch(text):
                 found.append(f"{file.relative_to(root)}:{node.lineno}: {ast.unparse(node)}")
     return found
