@@ -58,27 +58,42 @@ def _parsed(file: Path, changed: int) -> ast.Module:
     return ast.parse(file.read_text(encoding="utf-8"), str(file))
 
 
+@functools.cache
+def _nodes(file: Path, changed: int) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(_parsed(file, changed)))
+
+
 def parsed(file: Path) -> ast.Module:
     """The syntax tree of a file, made once for each of its versions."""
     return _parsed(file, file.stat().st_mtime_ns)
 
 
-def imports(root: Path, file: Path, *, typed: bool = True) -> Iterator[Import]:
+def nodes_of(file: Path) -> tuple[ast.AST, ...]:
+    """The nodes of a file's syntax tree, walked once for each of its versions."""
+    return _nodes(file, file.stat().st_mtime_ns)
+
+
+def imports(root: Path, file: Path, *, typed: bool = True) -> tuple[Import, ...]:
     """Every import of a file, relative ones resolved; `from a import b` asks for `a.b`.
 
     Without `typed` those under `if TYPE_CHECKING` are left out.
     """
+    return _imports(root, file, typed, file.stat().st_mtime_ns)
+
+
+@functools.cache
+def _imports(root: Path, file: Path, typed: bool, changed: int) -> tuple[Import, ...]:
     name = file.relative_to(root)
     package = ["numdrift", *name.parent.parts]
-    tree = parsed(file)
     left_out = {
         id(inner)
-        for node in ast.walk(tree)
+        for node in nodes_of(file)
         if not typed and isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
         for statement in node.body
         for inner in ast.walk(statement)
     }
-    for node in ast.walk(tree):
+    found: list[Import] = []
+    for node in nodes_of(file):
         if id(node) in left_out:
             continue
         targets: list[str] = []
@@ -88,12 +103,14 @@ def imports(root: Path, file: Path, *, typed: bool = True) -> Iterator[Import]:
             start = package[: len(package) - node.level + 1] if node.level else []
             base = [*start, *([node.module] if node.module else [])]
             targets = [".".join([*base, alias.name]) for alias in node.names]
-        elif isinstance(node, ast.Call) and "import_module" in ast.unparse(node.func):
+        elif isinstance(node, ast.Call):
             literal = node.args[0] if node.args else None
-            if isinstance(literal, ast.Constant) and isinstance(literal.value, str):
-                targets = [literal.value]
+            text = literal.value if isinstance(literal, ast.Constant) else None
+            if isinstance(text, str) and "import_module" in ast.unparse(node.func):
+                targets = [text]
         for target in targets:
-            yield Import(name.as_posix(), node.lineno, target)  # type: ignore[attr-defined]
+            found.append(Import(name.as_posix(), node.lineno, target))  # type: ignore[attr-defined]
+    return tuple(found)
 
 
 MODULE = re.compile(r"numdrift(\.\w+)+(:\w+)?")
@@ -101,7 +118,7 @@ MODULE = re.compile(r"numdrift(\.\w+)+(:\w+)?")
 
 def named_modules(root: Path, file: Path) -> Iterator[Import]:
     """Every string of a file that is the dotted name of a module, or of a thing in it, below `numdrift`."""
-    for node in ast.walk(parsed(file)):
+    for node in nodes_of(file):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and MODULE.fullmatch(node.value):
             yield Import(file.relative_to(root).as_posix(), node.lineno, node.value.replace(":", "."))
 

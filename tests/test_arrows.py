@@ -29,7 +29,7 @@ from .levels import (
     imports,
     levels_in,
     named_modules,
-    parsed,
+    nodes_of,
     upward,
 )
 
@@ -176,13 +176,20 @@ def broken(arrow: Arrow, root: Path) -> list[str]:
 def private_names(root: Path, file: Path) -> Iterator[Import]:
     """Every dotted torch name with a private part that a file imports or mentions in its code."""
     found = list(imports(root, file))
-    for node in ast.walk(parsed(file)):
-        if isinstance(node, ast.Attribute):
+    for node in nodes_of(file):
+        if isinstance(node, ast.Attribute) and first_name(node) == "torch":
             found.append(Import(file.relative_to(root).as_posix(), node.lineno, ast.unparse(node)))
     for one in found:
         first, *rest = one.target.split(".")
         if first == "torch" and any(part.startswith("_") and not part.endswith("__") for part in rest):
             yield one
+
+
+def first_name(node: ast.expr) -> str | None:
+    """The name that an expression begins with: `torch` of `torch.zeros(3).grad`."""
+    while isinstance(node, ast.Attribute | ast.Subscript | ast.Call):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return node.id if isinstance(node, ast.Name) else None
 
 
 def private_names_beyond(allowed: str, root: Path, of: tuple[str, ...], spared: tuple[str, ...]) -> list[str]:
@@ -364,10 +371,14 @@ def devices_named(root: Path, folders: Sequence[str]) -> list[str]:
     """The places whose code names an accelerator: as a whole string, or as a module of torch's."""
     found = []
     for file in (file for folder in folders for file in sorted((root / folder).rglob("*.py"))):
-        for node in ast.walk(parsed(file)):
-            if not isinstance(node, ast.Constant | ast.Attribute):
+        for node in nodes_of(file):
+            text: object
+            if isinstance(node, ast.Constant):
+                text = node.value
+            elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "torch":
+                text = node.attr
+            else:
                 continue
-            text = node.value if isinstance(node, ast.Constant) else ast.unparse(node).removeprefix("torch.")
             if isinstance(text, str) and DEVICES.fullmatch(text):
                 found.append(f"{file.relative_to(root)}:{node.lineno}: {ast.unparse(node)}")
     return found

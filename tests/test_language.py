@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
-from .levels import ROOT, parsed
+from .levels import ROOT, nodes_of
 
 FOLDERS = ("harness", "kernels", "plots", "reproducers")
 
@@ -30,28 +31,28 @@ SOURCES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*
 PAGES = sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"])
 
 
-def bound_names(tree: ast.Module) -> Iterator[tuple[str, int]]:
+def bound_names(nodes: Sequence[ast.AST]) -> Iterator[tuple[str, int]]:
     """Yield the names of variables and parameters that a module binds, with their lines.
 
     Fields of classes are left out: they name what is in files and what users read.
     """
     fields = {
         id(statement.target)
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, ast.ClassDef)
         for statement in node.body
         if isinstance(statement, ast.AnnAssign)
     }
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and id(node) not in fields:
             yield node.id, node.lineno
         elif isinstance(node, ast.arg):
             yield node.arg, node.lineno
 
 
-def first_words(tree: ast.Module) -> Iterator[tuple[str, int]]:
+def first_words(nodes: Sequence[ast.AST]) -> Iterator[tuple[str, int]]:
     """Yield the first word of each docstring of a module, with its line."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if not isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
             continue
         if text := ast.get_docstring(node):
@@ -69,7 +70,7 @@ def test_a_variable_is_named_by_what_it_holds() -> None:
     found = [
         f"{path.relative_to(ROOT)}:{line} {name}"
         for path in SOURCES
-        for name, line in bound_names(parsed(path))
+        for name, line in bound_names(nodes_of(path))
         if name in VAGUE
     ]
     assert found == []
@@ -79,10 +80,17 @@ def test_a_docstring_begins_with_a_verb_or_a_noun() -> None:
     found = [
         f"{path.relative_to(ROOT)}:{line} {word}"
         for path in SOURCES
-        for word, line in first_words(parsed(path))
+        for word, line in first_words(nodes_of(path))
         if word in RIDDLES
     ]
     assert found == []
+
+
+@functools.cache
+def texts() -> dict[Path, tuple[str, str]]:
+    """The sources and pages that no retired word may be in, each with its text as it is and in lower case."""
+    found = {path: path.read_text(encoding="utf-8") for path in (*SOURCES, *PAGES) if path != GLOSSARY}
+    return {path: (text, text.lower()) for path, text in found.items()}
 
 
 @pytest.mark.parametrize("word", sorted(retired()))
@@ -90,9 +98,8 @@ def test_a_retired_word_is_in_no_source_and_on_no_page(word: str) -> None:
     pattern = re.compile(r"\b" + r"[\s_]+".join(map(re.escape, word.split())) + r"\b", re.IGNORECASE)
     found = [
         f"{path.relative_to(ROOT)}:{text.count(chr(10), 0, match.start()) + 1}"
-        for path in (*SOURCES, *PAGES)
-        if path != GLOSSARY
-        for text in [path.read_text(encoding="utf-8")]
+        for path, (text, lowered) in texts().items()
+        if word.split()[0].lower() in lowered
         for match in pattern.finditer(text)
     ]
     assert found == [], f"the glossary has {retired()[word]!r} for {word!r}"
@@ -109,9 +116,9 @@ def test_a_retired_word_is_in_no_source_and_on_no_page(word: str) -> None:
     ],
 )
 def test_the_words_of_a_source_are_found(source: str, names: list[str], words: list[str]) -> None:
-    tree = ast.parse(source)
-    assert [name for name, _ in bound_names(tree)] == names
-    assert [word for word, _ in first_words(tree)] == words
+    nodes = list(ast.walk(ast.parse(source)))
+    assert [name for name, _ in bound_names(nodes)] == names
+    assert [word for word, _ in first_words(nodes)] == words
 
 
 def test_the_glossary_is_read() -> None:

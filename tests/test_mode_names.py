@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pytest
 
-from .levels import ROOT, parsed
+from .levels import ROOT, nodes_of
 
 NAMES = frozenset(("lazy", "xla", "compile"))
 
@@ -22,9 +22,9 @@ SOURCES = sorted(
 )
 
 
-def comparisons(tree: ast.Module) -> Iterator[int]:
+def comparisons(nodes: Iterable[ast.AST]) -> Iterator[int]:
     """Yield the lines that compare something with the name of a mode; `kind` is that of an event, which may be alike."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if not isinstance(node, ast.Compare):
             continue
         sides = [node.left, *node.comparators]
@@ -34,7 +34,7 @@ def comparisons(tree: ast.Module) -> Iterator[int]:
 
 
 def test_nothing_is_compared_with_the_name_of_a_mode() -> None:
-    assert [f"{path.relative_to(ROOT)}:{line}" for path in SOURCES for line in comparisons(parsed(path))] == []
+    assert [f"{path.relative_to(ROOT)}:{line}" for path in SOURCES for line in comparisons(nodes_of(path))] == []
 
 
 @pytest.mark.parametrize(
@@ -47,4 +47,4 @@ def test_nothing_is_compared_with_the_name_of_a_mode() -> None:
     ],
 )
 def test_a_comparison_is_found(source: str, lines: list[int]) -> None:
-    assert list(comparisons(ast.parse(source))) == lines
+    assert list(comparisons(ast.walk(ast.parse(source)))) == lines

@@ -6,7 +6,7 @@ import ast
 from collections import defaultdict
 from pathlib import Path
 
-from .levels import ROOT
+from .levels import ROOT, nodes_of
 
 FOLDERS = ("harness", "kernels", "plots", "reproducers")
 
@@ -21,7 +21,7 @@ def classes_by_name(root: Path) -> dict[str, list[str]]:
     classes = defaultdict(list)
     for folder in FOLDERS:
         for path in sorted((root / folder).rglob("*.py")):
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            for node in nodes_of(path):
                 if isinstance(node, ast.ClassDef):
                     classes[node.name].append(path.relative_to(root).as_posix())
     return classes

@@ -64,6 +64,8 @@ TWO_SETTINGS = {"two_settings.py": "tests/e2e/scripts/two_settings.py"}
 TRAIN = {"train.py": STAND_IN}
 MODULE = {"package/train.py": STAND_IN}
 SAM = at("reproducers", "sam_tanh.py", "sam.py")
+QUICK_SAM = {"reproducers/sam_tanh.py": STAND_IN}
+"""In place of the reproducer, for pages that other walks follow with the reproducer itself."""
 RANKS = at("tests/e2e/scripts", "ranks.py")
 MLP: Files = {"mlp.py": ("docs/guide/partition.md", "python", 0)}
 MINE: Files = {"mine.c": ("docs/guide/own-kernel.md", "c", 0), "mine.py": ("docs/guide/own-kernel.md", "python", 0)}
@@ -81,19 +83,26 @@ PLANTED = '--mode cpu --mode "lazy,kernel.tanh_backward=bf16"'
 WALKS = (
     Walk(
         "readme",
-        ("README.md", "docs/architecture.md"),
-        {**TRAIN, **SAM},
-        codes={"numdrift compare": AS_THE_PROCESSOR_HAS_IT},
-    ),
-    Walk("index", ("docs/index.md",), {**TRAIN, **SAM}),
-    Walk("run", guide("run"), {**TRAIN, **TWO_SETTINGS, "pkg/train.py": STAND_IN}),
-    Walk(
-        "accelerators",
-        guide("accelerators"),
-        {**SAM, **at("tests/gpu/trainings", "transformer.py")},
+        (
+            "README.md",
+            "docs/architecture.md",
+            "docs/index.md",
+            *guide("accelerators"),
+            *help_of("numdrift", "numdrift doctor"),
+        ),
+        {**TRAIN, **QUICK_SAM, **at("tests/gpu/trainings", "transformer.py")},
         codes={
+            "numdrift compare": AS_THE_PROCESSOR_HAS_IT,
+            "numdrift compare runs/train": AS_THE_PROCESSOR_HAS_IT,
             "numdrift run reproducers/sam_tanh.py --mode cpu --mode cuda:3 --name absent -- --epochs 2": NOT_THERE,
         },
+    ),
+    Walk("run", guide("run"), {**TRAIN, **TWO_SETTINGS, "pkg/train.py": STAND_IN}),
+    Walk(
+        "help of graph and run",
+        help_of("numdrift graph", "numdrift graph diff", "numdrift run"),
+        {**TRAIN, **MODULE, **MINE},
+        variables=OF_RANKS,
     ),
     Walk(
         "adopt-your-script",
@@ -113,6 +122,15 @@ WALKS = (
     ),
     Walk(
         "investigate",
+        (
+            "docs/guide/investigate.md#An example: tanh with torch.compile and in lazy mode",
+            "docs/guide/investigate.md#Which stage and which setting of the compiler?",
+        ),
+        QUICK_SAM,
+        codes={f"numdrift investigate reproducers/sam_tanh.py {PLANTED} -- --epochs 10": A_DRIFT},
+    ),
+    Walk(
+        "investigate, on its own scripts",
         guide("investigate"),
         {**SAM, **TWO_SETTINGS, "redrawn.py": "tests/e2e/scripts/redrawn.py"},
         codes={
@@ -121,21 +139,44 @@ WALKS = (
         },
     ),
     Walk(
-        "several-processes",
-        guide("several-processes"),
-        RANKS,
+        "several processes and what reads runs",
+        (
+            *guide("several-processes"),
+            *help_of(
+                "numdrift graph list",
+                "numdrift graph open",
+                "numdrift graph export",
+                "numdrift compare",
+                "numdrift plot",
+                "numdrift runs",
+                "numdrift runs export",
+            ),
+        ),
+        {**SAM, **RANKS},
+        before=(
+            "numdrift run reproducers/sam_tanh.py --modes cpu,compile --metrics --name sam_tanh -- --epochs 5",
+            "numdrift investigate runs/sam_tanh --envelope 2 --localize none",
+            "numdrift run reproducers/sam_tanh.py --modes cpu --name changed --suffix before -- --epochs 2",
+            "numdrift run reproducers/sam_tanh.py --modes cpu --name changed --suffix after -- --epochs 2",
+            "numdrift run reproducers/sam_tanh.py --modes cpu,compile,lazy --graphs --name sam_tanh --suffix main -- --epochs 2",
+        ),
         codes={
             'numdrift investigate tests/e2e/scripts/ranks.py --nproc 2 --mode cpu --mode "b=cpu,env.FAULT=1" --name inv -- --steps 3': A_DRIFT,
             "numdrift compare runs/one/cpu runs/sharded/cpu --global-batch": UNDECIDED,
+            "numdrift compare runs/sam_tanh": UNDECIDED,
+            "numdrift compare runs/sam_tanh --suffix main": UNDECIDED,
+            "numdrift compare runs/sam_tanh/cpu_main runs/sam_tanh/compile_main --json -": UNDECIDED,
+            "numdrift compare runs/one/cpu runs/two/cpu --global-batch": UNDECIDED,
+            "numdrift runs rm sam_tanh --suffix main": NOBODY_ANSWERED,
         },
         variables=OF_RANKS,
     ),
     Walk(
         "bundle",
         guide("bundle"),
-        SAM,
-        before=(f"numdrift investigate reproducers/sam_tanh.py {PLANTED} --name study -- --epochs 10",),
-        codes={f"numdrift investigate reproducers/sam_tanh.py {PLANTED} --name study -- --epochs 10": A_DRIFT},
+        QUICK_SAM,
+        before=(f"numdrift investigate reproducers/sam_tanh.py {PLANTED} --name study -- --epochs 3",),
+        codes={f"numdrift investigate reproducers/sam_tanh.py {PLANTED} --name study -- --epochs 3": A_DRIFT},
     ),
     Walk(
         "swap-a-kernel",
@@ -147,13 +188,13 @@ WALKS = (
             'numdrift run reproducers/sam_tanh.py --mode "b=cpu,kernel.gelu=fp64" --mode "c=cpu,kernel.tanh_backward@layers.9=fma" --name never -- --epochs 1': WRONG_USAGE,
         },
     ),
-    Walk("own-kernel", guide("own-kernel"), MINE),
     Walk("read-the-graphs", guide("read-the-graphs"), SAM),
     Walk(
         "analyze",
-        guide("analyze"),
+        (*guide("analyze"), *help_of("numdrift analyze")),
         {
             **TRAIN,
+            **MODULE,
             **at("reproducers", "analyze_supported.py", "analyze_unsupported.py"),
             **at("tests/e2e/scripts", "support.py"),
         },
@@ -165,6 +206,7 @@ WALKS = (
         codes={"numdrift partition mlp.py:SortedBetween --inference --max-subgraph-count 2": A_LIMIT},
     ),
     Walk("metrics", guide("metrics"), {**TRAIN, **at("tests/e2e/scripts", "two_layers.py")}),
+    Walk("help of metrics", help_of("numdrift metrics"), TRAIN),
     Walk(
         "op-by-op",
         guide("op-by-op"),
@@ -186,12 +228,11 @@ WALKS = (
     ),
     Walk(
         "help of investigate",
-        help_of("numdrift", "numdrift investigate"),
+        help_of("numdrift investigate"),
         {**TRAIN, **MODULE},
         before=("numdrift run train.py --modes cpu,compile --suffix main --name train",),
         variables=OF_RANKS,
     ),
-    Walk("help of run", help_of("numdrift run"), {**TRAIN, **MODULE, **MINE}, variables=OF_RANKS),
     Walk(
         "help of what reads findings",
         help_of(
@@ -205,39 +246,6 @@ WALKS = (
         TRAIN,
         before=("numdrift investigate train.py --modes cpu,compile",),
     ),
-    Walk(
-        "help of what reads runs",
-        help_of(
-            "numdrift graph list",
-            "numdrift graph open",
-            "numdrift graph export",
-            "numdrift compare",
-            "numdrift plot",
-            "numdrift runs",
-            "numdrift runs export",
-        ),
-        {**SAM, **RANKS},
-        before=(
-            "numdrift run reproducers/sam_tanh.py --modes cpu,compile --metrics --name sam_tanh -- --epochs 5",
-            "numdrift investigate runs/sam_tanh --envelope 2 --localize none",
-            "numdrift run reproducers/sam_tanh.py --modes cpu --name changed --suffix before -- --epochs 2",
-            "numdrift run reproducers/sam_tanh.py --modes cpu --name changed --suffix after -- --epochs 2",
-            "numdrift run reproducers/sam_tanh.py --modes cpu,compile,lazy --graphs --name sam_tanh --suffix main -- --epochs 2",
-            "numdrift run tests/e2e/scripts/ranks.py --modes cpu --sketches --name one -- --wrap none",
-            "numdrift run tests/e2e/scripts/ranks.py --nproc 2 --modes cpu --name two -- --wrap fully",
-        ),
-        codes={
-            "numdrift compare runs/sam_tanh": UNDECIDED,
-            "numdrift compare runs/sam_tanh --suffix main": UNDECIDED,
-            "numdrift compare runs/sam_tanh/cpu_main runs/sam_tanh/compile_main --json -": UNDECIDED,
-            "numdrift compare runs/one/cpu runs/two/cpu --global-batch": UNDECIDED,
-            "numdrift runs rm sam_tanh --suffix main": NOBODY_ANSWERED,
-        },
-        variables=OF_RANKS,
-    ),
-    Walk("help of graph", help_of("numdrift graph", "numdrift graph diff"), TRAIN),
-    Walk("help of metrics", help_of("numdrift metrics"), TRAIN),
-    Walk("help of analyze", help_of("numdrift analyze"), {**TRAIN, **MODULE}),
     Walk(
         "help of partition",
         help_of("numdrift partition"),
@@ -256,18 +264,20 @@ WALKS = (
         {**TRAIN, **CHOOSE},
     ),
     Walk(
-        "help of kernels",
-        help_of(
-            "numdrift kernels",
-            "numdrift kernels list",
-            "numdrift kernels check",
-            "numdrift kernels sweep",
-            "numdrift kernels build",
+        "kernels",
+        (
+            *guide("own-kernel"),
+            *help_of(
+                "numdrift kernels",
+                "numdrift kernels list",
+                "numdrift kernels check",
+                "numdrift kernels sweep",
+                "numdrift kernels build",
+            ),
         ),
         {"train.py": "tests/habits/scripts/compiled_module.py", **MINE},
         before=("numdrift run train.py --modes cpu --trace-kernel native_layer_norm",),
     ),
-    Walk("help of doctor", help_of("numdrift doctor"), {}),
 )
 
 SERVES = "serves a page until Ctrl-C"

@@ -13,6 +13,8 @@ from matplotlib.figure import Figure
 from numdrift.plots.appearance import save
 from numdrift.plots.drift_heatmap import MOST_TENSORS, ScoredStep, drift_heatmap
 
+from .combinations import combinations_of
+
 INF = math.inf
 
 
@@ -150,8 +152,14 @@ def test_what_is_no_score_is_refused(score: float) -> None:
         figure_of({"a": score})
 
 
-@pytest.mark.parametrize("count", [1, 3, 40, 100])
-@pytest.mark.parametrize("steps", [1, 7, 60, 500])
+@pytest.mark.parametrize(
+    ("count", "steps"),
+    combinations_of(
+        [1, 3, 40, 100],
+        [1, 7, 60, 500],
+        everyday=[(1, 1), (1, 7), (1, 60), (1, 500), (3, 1), (3, 7), (3, 60), (3, 500), (40, 7), (100, 500)],
+    ),
+)
 def test_nothing_collides(count: int, steps: int) -> None:
     # given long names, all kinds of cells, and a title that needs two lines
     random = np.random.default_rng(0)

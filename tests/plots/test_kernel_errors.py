@@ -10,6 +10,8 @@ from matplotlib.figure import Figure
 from numdrift.plots.appearance import save
 from numdrift.plots.kernel_errors import CEILING, FLOOR, QUANTILES, ErrorsOfKernel, kernel_errors
 
+from .combinations import combinations_of
+
 SETS = ("random", "saturated", "offset", "range", "subnormal", "zero", "special", "ties")
 
 
@@ -59,10 +61,22 @@ def test_a_kernel_without_numbers_says_so() -> None:
     assert [text.get_text() for text in figure.axes[0].texts] == ["not measured, or nothing finite"]
 
 
-@pytest.mark.parametrize(("kernels", "sets"), [(1, 1), (2, 8), (9, 8), (11, 16)])
-@pytest.mark.parametrize("largest", [0.0, 3.0, 1e6, 1e30])
-def test_nothing_collides(kernels: int, sets: int, largest: float) -> None:
+@pytest.mark.parametrize(
+    ("size", "largest"),
+    combinations_of(
+        [(1, 1), (2, 8), (9, 8), (11, 16)],
+        [0.0, 3.0, 1e6, 1e30],
+        everyday=[
+            *(((1, 1), largest) for largest in (0.0, 3.0, 1e6, 1e30)),
+            ((2, 8), 1e6),
+            ((9, 8), 3.0),
+            ((11, 16), 1e30),
+        ],
+    ),
+)
+def test_nothing_collides(size: tuple[int, int], largest: float) -> None:
     # given
+    kernels, sets = size
     figure = figure_of(kernels, sets, largest)
     # when
     figure.canvas.draw()

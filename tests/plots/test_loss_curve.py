@@ -16,6 +16,8 @@ from numdrift.plots.appearance import save
 from numdrift.plots.curve import Curve
 from numdrift.plots.loss_curve import loss_curve
 
+from .combinations import combinations_of
+
 
 def decaying(steps: int, seed: int = 0) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     noise = 0.03 * np.random.default_rng(seed).normal(size=steps)
@@ -74,9 +76,16 @@ def test_losses_above_and_drift_below() -> None:
     assert legend_texts(figure)[::2] == ["cpu: reference", "lazy: identical to cpu"]
 
 
-@pytest.mark.parametrize("steps", [1, 40, 20_000])
-@pytest.mark.parametrize(("low", "high"), [(-9, -3), (-8, -7.9), (-300, -12)])
-def test_nothing_collides(steps: int, low: float, high: float) -> None:
+@pytest.mark.parametrize(
+    ("steps", "powers"),
+    combinations_of(
+        [1, 40, 20_000],
+        [(-9, -3), (-8, -7.9), (-300, -12)],
+        everyday=[(1, (-9, -3)), (40, (-8, -7.9)), (40, (-300, -12)), (20_000, (-9, -3))],
+    ),
+)
+def test_nothing_collides(steps: int, powers: tuple[float, float]) -> None:
+    low, high = powers
     assert collisions(loss_curve(three_modes(steps, low, high), title="t " * 120, reference="cpu")) == []
 
 

@@ -9,6 +9,8 @@ from matplotlib.lines import Line2D
 
 from numdrift.plots.ulp_error import UlpEnvelope, UlpZoom, ulp_error
 
+from .combinations import combinations_of
+
 
 def envelope(label: str, height: float = 1.0, low: float = -6, high: float = 2, count: int = 64) -> UlpEnvelope:
     """Errors that are largest at 1, for inputs of both signs."""
@@ -134,9 +136,16 @@ def test_a_short_range_has_plain_numbers_on_its_axis() -> None:
     assert ticks(ulp_error([envelope("a", low=-0.5, high=0.6)], title="short"), 0) == ["-0.5", "-1", "-2"]
 
 
-@pytest.mark.parametrize("height", [0.5, 30.0, 1e8, 1e30])
-@pytest.mark.parametrize(("low", "high"), [(-0.001, 0.001), (-1, 1), (-6, 2), (-44, 38)])
-def test_nothing_collides(height: float, low: float, high: float) -> None:
+@pytest.mark.parametrize(
+    ("height", "limits"),
+    combinations_of(
+        [0.5, 30.0, 1e8, 1e30],
+        [(-0.001, 0.001), (-1, 1), (-6, 2), (-44, 38)],
+        everyday=[(0.5, (-0.001, 0.001)), (30.0, (-1, 1)), (1e8, (-6, 2)), (1e30, (-44, 38)), (0.5, (-44, 38))],
+    ),
+)
+def test_nothing_collides(height: float, limits: tuple[float, float]) -> None:
+    low, high = limits
     labels = [f"kernel {number}" for number in range(10)]
     rows = [envelope(label, height / (1 + number), low, high) for number, label in enumerate(labels)]
     assert collisions(ulp_error(rows, title="t " * 90, zoom=zoom(*labels, error=height))) == []
