@@ -49,6 +49,8 @@ READ_LATE = (
     "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_NAME", "ROLE_RANK",
     "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT",
     "TORCHELASTIC_MAX_RESTARTS", "TORCHELASTIC_USE_AGENT_STORE",
+    "BACKEND", "DRAW", "EPS", "FORM", "FROM", "LATE", "LIMIT", "MEDIUM", "PLAIN", "PLANT", "SCALE", "STEPS",
+    "CC", "GRAPH_VISUALIZATION", "NUMDRIFT_CACHE",
     "_TORCHINDUCTOR_PYOBJECT_TENSOR_DATA_PTR", "CUBLAS_WORKSPACE_CONFIG", "DISABLE_CUPTI_LAZY_REINIT", "TEARDOWN_CUPTI",
     "TORCHINDUCTOR_COMPILE_THREADS",
     "STANDIN_COUNT", "STANDIN_EAGER", "STANDIN_LEDGER", "STANDIN_LOST", "STANDIN_MEMORY", "STANDIN_UNREPEATABLE",
@@ -56,7 +58,7 @@ READ_LATE = (
 """Variables that nothing reads when it is loaded, or that are set right here, and those of the scripts of the tests; besides
 those of pytest. The lazy core reads its own at its first graph, torch.distributed those of the ranks when they meet; those of
 the last line but two Inductor and the profiler set in the process of the tests itself, for what it has loaded or for CUDA. The
-device of tests/accelerator is loaded behind a fork."""
+device of tests/accelerator is loaded behind a fork. `test_read_late.py` finds variables of scripts that are not listed."""
 
 AS_GUESTS = {"PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "1", "OMP_WAIT_POLICY": "passive"}
 """What numdrift sets for its trainings; everything is imported with it."""
@@ -229,8 +231,15 @@ class Cradle:
                 EXECUTE(process, args, *given)
                 return
             streams = [options["p2cread"], options["c2pwrite"], options["errwrite"]]
-            folder = os.fspath(options["cwd"] or Path.cwd())
-            process.pid = cradle.fork(command, folder, environment, streams, options["start_new_session"])
+            files = [place if stream == -1 else stream for place, stream in enumerate(streams)]
+            request = {
+                "command": command,
+                "folder": os.fspath(options["cwd"] or Path.cwd()),
+                "environment": environment,
+                "session": options["start_new_session"],
+                "passed": list(options["pass_fds"]),
+            }
+            process.pid = cradle.fork(request, [*files, *options["pass_fds"]])
             process._child_created = True
             process._close_pipe_fds(*(options[one] for one in names if one[:3] in ("p2c", "c2p", "err")))
 
@@ -240,24 +249,16 @@ class Cradle:
         """Whether it is one of numdrift's own processes or scripts, in an environment like the nursery's."""
         kind = command[1] if len(command) > 1 and command[0] == sys.executable else ""
         own = kind.endswith("/recorder/bootstrap.py") or (kind == "-m" and command[2].startswith("numdrift."))
-        if not own and kind != "-I":  # a culprit's standalone script
+        if not own and kind != "-I":  # a culprit's standalone script, or the interpreter that forks these
             return False
-        if any(options[one] for one in ("preexec_fn", "pass_fds", "shell")):
+        if options["preexec_fn"] or options["shell"] or len(options["pass_fds"]) > 1:
             return False
         return is_alike(environment, self.start)
 
-    def fork(
-        self,
-        command: Sequence[str],
-        folder: str,
-        environment: Mapping[str, str],
-        streams: list[int],
-        session: bool,
-    ) -> int:
-        given = [place if stream == -1 else stream for place, stream in enumerate(streams)]
-        request = {"command": command, "folder": folder, "environment": environment, "session": session}
+    def fork(self, request: Mapping[str, Any], files: Sequence[int]) -> int:
+        """Have a process forked with these files: its streams, then those that keep their numbers. Gives its id."""
         with self.turn:
-            send(self.connection, request, given)
+            send(self.connection, request, files)
             return int(self.connection.recv(32))
 
 
@@ -279,11 +280,12 @@ START = dict(os.environ)
 
 
 def become(request: Mapping[str, Any], streams: Sequence[int], *, keep: int = -1) -> NoReturn:
-    """Go on as `python` would, with these three streams."""
+    """Go on as `python` would, with these three streams, and a file behind them under the number that it was `passed` by."""
     command, folder, environment = (request[one] for one in ("command", "folder", "environment"))
-    for number, stream in enumerate(streams):
+    numbers = (0, 1, 2, *request.get("passed", ()))
+    for number, stream in zip(numbers, streams, strict=True):
         os.dup2(stream, number)
-    for number in {int(one.name) for one in Path("/proc/self/fd").iterdir()} - {0, 1, 2, keep}:
+    for number in {int(one.name) for one in Path("/proc/self/fd").iterdir()} - {*numbers, keep}:
         with contextlib.suppress(OSError):
             os.close(number)
     if "PYTHONUNBUFFERED" not in environment:
@@ -356,7 +358,7 @@ def send(connection: socket.socket, request: Mapping[str, Any], streams: Sequenc
 
 def received(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
     """What `send` sent, or nothing when the other side has ended."""
-    head, streams, _, _ = socket.recv_fds(connection, 10, 3)
+    head, streams, _, _ = socket.recv_fds(connection, 10, 4)
     if not head:
         return {}, []
     wanted, text = int(head), b""
