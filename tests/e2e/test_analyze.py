@@ -83,6 +83,7 @@ def test_the_supported_case_in_lazy_mode(numdrift: Numdrift, tmp_path: Path) -> 
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("trainings_are_forked")
 def test_the_supported_case_in_python(tmp_path: Path) -> None:
     # when
     found = interface.analyze(SUPPORTED, out=tmp_path / "runs", output=tmp_path / "result.json")
@@ -102,6 +103,7 @@ def test_the_supported_case_in_python(tmp_path: Path) -> None:
     assert frame.set_index("operator")["calls"]["aten::addmm"] == 4
 
 
+@pytest.mark.usefixtures("trainings_are_forked")
 @pytest.mark.parametrize(
     ("wrong", "error", "said"),
     [

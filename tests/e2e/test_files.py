@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from numdrift import load_run
+from numdrift.harness.launch.preloaded import SWITCH
 
 from ..conftest import ROOT, Numdrift
-from ..processes.forked import numdrift_in
+from ..processes.forked import numdrift_in, nursery
 
 SCRIPT = ROOT / "tests" / "e2e" / "scripts" / "keeps_files.py"
 MODES = ("--mode", "cpu", "--mode", "b=cpu")
@@ -141,14 +142,16 @@ def test_an_investigation_repeats_what_resumes(numdrift: Numdrift, here: Path) -
 def test_a_recorded_run_is_repeated_as_it_was(
     numdrift: Numdrift, here: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: Any
 ) -> None:
-    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
     assert numdrift("run", "train.py", *MODES, "--name", "s").returncode == 0
     # from another folder, and with another number of threads in the shell
     elsewhere = tmp_path_factory.mktemp("elsewhere")
-    done = numdrift_in(elsewhere, "investigate", here / "runs" / "s", timeout=300, OMP_NUM_THREADS="1")
+    command = ["-m", "numdrift", "investigate", str(here / "runs" / "s")]
+    shell = os.environ | {SWITCH: "0", "OMP_NUM_THREADS": "2"}
+    done = nursery("1").run(command, cwd=elsewhere, env=shell, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     again = json.loads((here / "runs/s/evidence/cpu-again/run.json").read_text())
-    assert again["environment"]["environment"]["OMP_NUM_THREADS"] == "2"
+    assert again["environment"]["environment"]["OMP_NUM_THREADS"] == "1"
     # and where its folder is gone, that is said before anything starts
     config = here / "runs/s/cpu/config.json"
     config.write_text(config.read_text().replace(f'"folder": "{here}"', '"folder": "/no/such/folder"'))
@@ -158,7 +161,8 @@ def test_a_recorded_run_is_repeated_as_it_was(
 
 
 @pytest.mark.slow
-def test_ranks_share_the_folder_of_their_run(numdrift: Numdrift, here: Path) -> None:
+def test_ranks_share_the_folder_of_their_run(numdrift: Numdrift, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # as ranks have, which are forked then
     done = numdrift("run", "train.py", *MODES, "--name", "s", "--nproc", "2", timeout=300)
     assert done.returncode == 0, done.stderr
     run = here / "runs/s/b"

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -20,6 +17,7 @@ from numdrift.harness.graphs.run_graphs import RunGraphs, graphs_of
 from numdrift.harness.runs.recorded_run import load_run
 
 from ..conftest import ROOT, Numdrift
+from ..processes.forked import numdrift_in, python
 
 SAM_TANH = ROOT / "reproducers" / "sam_tanh.py"
 DEEP = ROOT / "tests" / "e2e" / "scripts" / "deep_transformer.py"
@@ -49,8 +47,8 @@ def test_the_founding_look(numdrift: Numdrift, tmp_path: Path) -> None:
     # given
     record(numdrift, SAM_TANH, "cpu", "compile", "lazy", arguments=("--epochs", "2"))
     # when
-    told = numdrift("graph", "diff", "runs/g/lazy", "runs/g/compile")
-    found = difference(numdrift, "runs/g/lazy", "runs/g/compile")
+    told = numdrift("graph", "diff", "runs/g/lazy", "runs/g/compile", "--json", "diff.json")
+    (found,) = json.loads((tmp_path / "diff.json").read_text())["pairs"]
     # then
     first = told.stdout.splitlines()[0]
     assert first == (
@@ -129,14 +127,8 @@ def test_without_mark_steps_there_is_one_forward_and_one_backward(numdrift: Numd
 
 
 def test_the_variable_of_the_founding_scripts_records_graphs(tmp_path: Path, tiny: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "numdrift", "run", str(tiny), "--mode", "cpu", "--name", "g"],
-        cwd=tmp_path,
-        env=os.environ | {"GRAPH_VISUALIZATION": "1"},
-        capture_output=True,
-        check=True,
-    )
-    assert done.returncode == 0
+    done = numdrift_in(tmp_path, "run", tiny, "--mode", "cpu", "--name", "g", GRAPH_VISUALIZATION="1")
+    assert done.returncode == 0, done.stderr
     assert [entry.stage for entry in run_of(tmp_path, "cpu").entries][:1] == ["pre"]
 
 
@@ -233,7 +225,9 @@ from torch import nn
 how = sys.argv[1]
 torch.manual_seed(0)
 model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1))
-if how == "wrapped":
+if how == "plain":
+    called = model
+elif how == "wrapped":
     called = torch.compile(model)
 elif how == "in-place":
     class Model(nn.Module):
@@ -262,8 +256,7 @@ def test_a_script_that_compiles_by_itself_is_eager_in_eager_mode(how: str, numdr
     # given
     script = tmp_path / "train.py"
     script.write_text(COMPILING)
-    environment = os.environ | {"TORCH_COMPILE_DISABLE": "1"}
-    subprocess.run([sys.executable, str(script), how, str(tmp_path / "bare.pt")], check=True, env=environment)
+    python(tmp_path, script, "plain", tmp_path / "bare.pt").check_returncode()
     # when
     record(numdrift, script, "cpu", arguments=(how, str(tmp_path / "recorded.pt")))
     # then

@@ -18,9 +18,6 @@ PYTHON = ENVIRONMENT / "bin/python"
 WIDE = ["--", "--steps", "4", "--width", "32"]
 
 
-pytestmark = pytest.mark.own_processes
-
-
 @pytest.fixture(scope="module", autouse=True)
 def other_torch() -> None:
     subprocess.run([ROOT / "scripts/other-torch"], check=True)
@@ -38,7 +35,7 @@ def installed() -> list[str]:
     [
         "cpu,kernel.tanh_backward=fma",
         *(
-            pytest.param(mode, marks=pytest.mark.exhaustive)
+            pytest.param(mode, marks=[pytest.mark.exhaustive, pytest.mark.own_processes])
             for mode in ("compile,kernel.tanh_backward=fma,decompose.linear=off", "lazy")
         ),
     ],
@@ -84,6 +81,7 @@ def test_all_that_is_recorded_is_what_numdrifts_own_python_records(
 
 @pytest.mark.slow
 @pytest.mark.exhaustive
+@pytest.mark.own_processes
 def test_an_investigation_across_interpreters_finds_what_one_of_a_single_interpreter_finds(
     numdrift: Numdrift, tiny: Path, tmp_path: Path
 ) -> None:

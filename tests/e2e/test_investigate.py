@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -12,125 +13,87 @@ import pytest
 from numdrift import load_run
 
 from ..conftest import ROOT, Numdrift
-from .lazy_bits import lazy_is_eager
 
 KINDS = ROOT / "tests" / "e2e" / "scripts" / "kinds.py"
 REPRODUCERS = ROOT / "reproducers"
 
 
-@pytest.fixture
-def investigate(numdrift: Numdrift, tmp_path: Path) -> Any:
-    """Investigate a kind of training with a planted fault; gives the exit code and the first pair."""
+Judge = Callable[..., dict[str, dict[str, Any]]]
 
-    def run(kind: str, fault: str = "", mode: str = "cpu", code: int | None = None) -> dict[str, Any]:
-        done = numdrift(
-            *("investigate", KINDS, "--mode", "cpu", "--mode", f"b={mode},env.FAULT={fault}", "--name", "i"),
-            *("--localize", "none"),
-            *("--json", "found.json", "--force", "--", "--kind", kind),
-        )
+
+@pytest.fixture
+def judge(numdrift: Numdrift, tmp_path: Path) -> Judge:
+    """Investigate a kind of training without a fault and with each of these; gives the pairs by fault, `same` without."""
+
+    def run(kind: str, *faults: str, code: int) -> dict[str, dict[str, Any]]:
+        modes = ["--mode", "cpu", "--mode", "same=cpu"]
+        modes += [word for fault in faults for word in ("--mode", f"{fault}=cpu,env.FAULT={fault}")]
+        options = ("--name", "i", "--localize", "none", "--json", "found.json")
+        done = numdrift("investigate", KINDS, *modes, *options, "--", "--kind", kind)
         assert done.stderr.count("Traceback") == 0, done.stderr
-        found = json.loads((tmp_path / "found.json").read_text())
         assert done.returncode == code, done.stdout + done.stderr
+        found = json.loads((tmp_path / "found.json").read_text())
         assert found == json.loads((tmp_path / "runs" / "i" / "investigation.json").read_text())
-        pair: dict[str, Any] = found["pairs"][0]
-        return pair
+        return {pair["b"]: pair for pair in found["pairs"]}
 
     return run
+
+
+def check_same_and_loss(pairs: Mapping[str, Mapping[str, Any]]) -> None:
+    """A mode without a fault is identical, and one whose loss is another from step 3 on is not."""
+    same, loss = pairs["same"], pairs["loss"]
+    assert same["verdict"] == "identical"
+    assert loss["verdict"] == "beyond-rounding"
+    assert loss["first_differing_step"] == loss["first_significant_step"] == 3
+    assert loss["score"] > loss["threshold"] >= 16
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "kind",
     [
-        *("tied", "sparse", "accumulation", "generators"),
+        *("sparse", "accumulation"),
         *(pytest.param(kind, marks=pytest.mark.exhaustive) for kind in ("unused", "scheduled", "frozen")),
     ],
 )
-def test_a_mode_without_a_fault_is_identical_and_one_with_a_fault_is_not(
-    kind: str, numdrift: Numdrift, tmp_path: Path
-) -> None:
-    done = numdrift(
-        *("investigate", KINDS, "--mode", "cpu", "--mode", "same=cpu", "--mode", "bad=cpu,env.FAULT=loss"),
-        *("--name", "i", "--localize", "none", "--", "--kind", kind),
-    )
-    assert done.returncode == 1, done.stderr
-    same, bad = json.loads((tmp_path / "runs" / "i" / "investigation.json").read_text())["pairs"]
-    assert same["verdict"] == "identical"
-    assert bad["verdict"] == "beyond-rounding"
-    assert bad["first_differing_step"] == bad["first_significant_step"] == 3
-    assert bad["score"] > bad["threshold"] >= 16
+def test_a_mode_without_a_fault_is_identical_and_one_with_a_fault_is_not(kind: str, judge: Judge) -> None:
+    check_same_and_loss(judge(kind, "loss", code=1))
+
+
+FAULTS = {
+    "init": ("different-setup", ["embedding.weight", "starts from other values"]),
+    "lr": ("different-setup", ["lr", "0.005"]),
+    "batch": ("different-setup", ["batch of step 3"]),
+    "nan": ("nonfinite", ["step 3"]),  # dated
+    "crash": ("failed", ["planted"]),  # a result as well
+}
+"""Of each fault of a training with tied weights: the verdict, and what is said of it."""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("fault", "words"),
-    [
-        ("init", ["embedding.weight", "starts from other values"]),
-        ("lr", ["lr", "0.005"]),
-        ("batch", ["batch of step 3"]),
-    ],
-)
-def test_a_different_setup_is_named(fault: str, words: list[str], investigate: Any) -> None:
-    pair = investigate("tied", fault, code=1)
-    assert pair["verdict"] == "different-setup"
-    said = " ".join(pair["text"])
-    assert all(word in said for word in words), said
-    assert pair["culprits"][0]["kind"] == "setup"
+def test_each_fault_is_named_beside_others(judge: Judge) -> None:
+    pairs = judge("tied", "loss", *FAULTS, code=3)
+    check_same_and_loss(pairs)
+    for fault, (verdict, words) in FAULTS.items():
+        assert pairs[fault]["verdict"] == verdict
+        text = " ".join(pairs[fault]["text"])
+        assert all(word in text for word in words), text
+        assert verdict != "different-setup" or pairs[fault]["culprits"][0]["kind"] == "setup"
 
 
 @pytest.mark.slow
-def test_a_generator_that_is_drawn_from_once_more_is_named(investigate: Any) -> None:
-    pair = investigate("generators", "python", code=1)
-    assert pair["verdict"] == "different-setup"
-    assert "Python's generator" in " ".join(pair["text"])
+def test_a_generator_that_is_drawn_from_once_more_is_named(judge: Judge) -> None:
+    pairs = judge("generators", "loss", "python", code=1)
+    check_same_and_loss(pairs)
+    assert pairs["python"]["verdict"] == "different-setup"
+    assert "Python's generator" in " ".join(pairs["python"]["text"])
 
 
 @pytest.mark.slow
-def test_what_does_not_repeat_is_nondeterministic_and_the_remedy_is_said(investigate: Any) -> None:
-    pair = investigate("unseeded", code=1)
+def test_what_does_not_repeat_is_nondeterministic_and_the_remedy_is_said(judge: Judge) -> None:
+    pair = judge("unseeded", code=1)["same"]
     assert pair["verdict"] == "nondeterministic"
     assert "batch" in " ".join(pair["text"])
-
-
-@pytest.mark.slow
-def test_a_nan_is_dated_and_named(investigate: Any) -> None:
-    pair = investigate("tied", "nan", code=1)
-    assert pair["verdict"] == "nonfinite"
-    assert "step 3" in " ".join(pair["text"])
-
-
-@pytest.mark.slow
-def test_a_crash_is_a_result(investigate: Any) -> None:
-    pair = investigate("tied", "crash", code=3)
-    assert pair["verdict"] == "failed"
-    assert "planted" in " ".join(pair["text"])
-
-
-@pytest.mark.slow
-def test_the_founding_case(numdrift: Numdrift, tmp_path: Path) -> None:
-    # given the training whose curves once came apart; its ops are looked into in test_localize.py
-    modes = ("--modes", "cpu,compile,lazy", "--localize", "none")
-    asked = ("investigate", REPRODUCERS / "sam_tanh.py", *modes, "--name", "s")
-    done = numdrift(*asked, "--", "--epochs", "20")
-    # then compile differs from the first step on and by rounding only, lazy at most as copies differ from views here
-    found = json.loads((tmp_path / "runs" / "s" / "investigation.json").read_text())
-    compiled, lazy = found["pairs"]
-    assert done.returncode == 0, done.stdout + done.stderr
-    is_eager = lazy_is_eager(numdrift, "runs/s", REPRODUCERS / "sam_tanh.py", "--epochs", "20")
-    assert (compiled["verdict"], lazy["verdict"]) == ("rounding", "identical" if is_eager else "rounding")
-    assert compiled["first_differing_step"] == 0
-    assert 0 < compiled["score"] < 16
-    assert compiled["closer_to_fp64"] in ("cpu", "compile", "equal")
-    assert "rounding" in done.stdout
-    # and a second call runs nothing again, and says the same
-    again = numdrift(*asked, "--json", "-", "--", "--epochs", "20")
-    repeated = json.loads(again.stdout)
-    assert repeated["training_runs"] == 0
-    assert repeated["pairs"] == found["pairs"]
-    # and compare reads the evidence
-    compared = numdrift("compare", "runs/s", "--json", "-")
-    assert compared.returncode == 0
-    assert json.loads(compared.stdout)["pairs"] == found["pairs"]
 
 
 @pytest.mark.slow

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 import torch
 
 from ..conftest import Numdrift
+from ..processes.forked import numdrift_in
 
 FAST = ("--samples", "64", "--inputs", "random,special")
 
@@ -149,18 +149,13 @@ def test_captured_calls_are_measured_in_their_own_dtype(numdrift: Numdrift, tmp_
     assert all(row["outputs"][0]["max_ulp"] == 0 for row in parsed(done)["rows"])
 
 
-def test_no_compiler_stops_nobody(numdrift: Numdrift, tmp_path: Path) -> None:
+def test_no_compiler_stops_nobody(tmp_path: Path) -> None:
     # given a machine without a compiler, and nothing compiled before
-    env = os.environ | {
-        "PATH": str(tmp_path),
-        "CC": str(tmp_path / "no-cc"),
-        "NUMDRIFT_CACHE": str(tmp_path / "cache"),
-    }
     (tmp_path / "mine.c").write_text("void kernel_float32(void) {}\n")
     arguments = ["kernels", "check", "tanh_backward", *FAST, "--kernel", "fma", "--kernel", "mine.c"]
-    done = subprocess.run(
-        [sys.executable, "-m", "numdrift", *arguments], cwd=tmp_path, env=env, capture_output=True, text=True, check=False
-    )  # fmt: skip
+    done = numdrift_in(
+        tmp_path, *arguments, PATH=str(tmp_path), CC=str(tmp_path / "no-cc"), NUMDRIFT_CACHE=str(tmp_path / "cache")
+    )
     assert done.returncode == 0, done.stderr
     fma, mine = done.stdout.splitlines()[3:5]
     assert fma.startswith("fma") and "agrees" in fma

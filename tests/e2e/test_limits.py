@@ -110,7 +110,8 @@ def test_another_number_of_steps_is_another_setup(numdrift: Numdrift, tmp_path: 
 
 
 @pytest.mark.slow
-def test_all_ranks_end_at_the_same_step(numdrift: Numdrift, tmp_path: Path) -> None:
+def test_all_ranks_end_at_the_same_step(numdrift: Numdrift, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # as ranks have, which are forked then
     asked = ("run", RANKS, "--modes", "cpu", "--nproc", "2", "--max-steps", "2", "--name", "r")
     done = numdrift(*asked, "--", "--steps", "100", timeout=300)
     assert done.returncode == 0, done.stderr

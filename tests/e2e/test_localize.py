@@ -27,8 +27,10 @@ def pairs_of(folder: Path) -> dict[str, Any]:
 def test_the_founding_case(numdrift: Numdrift, tmp_path: Path) -> None:
     # when
     modes = [*("--modes", "cpu,compile,lazy"), *("--mode", "bf16=lazy,kernel.tanh_backward=bf16")]
-    done = numdrift("investigate", SAM_TANH, *modes, "--name", "s", "--", "--epochs", "3", timeout=600)
+    asked = ("investigate", SAM_TANH, *modes, "--name", "s")
+    done = numdrift(*asked, "--", "--epochs", "3", timeout=600)
     assert done.returncode == 1, done.stderr
+    found = json.loads((tmp_path / "runs" / "s" / "investigation.json").read_text())
     pairs = pairs_of(tmp_path / "runs" / "s")
 
     # then lazy computes what eager computes, up to what a library makes of copies in place of transposed views
@@ -39,7 +41,10 @@ def test_the_founding_case(numdrift: Numdrift, tmp_path: Path) -> None:
 
     # and compile differs by rounding, from the decomposed tanh_backward and from generated code
     compiled = pairs["compile"]
-    assert compiled["verdict"] == "rounding"
+    assert compiled["verdict"] == "rounding" and "rounding" in done.stdout
+    assert compiled["first_differing_step"] == 0
+    assert 0 < compiled["score"] < 16
+    assert compiled["closer_to_fp64"] in ("cpu", "compile", "equal")
     by_op = {culprit["op"]: culprit for culprit in compiled["culprits"]}
     backward = by_op["aten.tanh_backward"]
     assert backward["phase"] == "backward" and backward["kind"] == "kernel"
@@ -83,7 +88,14 @@ def test_the_founding_case(numdrift: Numdrift, tmp_path: Path) -> None:
     alone = subprocess.run([sys.executable, "-I", script], capture_output=True, text=True, check=False)
     assert alone.returncode == 0, alone.stdout + alone.stderr
 
-    # and what is known is not run again
+    # and a second call runs nothing again, and says the same
+    repeated = json.loads(numdrift(*asked, "--json", "-", "--", "--epochs", "3").stdout)
+    assert repeated["training_runs"] == 0
+    assert repeated["pairs"] == found["pairs"]
+    # and compare reads the evidence
+    compared = numdrift("compare", "runs/s", "--json", "-")
+    assert compared.returncode == 1
+    assert json.loads(compared.stdout)["pairs"] == found["pairs"]
     again = numdrift("localize", "runs/s/cpu", "runs/s/bf16")
     assert again.returncode == 1, again.stderr
     assert "0 training runs" in again.stdout

@@ -136,6 +136,7 @@ def test_a_module_that_fails_is_one_line(numdrift: Numdrift, written: Path) -> N
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.usefixtures("trainings_are_forked")
 @pytest.mark.parametrize("target", ["net.py", "net.py:Net"])
 @pytest.mark.parametrize(
     ("mode", "code", "said"),

@@ -59,8 +59,7 @@ def ranks(tmp_path: Path, mode: str = "cpu") -> list[RecordedRun]:
 
 
 @pytest.mark.slow
-@pytest.mark.own_processes
-@pytest.mark.parametrize("wrap", ["ddp", "fully", rarely("tensor")])
+@pytest.mark.parametrize("wrap", [pytest.param("ddp", marks=pytest.mark.own_processes), "fully", rarely("tensor")])
 def test_every_rank_computes_the_bits_of_torchrun(wrap: str, numdrift: Numdrift, tmp_path: Path) -> None:
     # given what plain torchrun gives
     plain = torchrun(tmp_path / "plain", "--wrap", wrap)
@@ -148,14 +147,18 @@ def test_the_rank_that_fails_is_named_and_ends_the_others(
 
 @pytest.mark.slow
 def test_a_rank_that_hangs_is_a_timeout_of_the_run(numdrift: Numdrift, tmp_path: Path) -> None:
-    began = time.monotonic()
     arguments = ["--at", "1", "--rank", "1", "--then", "hang"]
-    named = ["--nproc", "2", "--modes", "cpu", "--name", "ranks", "--timeout", "25"]
-    done = numdrift("run", SCRIPT, *named, "--", *arguments)
-    assert done.returncode == 3
-    assert time.monotonic() - began < 65
-    first, second = ranks(tmp_path)
-    assert first.manifest.status == second.manifest.status == "timeout"
+    # A busy machine may need more than the first seconds to come as far as the step, and a quiet one should not wait.
+    for seconds in (6, 25, 100):
+        began = time.monotonic()
+        named = ["--nproc", "2", "--modes", "cpu", "--name", "ranks", "--timeout", str(seconds), "--force"]
+        done = numdrift("run", SCRIPT, *named, "--", *arguments)
+        assert done.returncode == 3
+        assert time.monotonic() - began < seconds + 40
+        first, second = ranks(tmp_path)
+        assert first.manifest.status == second.manifest.status == "timeout"
+        if all(len(run.journal.steps) == 1 for run in (first, second)):
+            break
     assert "rank 1 1" in first.manifest.message
 
 

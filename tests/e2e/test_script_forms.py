@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -15,6 +14,7 @@ import pytest
 from numdrift import load_run
 
 from ..conftest import Numdrift
+from ..processes.forked import python_bytes
 
 TRAIN = """
 import sys
@@ -51,15 +51,10 @@ def package(folder: Path) -> None:
     (folder / "pkg/train.py").write_text(TRAIN.format(imports="from .sub.names import NAME", code=0))
 
 
-def python(folder: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
-    environment = os.environ | {"PYTHONHASHSEED": "0"}
-    return subprocess.run([sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, check=False)
-
-
 @pytest.mark.slow
 def test_a_module_runs_as_python_runs_it(numdrift: Numdrift, tmp_path: Path) -> None:
     package(tmp_path)
-    bare = python(tmp_path, "-m", "pkg.train", "--epochs", "3")
+    bare = python_bytes(tmp_path, "-m", "pkg.train", "--epochs", "3", PYTHONHASHSEED="0")
     done = numdrift("run", "-m", "pkg.train", "--modes", "cpu", "--strict", "--", "--epochs", "3")
     assert (bare.returncode, done.returncode) == (0, 0), done.stderr
     run = tmp_path / "runs/train/cpu"
@@ -73,7 +68,7 @@ def test_a_module_runs_as_python_runs_it(numdrift: Numdrift, tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_passed_through_a_script_is_as_under_python(tmp_path: Path) -> None:
+def test_passed_through_a_script_is_as_under_python(numdrift: Numdrift, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(TRAIN.format(imports="print(sys.stdin.read())", code=5))
     bare = subprocess.run(
@@ -84,8 +79,7 @@ def test_passed_through_a_script_is_as_under_python(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (5, bare.stdout, bare.stderr)
     assert b"words" in done.stdout
     assert (tmp_path / "runs/train/cpu/stdout.log").read_bytes() == bare.stdout
-    refused = subprocess.run([*command[:-3], "--modes", "cpu,lazy", "--pass-through"], cwd=tmp_path, check=False)
-    assert refused.returncode == 2
+    assert numdrift("run", "train.py", "--modes", "cpu,lazy", "--pass-through").returncode == 2
 
 
 SIGNALLED = """

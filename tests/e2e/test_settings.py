@@ -17,13 +17,13 @@ LINE = next(number for number, line in enumerate(SCRIPT.read_text().splitlines()
 
 @pytest.mark.slow
 def test_a_setting_is_one_cause_with_the_line_that_set_it_and_the_training_without_it_is_the_reference(
-    numdrift: Numdrift, tmp_path: Path
+    numdrift: Numdrift, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # On a busy machine several threads now and then compute the first call of a function wrongly (pytorch#188792).
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
     done = numdrift(
-        *("investigate", SCRIPT, "--mode", "cpu,threads=1", "--mode", "plain=cpu,threads=1,env.PLAIN=1"),
-        *("--mode", "stated=cpu,threads=1,mkldnn=off", "--mode", "deaf=cpu,threads=1,env.PLAIN=1,mkldnn=on"),
-        *("--name", "i"),
+        *("investigate", SCRIPT, "--mode", "cpu", "--mode", "plain=cpu,env.PLAIN=1"),
+        *("--mode", "stated=cpu,mkldnn=off", "--mode", "deaf=cpu,env.PLAIN=1,mkldnn=on", "--name", "i"),
     )
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads((tmp_path / "runs" / "i" / "investigation.json").read_text())

@@ -244,6 +244,7 @@ def test_a_script_without_a_step(script: str, code: int, said: list[str], numdri
     assert len(list((tmp_path / "runs").rglob("*.safetensors"))) == (code == 0)
 
 
+@pytest.mark.usefixtures("trainings_are_forked")
 @pytest.mark.parametrize(
     ("mode", "code", "said"),
     [
@@ -409,7 +410,7 @@ def test_rank_0_alone_takes_snapshots_unless_others_are_named(tmp_path: Path) ->
     for ranks, folders in (("0", ["cpu"]), ("1", ["cpu/rank1"])):
         done = numdrift_in(
             tmp_path, "snapshot", "take", script, "--modes", "cpu", "--nproc", "2", "--steps", "0", "--graph", "forward",
-            "--rank", ranks, "--name", f"r{ranks}",
+            "--rank", ranks, "--name", f"r{ranks}", OMP_NUM_THREADS="1",  # as ranks have, which are forked then
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         found = sorted(path for path in (tmp_path / f"runs/r{ranks}").rglob("*.safetensors"))

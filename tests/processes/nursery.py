@@ -50,6 +50,8 @@ READ_LATE = (
     "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_NAME", "ROLE_RANK",
     "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT",
     "TORCHELASTIC_MAX_RESTARTS", "TORCHELASTIC_USE_AGENT_STORE",
+    "BACKEND", "DRAW", "EPS", "FORM", "FROM", "LATE", "LIMIT", "MEDIUM", "PLAIN", "PLANT", "SCALE", "STEPS",
+    "CC", "GRAPH_VISUALIZATION", "NUMDRIFT_CACHE",
     "_TORCHINDUCTOR_PYOBJECT_TENSOR_DATA_PTR", "CUBLAS_WORKSPACE_CONFIG", "DISABLE_CUPTI_LAZY_REINIT", "TEARDOWN_CUPTI",
     "TORCHINDUCTOR_COMPILE_THREADS",
     "STANDIN_COUNT", "STANDIN_EAGER", "STANDIN_LEDGER", "STANDIN_LOST", "STANDIN_MEMORY", "STANDIN_UNREPEATABLE",
@@ -57,7 +59,7 @@ READ_LATE = (
 """Variables that nothing reads when it is loaded, or that are set right here, and those of the scripts of the tests; besides
 those of pytest. The lazy core reads its own at its first graph, torch.distributed those of the ranks when they meet; those of
 the last line but two Inductor and the profiler set in the process of the tests itself, for what it has loaded or for CUDA. The
-device of tests/accelerator is loaded behind a fork."""
+device of tests/accelerator is loaded behind a fork. `test_read_late.py` finds variables of scripts that are not listed."""
 
 AS_GUESTS = {"PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "1", "OMP_WAIT_POLICY": "passive"}
 """What numdrift sets for its trainings; everything is imported with it."""
@@ -208,9 +210,15 @@ class Cradle:
                 EXECUTE(process, args, *given)
                 return
             streams = [options["p2cread"], options["c2pwrite"], options["errwrite"]]
-            folder = os.fspath(options["cwd"] or Path.cwd())
-            kept = sorted(options["pass_fds"])
-            process.pid = cradle.fork(command, folder, environment, streams + kept, kept, options["start_new_session"])
+            files = [place if stream == -1 else stream for place, stream in enumerate(streams)]
+            request = {
+                "command": command,
+                "folder": os.fspath(options["cwd"] or Path.cwd()),
+                "environment": environment,
+                "session": options["start_new_session"],
+                "passed": list(options["pass_fds"]),
+            }
+            process.pid = cradle.fork(request, [*files, *options["pass_fds"]])
             process._child_created = True
             process._close_pipe_fds(*(options[one] for one in names if one[:3] in ("p2c", "c2p", "err")))
 
@@ -220,31 +228,16 @@ class Cradle:
         """Whether it is one of numdrift's own processes or scripts, in an environment like the nursery's."""
         kind = command[1] if len(command) > 1 and command[0] == sys.executable else ""
         own = kind.endswith("/recorder/bootstrap.py") or (kind == "-m" and command[2].startswith("numdrift."))
-        if not own and kind != "-I":  # a culprit's standalone script, or the interpreter that forks them
+        if not own and kind != "-I":  # a culprit's standalone script, or the interpreter that forks these
             return False
-        if any(options[name] for name in ("preexec_fn", "shell")):
+        if options["preexec_fn"] or options["shell"]:
             return False
         return is_alike(environment, self.start)
 
-    def fork(
-        self,
-        command: Sequence[str],
-        folder: str,
-        environment: Mapping[str, str],
-        descriptors: list[int],
-        kept: list[int],
-        session: bool,
-    ) -> int:
-        descriptors = [place if number == -1 else number for place, number in enumerate(descriptors)]
-        request = {
-            "command": command,
-            "folder": folder,
-            "environment": environment,
-            "session": session,
-            "kept": kept,
-        }
+    def fork(self, request: Mapping[str, Any], files: Sequence[int]) -> int:
+        """Have a process forked with these files: its streams, then those that keep their numbers. Gives its id."""
         with self.turn:
-            send(self.connection, request, descriptors)
+            send(self.connection, request, files)
             return int(self.connection.recv(32))
 
 
@@ -266,13 +259,13 @@ START = dict(os.environ)
 
 
 def become(request: Mapping[str, Any], streams: Sequence[int], *, keep: int = -1) -> NoReturn:
-    """Go on as `python` would, with these three streams, and behind them what is to have the numbers `kept`."""
-    command, folder, environment = (request[name] for name in ("command", "folder", "environment"))
-    numbers = [0, 1, 2, *request.get("kept", ())]
+    """Go on as `python` would, with these three streams, and the files behind them under the numbers `passed`."""
+    command, folder, environment = (request[one] for one in ("command", "folder", "environment"))
+    numbers = (0, 1, 2, *request.get("passed", ()))
     aside = [fcntl.fcntl(stream, fcntl.F_DUPFD, max(numbers) + 1) for stream in streams]
     for number, stream in zip(numbers, aside, strict=True):
         os.dup2(stream, number)
-    for number in {int(path.name) for path in Path("/proc/self/fd").iterdir()} - {*numbers, keep}:
+    for number in {int(one.name) for one in Path("/proc/self/fd").iterdir()} - {*numbers, keep}:
         with contextlib.suppress(OSError):
             os.close(number)
     if "PYTHONUNBUFFERED" not in environment:

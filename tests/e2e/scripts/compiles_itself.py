@@ -1,4 +1,4 @@
-"""A training that compiles by itself, in the way that WAY names. It prints the digits of its losses."""
+"""A training that compiles by itself, in the way that WAY names, or not at all (`none`). It prints the digits of its losses."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ if WAY == "step":
     step = torch.compile(step, dynamic=False, **BACKEND)
 elif WAY == "model":
     called = torch.compile(model, **BACKEND)
-else:
+elif WAY == "method":
     model.compile(**BACKEND)
 for _ in range(3):
     print(float(step(torch.randn(6, 8), torch.randint(0, 4, (6,)))).hex())
