@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from numdrift.harness.launch.preloaded import SWITCH
 
@@ -21,15 +22,25 @@ from .nursery import AS_GUESTS, BE_REAPER, EXECUTE, Cradle, is_alike, send
 
 PROGRAM = Path(__file__).with_name("nursery.py")
 
+ROOT = Path(__file__).parents[2]
+XLA_PYTHON = next(
+    (found for folder in (Path(sys.prefix).parent, ROOT) if (found := folder / ".venv-xla/bin/python").exists()), None
+)
+"""The interpreter of mode `xla`, where numdrift finds it; None if there is none."""
+
 
 class Nursery:
     """A process that has everything imported, and forks a child for each command. It ends with `close`.
 
-    `seconds` is the processor time of the commands so far, with that of their trainings.
+    `python` is its interpreter, `kind` is that of a further nursery. `further` are the nurseries of other interpreters,
+    once a test has asked for them. `seconds` is the processor time of the commands so far, with that of their trainings.
     """
 
-    def __init__(self, **variables: str) -> None:
+    def __init__(self, python: str = sys.executable, kind: str = "", **variables: str) -> None:
         self.seconds = 0.0
+        self.python = python
+        self.kind = kind
+        self.further: Sequence[Nursery] = ()
         self.folder = tempfile.TemporaryDirectory(prefix="nursery-")
         self.address = str(Path(self.folder.name) / "socket")
         with socket.socket(socket.AF_UNIX) as listener:
@@ -39,7 +50,7 @@ class Nursery:
             given = [listener.fileno(), watched]
             self.environment = os.environ | AS_GUESTS | variables
             self.process = subprocess.Popen(
-                [sys.executable, str(PROGRAM), *map(str, given)],
+                [python, str(PROGRAM), *map(str, given), *filter(None, [kind])],
                 stdin=subprocess.DEVNULL,
                 env=self.environment,
                 pass_fds=given,
@@ -60,7 +71,11 @@ class Nursery:
         ):
             connection.settimeout(timeout)
             connection.connect(self.address)
-            request = {"command": [sys.executable, *command], "folder": str(cwd), "environment": dict(env)}
+            request: dict[str, Any] = {
+                "command": [self.python, *command], "folder": str(cwd), "environment": dict(env)
+            }  # fmt: skip
+            facts = ("kind", "python", "address", "environment")
+            request["further"] = [{name: getattr(one, name) for name in facts} for one in self.further]
             with Path(os.devnull).open("rb") as stdin:
                 streams = [stdin.fileno(), stdout.fileno(), told.fileno() if stderr is None else stderr]
                 send(connection, request, streams)
@@ -75,7 +90,7 @@ class Nursery:
             self.seconds += float(seconds)
             stdout.seek(0)
             told.seek(0)
-            return subprocess.CompletedProcess([sys.executable, *command], int(code), stdout.read(), told.read())
+            return subprocess.CompletedProcess([self.python, *command], int(code), stdout.read(), told.read())
 
     def close(self) -> None:
         os.close(self.alive)
@@ -90,6 +105,25 @@ def nursery(threads: str = "") -> Nursery:
     found = Nursery(**({"OMP_NUM_THREADS": threads} if threads else {}))
     atexit.register(found.close)
     return found
+
+
+@functools.cache
+def xla_nursery() -> Nursery:
+    """That of mode `xla`, and one for the other modes beside it. Trainings of later commands are forked off them."""
+    assert XLA_PYTHON is not None
+    ready = nursery(os.environ.get("OMP_NUM_THREADS", ""))
+    ready.further = [Nursery(str(XLA_PYTHON), kind) for kind in ("xla", "beside")]
+    for one in ready.further:
+        atexit.register(one.close)
+    return ready.further[0]
+
+
+def xla_python(
+    folder: Path, *arguments: str | Path, timeout: float = 900, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a script in plain Python with torch_xla, forked."""
+    ready, command = xla_nursery(), list(map(str, arguments))
+    return as_text(ready.run(command, cwd=folder, env={**ready.environment, **variables}, timeout=timeout))
 
 
 def python_bytes(
@@ -132,7 +166,7 @@ def forked_trainings() -> Iterator[None]:
         connection.connect(ready.address)
         with its:
             send(connection, {"command": []}, [its.fileno()])
-        Cradle(mine, ready.environment).install()
+        Cradle(mine, ready.environment, ()).install()
         before = os.environ.get(SWITCH)
         os.environ[SWITCH] = "0"
         try:

@@ -14,6 +14,11 @@ reaper, see prctl(2)): process ids, groups, signals and exit statuses are as of 
 
 A training whose environment differs in a variable that Python, torch or a library may read when it is loaded is
 started as a process of its own; so is every other program.
+
+The interpreter of .venv-xla has two further nurseries: `xla` for trainings in mode `xla`, with torch_xla imported, and
+`beside` for its other modes. They import when the first request comes. A child of theirs cannot be the command's child.
+So the command's child is a relay: it has the training forked there, passes on the signals that it is sent, and ends as
+the training ends. If the relay is killed, the training is killed too.
 """
 
 from __future__ import annotations
@@ -25,6 +30,7 @@ import fcntl
 import gc
 import importlib
 import json
+import logging
 import os
 import pkgutil
 import runpy
@@ -43,6 +49,9 @@ from typing import Any, NoReturn
 BE_REAPER = 36
 """PR_SET_CHILD_SUBREAPER of prctl(2)."""
 
+DIE_WITH_PARENT = 1
+"""PR_SET_PDEATHSIG of prctl(2)."""
+
 READ_LATE = (
     "LTC_SAVE_TENSORS_FILE", "LTC_SAVE_TENSORS_FMT", "COLUMNS", "DEVICE", "PWD", "OLDPWD", "PYTHONPATH", "SHLVL", "_",
     "A", "AT", "ATTENTION", "BARE", "BARE_COMPILE", "BARE_MODE", "BARE_RESULT", "CASE", "COMPILE", "DISTURBED", "FAULT", "HERE", "ME",
@@ -54,7 +63,7 @@ READ_LATE = (
     "CC", "GRAPH_VISUALIZATION", "NUMDRIFT_CACHE",
     "_TORCHINDUCTOR_PYOBJECT_TENSOR_DATA_PTR", "CUBLAS_WORKSPACE_CONFIG", "DISABLE_CUPTI_LAZY_REINIT", "TEARDOWN_CUPTI",
     "TORCHINDUCTOR_COMPILE_THREADS",
-    "STANDIN_COUNT", "STANDIN_EAGER", "STANDIN_LEDGER", "STANDIN_LOST", "STANDIN_MEMORY", "STANDIN_UNREPEATABLE",
+    "STANDIN_COUNT", "STANDIN_EAGER", "STANDIN_LEDGER", "STANDIN_LOST_AT", "STANDIN_MEMORY", "STANDIN_UNREPEATABLE",
 )  # fmt: skip
 """Variables that nothing reads when it is loaded, or that are set right here, and those of the scripts of the tests; besides
 those of pytest. The lazy core reads its own at its first graph, torch.distributed those of the ranks when they meet; those of
@@ -81,27 +90,47 @@ GUESTS = (
 
 INDUCTOR_START = Path(__file__).parents[2] / "harness/torch_private/compiler/inductor_start.py"
 
+BEFORE_XLA = (
+    "torch", "torch_xla", "torch._dynamo", "torch.utils.data", "torch_xla.core.xla_model", "torch_xla.runtime",
+    "torch_xla.debug.metrics", "torch_xla.debug.profiler", "torch_xla.distributed.parallel_loader",
+)  # fmt: skip
+"""What trainings in mode `xla` import. torch_xla starts no thread and no runtime before a device is asked for."""
+
+BEFORE_BESIDE = ("torch", "torch._dynamo", "torch.utils.data")
+
+GUESTS_XLA = ("backends.xla.mode", "backends.xla.adapter", "backends.xla.capture", "backends.xla.taped_step")
+
+SET_BY_IMPORTS: dict[str, str] = {}
+"""The variables that torch_xla sets when it is imported; its runtime reads them."""
+
 EXECUTE = subprocess.Popen._execute_child  # type: ignore[attr-defined]
 
 
 def main() -> None:
-    listener, alive = socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2])
-    for name in BEFORE:
+    listener, alive, kind = socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]), "".join(sys.argv[3:])
+    watched: list[int] = [listener.fileno(), alive]
+    if kind and alive in select.select(watched, [], [])[0]:
+        return
+    for name in {"": BEFORE, "beside": BEFORE_BESIDE, "xla": BEFORE_XLA}[kind]:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
-    # as launch/preloaded.py does for trainings that it forks
-    runpy.run_path(str(INDUCTOR_START))["start_inductor"]()
+    if kind == "xla":
+        SET_BY_IMPORTS.update((name, value) for name, value in os.environ.items() if START.get(name) != value)
+        logging.root.handlers.clear()  # as numdrift does behind this import
+    if not kind:
+        # as launch/preloaded.py does for trainings that it forks
+        runpy.run_path(str(INDUCTOR_START))["start_inductor"]()
     of_scripts = set(sys.modules)
-    for name in GUESTS:
+    for name in (*GUESTS, *GUESTS_XLA) if kind == "xla" else GUESTS:
         importlib.import_module(f"numdrift.harness.{name}")
     of_guests = set(sys.modules)
-    commands = importlib.import_module("numdrift.harness.cli")
-    for found in pkgutil.walk_packages(commands.__path__, "numdrift.harness.cli."):
-        importlib.import_module(found.name)
+    if not kind:
+        commands = importlib.import_module("numdrift.harness.cli")
+        for found in pkgutil.walk_packages(commands.__path__, "numdrift.harness.cli."):
+            importlib.import_module(found.name)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # minders leave nothing to wait for
     gc.collect()
     gc.freeze()  # no collection touches, and so copies, what is shared
-    watched: list[int] = [listener.fileno(), alive]
     while True:
         ready, _, _ = select.select(watched, [], [])
         if alive in ready:  # its other end has closed: the tests have ended
@@ -127,11 +156,19 @@ def mind(connection: socket.socket, of_scripts: set[str], of_guests: set[str]) -
             mine.close()
             rock(its, of_scripts, of_guests)
         its.close()
-        Cradle(mine, START).install()
+        Cradle(mine, START, request.get("further", ())).install()
+        if request.get("session"):
+            os.setsid()
         if request["command"][1:3] != ["-m", "numdrift"]:
-            forget(of_scripts)
+            forget(of_guests if is_guest(request["command"]) else of_scripts)
         become(request, streams, keep=mine.fileno())
+    for stream in streams:
+        os.close(stream)
     connection.sendall(f"{command}\n".encode())
+    ended = os.pidfd_open(command)
+    ready, _, _ = select.select([connection.fileno(), ended], [], [])
+    if ended not in ready:  # who asked for it is gone
+        os.kill(-command if request.get("session") else command, signal.SIGKILL)
     _, status, used = os.wait4(command, 0)
     seconds = used.ru_utime + used.ru_stime
     with contextlib.suppress(BrokenPipeError):  # nobody waits for it any longer
@@ -160,6 +197,8 @@ def rock(connection: socket.socket, of_scripts: set[str], of_guests: set[str]) -
             if request["session"]:
                 os.setsid()
             signal.signal(signal.SIGINT, signal.default_int_handler)
+            if request["nursery"]:
+                relay(request, streams)
             if not is_guest(request["command"]):
                 forget(of_scripts)
             become(request, streams)
@@ -169,6 +208,29 @@ def rock(connection: socket.socket, of_scripts: set[str], of_guests: set[str]) -
         connection.sendall(os.read(reading, 32) + b"\n")
         os.close(reading)
         os.close(writing)
+
+
+def relay(request: Mapping[str, Any], streams: Sequence[int]) -> NoReturn:
+    """Have the training forked in another nursery, and be in its place until it ends."""
+    code = 1
+    ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGTERM)  # as the training's own start does
+    try:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(request["nursery"])
+            send(connection, request, streams)
+            for stream in streams:
+                os.close(stream)
+            with connection.makefile("r") as answer:
+                training = int(answer.readline())
+                for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                    signal.signal(number, lambda number, _: os.kill(training, number))
+                code = int(answer.readline().split()[0])
+        if code < 0:
+            with contextlib.suppress(OSError):  # SIGKILL has no handler
+                signal.signal(-code, signal.SIG_DFL)
+            os.kill(os.getpid(), -code)
+    finally:
+        os._exit(code & 0xFF)
 
 
 def forget(but: set[str]) -> None:
@@ -190,12 +252,14 @@ def is_guest(command: Sequence[str]) -> bool:
 class Cradle:
     """The command's side: where it starts a training, a forked one takes its place if it can.
 
-    `start` is the environment that everything was imported in.
+    `start` is the environment that everything was imported in. Each of `further` has the kind, the interpreter,
+    the address and the environment of a further nursery.
     """
 
-    def __init__(self, connection: socket.socket, start: Mapping[str, str]) -> None:
+    def __init__(self, connection: socket.socket, start: Mapping[str, str], further: Sequence[Any]) -> None:
         self.connection = connection
         self.start = start
+        self.further = further
         self.turn = threading.Lock()
 
     def install(self) -> None:
@@ -206,7 +270,8 @@ class Cradle:
             options = dict(zip(names, given, strict=True))
             command = [os.fspath(one) for one in args] if not isinstance(args, str | bytes) else []
             environment = dict(os.environ if options["env"] is None else options["env"])
-            if not cradle.can_fork(command, environment, options):
+            there = cradle.further_nursery(command)
+            if not cradle.can_fork(command, environment, options, there):
                 EXECUTE(process, args, *given)
                 return
             streams = [options["p2cread"], options["c2pwrite"], options["errwrite"]]
@@ -217,6 +282,7 @@ class Cradle:
                 "environment": environment,
                 "session": options["start_new_session"],
                 "passed": list(options["pass_fds"]),
+                "nursery": there["address"] if there else "",
             }
             process.pid = cradle.fork(request, [*files, *options["pass_fds"]])
             process._child_created = True
@@ -224,15 +290,27 @@ class Cradle:
 
         subprocess.Popen._execute_child = execute  # type: ignore[attr-defined]
 
-    def can_fork(self, command: Sequence[str], environment: Mapping[str, str], options: Mapping[str, Any]) -> bool:
+    def further_nursery(self, command: Sequence[str]) -> Any:
+        """The nursery of another interpreter for one of numdrift's own processes, whose configuration names the mode."""
+        if len(command) < 4 or not command[1].endswith("/recorder/bootstrap.py"):
+            return None
+        kind = "beside"
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            if json.loads(Path(command[3]).read_text(encoding="utf-8"))["mode"]["base"] == "xla":
+                kind = "xla"
+        return next((one for one in self.further if (one["kind"], one["python"]) == (kind, command[0])), None)
+
+    def can_fork(
+        self, command: Sequence[str], environment: Mapping[str, str], options: Mapping[str, Any], there: Any
+    ) -> bool:
         """Whether it is one of numdrift's own processes or scripts, in an environment like the nursery's."""
-        kind = command[1] if len(command) > 1 and command[0] == sys.executable else ""
+        kind = command[1] if len(command) > 1 and (command[0] == sys.executable or there) else ""
         own = kind.endswith("/recorder/bootstrap.py") or (kind == "-m" and command[2].startswith("numdrift."))
         if not own and kind != "-I":  # a culprit's standalone script, or the interpreter that forks these
             return False
         if options["preexec_fn"] or options["shell"]:
             return False
-        return is_alike(environment, self.start)
+        return is_alike(environment, there["environment"] if there else self.start)
 
     def fork(self, request: Mapping[str, Any], files: Sequence[int]) -> int:
         """Have a process forked with these files: its streams, then those that keep their numbers. Gives its id."""
@@ -272,7 +350,7 @@ def become(request: Mapping[str, Any], streams: Sequence[int], *, keep: int = -1
         sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115, it lives as long as the process
     os.chdir(folder)
     os.environ.clear()
-    os.environ.update(environment)
+    os.environ.update({**SET_BY_IMPORTS, **environment})
     isolated = command[1] == "-I"
     set_path("" if isolated else environment.get("PYTHONPATH", ""))
     if threads := environment.get("TORCHINDUCTOR_COMPILE_THREADS"):

@@ -6,7 +6,6 @@ The pages of docs/guide show what is tested here beside what other modes make of
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 from collections.abc import Sequence
@@ -17,8 +16,7 @@ from typing import Any
 import pytest
 
 from ..conftest import ROOT
-from ..processes.forked import numdrift_in
-from .conftest import PYTHON
+from ..processes.forked import numdrift_in, xla_python
 
 SCRIPTS = ROOT / "tests/xla/scripts"
 
@@ -34,15 +32,9 @@ def numdrift(folder: Path, *words: str | Path, code: int = 0) -> subprocess.Comp
     return done
 
 
-def bare(script: str, *arguments: str) -> subprocess.Popen[str]:
+def bare(folder: Path, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """A script in plain Python with torch_xla."""
-    return subprocess.Popen(
-        [PYTHON, SCRIPTS / script, *arguments],
-        env=os.environ | {"PJRT_DEVICE": "CPU", "PYTHONPATH": str(ROOT / "src")},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
+    return xla_python(folder, SCRIPTS / script, *arguments, PJRT_DEVICE="CPU", PYTHONPATH=str(ROOT / "src"))
 
 
 # Operators that are supported or not
@@ -105,11 +97,9 @@ def counts(printed: str) -> dict[str, tuple[int, int]]:
 def layers(tmp_path_factory: pytest.TempPathFactory) -> Layers:
     folder, parts = tmp_path_factory.mktemp("layers"), ("printed", "marked", "closed", "handed", "four")
     modes = ("--mode", "xla", "--mode", "op=xla,execute=op")
-    with bare("layers.py", *parts) as alone:
-        how = ("--metrics", "--name", "l", "--jobs", "2")
-        numdrift(folder, "run", SCRIPTS / "layers.py", *modes, *how, "--", *parts, code=NO_STEP)
-        said, _ = alone.communicate()
-    return Layers(said, folder / "runs/l")
+    how = ("--metrics", "--name", "l", "--jobs", "2")
+    numdrift(folder, "run", SCRIPTS / "layers.py", *modes, *how, "--", *parts, code=NO_STEP)
+    return Layers(bare(folder, "layers.py", *parts).stdout, folder / "runs/l")
 
 
 def test_each_printed_tensor_executes_a_graph_and_none_does_after_a_mark_step(layers: Layers) -> None:
@@ -197,11 +187,10 @@ def test_the_blocks_that_a_script_names_are_in_its_profile(tmp_path: Path) -> No
 
 
 @pytest.fixture(scope="module")
-def parts() -> dict[str, Any]:
-    with bare("partitioned.py") as process:
-        printed, _ = process.communicate()
-    assert process.returncode == 0
-    return {one["name"]: one for one in map(json.loads, printed.splitlines())}
+def parts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    done = bare(tmp_path_factory.mktemp("parts"), "partitioned.py")
+    assert done.returncode == 0, done.stderr
+    return {one["name"]: one for one in map(json.loads, done.stdout.splitlines())}
 
 
 LAYERS = {"aten::linear": 3, "aten::relu": 2}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -14,7 +12,7 @@ from numdrift.harness.snapshots.snapshot_record import Snapshot
 from numdrift.harness.tools.snapshots.replay_answer import answer_of
 
 from ..conftest import ROOT, Numdrift
-from .conftest import PYTHON
+from ..processes.forked import xla_python
 
 SCRIPTS = ROOT / "tests/xla/scripts"
 WHOLE = "0-forward+backward+optimizer"
@@ -38,16 +36,9 @@ def test_a_graph_by_callback_is_replayed_bit_for_bit_as_hlo_and_within_rounding_
     choose = tmp_path / "choose.py"
     choose.write_text("def choose(name, device, count, step):\n    return 'inputs outputs' if step == 2 else ''\n")
     script = SCRIPTS / "pictured.py"
-    with subprocess.Popen(
-        [PYTHON, script],
-        env=os.environ | {"PJRT_DEVICE": "CPU", "PYTHONHASHSEED": "0"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    ) as bare:
-        plain = numdrift("run", script, "--modes", "xla", "--record", "losses", "--name", "plain")
-        taken = numdrift("snapshot", "take", script, "--modes", "xla", "--callback", f"{choose}:choose", "--name", "s")
-        digest, _ = bare.communicate()[0].splitlines()
+    digest, _ = xla_python(tmp_path, script, PJRT_DEVICE="CPU").stdout.splitlines()
+    plain = numdrift("run", script, "--modes", "xla", "--record", "losses", "--name", "plain")
+    taken = numdrift("snapshot", "take", script, "--modes", "xla", "--callback", f"{choose}:choose", "--name", "s")
     assert (plain.returncode, taken.returncode) == (0, 0), taken.stderr
     # No bit is another one, and the graphs are the same, besides one that gives what was drawn.
     plain_digest, plain_graphs = printed(tmp_path / "runs/plain/xla")

@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
+from pathlib import Path
 
 import pytest
 
 from ..conftest import ROOT
-from .conftest import PYTHON
+from ..processes.forked import xla_python
 
 pytestmark = pytest.mark.slow
 
 
-def test_a_taped_step_keeps_its_bits_and_its_ops_give_its_results_again() -> None:
-    done = subprocess.run(
-        [PYTHON, ROOT / "tests/xla/scripts/taped.py"],
-        env=os.environ | {"PJRT_DEVICE": "CPU", "PYTHONPATH": str(ROOT / "src")},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+def test_a_taped_step_keeps_its_bits_and_its_ops_give_its_results_again(tmp_path: Path) -> None:
+    done = xla_python(tmp_path, ROOT / "tests/xla/scripts/taped.py", PJRT_DEVICE="CPU", PYTHONPATH=str(ROOT / "src"))
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["same bits"] and found["loss"] and found["values"]
