@@ -84,9 +84,9 @@ class Nursery:
 
 
 @functools.cache
-def nursery(threads: str = "") -> Nursery:
-    """That of this process of the tests, started when it is first needed; one for each OMP_NUM_THREADS that is asked for,
-    which OpenMP reads when it is loaded."""
+def nursery(threads: str) -> Nursery:
+    """That of this process of the tests, started when it is first needed; one for each OMP_NUM_THREADS (empty: none) that is
+    asked for, which OpenMP reads when it is loaded."""
     found = Nursery(**({"OMP_NUM_THREADS": threads} if threads else {}))
     atexit.register(found.close)
     return found

@@ -44,7 +44,8 @@ BE_REAPER = 36
 
 READ_LATE = (
     "LTC_SAVE_TENSORS_FILE", "LTC_SAVE_TENSORS_FMT", "COLUMNS", "DEVICE", "PWD", "OLDPWD", "PYTHONPATH", "SHLVL", "_",
-    "A", "AT", "ATTENTION", "BARE", "BARE_COMPILE", "BARE_MODE", "BARE_RESULT", "CASE", "COMPILE", "DISTURBED", "FAULT", "HERE", "ME",
+    "A", "AT", "ATTENTION", "BARE", "BARE_COMPILE", "BARE_MODE", "BARE_RESULT", "CASE", "COMPILE", "DISTURBED", "FAULT", "HERE",
+    "HF_HUB_OFFLINE", "ME",
     "NAME", "NUMDRIFT_PRELOAD", "OTHER", "PIDS", "REPRODUCERS", "WAY", "X",
     "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_NAME", "ROLE_RANK",
     "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT",
@@ -230,7 +231,8 @@ class Cradle:
                 return
             streams = [options["p2cread"], options["c2pwrite"], options["errwrite"]]
             folder = os.fspath(options["cwd"] or Path.cwd())
-            process.pid = cradle.fork(command, folder, environment, streams, options["start_new_session"])
+            kept = list(options["pass_fds"])
+            process.pid = cradle.fork(command, folder, environment, streams, kept, options["start_new_session"])
             process._child_created = True
             process._close_pipe_fds(*(options[one] for one in names if one[:3] in ("p2c", "c2p", "err")))
 
@@ -240,9 +242,9 @@ class Cradle:
         """Whether it is one of numdrift's own processes or scripts, in an environment like the nursery's."""
         kind = command[1] if len(command) > 1 and command[0] == sys.executable else ""
         own = kind.endswith("/recorder/bootstrap.py") or (kind == "-m" and command[2].startswith("numdrift."))
-        if not own and kind != "-I":  # a culprit's standalone script
+        if not own and kind != "-I":  # a culprit's standalone script, or the interpreter that forks them
             return False
-        if any(options[one] for one in ("preexec_fn", "pass_fds", "shell")):
+        if options["preexec_fn"] or options["shell"] or len(options["pass_fds"]) > 1:
             return False
         return is_alike(environment, self.start)
 
@@ -252,12 +254,13 @@ class Cradle:
         folder: str,
         environment: Mapping[str, str],
         streams: list[int],
+        kept: list[int],
         session: bool,
     ) -> int:
         given = [place if stream == -1 else stream for place, stream in enumerate(streams)]
-        request = {"command": command, "folder": folder, "environment": environment, "session": session}
+        request = {"command": command, "folder": folder, "environment": environment, "session": session, "kept": kept}
         with self.turn:
-            send(self.connection, request, given)
+            send(self.connection, request, given + kept)
             return int(self.connection.recv(32))
 
 
@@ -279,11 +282,12 @@ START = dict(os.environ)
 
 
 def become(request: Mapping[str, Any], streams: Sequence[int], *, keep: int = -1) -> NoReturn:
-    """Go on as `python` would, with these three streams."""
+    """Go on as `python` would, with these three streams, and with one more open file if it has a number in `kept`."""
     command, folder, environment = (request[one] for one in ("command", "folder", "environment"))
-    for number, stream in enumerate(streams):
+    numbers = [0, 1, 2, *request.get("kept", ())]
+    for number, stream in zip(numbers, streams, strict=True):
         os.dup2(stream, number)
-    for number in {int(one.name) for one in Path("/proc/self/fd").iterdir()} - {0, 1, 2, keep}:
+    for number in {int(one.name) for one in Path("/proc/self/fd").iterdir()} - {*numbers, keep}:
         with contextlib.suppress(OSError):
             os.close(number)
     if "PYTHONUNBUFFERED" not in environment:
@@ -356,7 +360,7 @@ def send(connection: socket.socket, request: Mapping[str, Any], streams: Sequenc
 
 def received(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
     """What `send` sent, or nothing when the other side has ended."""
-    head, streams, _, _ = socket.recv_fds(connection, 10, 3)
+    head, streams, _, _ = socket.recv_fds(connection, 10, 4)
     if not head:
         return {}, []
     wanted, text = int(head), b""
