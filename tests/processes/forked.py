@@ -58,7 +58,6 @@ class Nursery:
             tempfile.TemporaryFile() as stdout,
             tempfile.TemporaryFile() as told,
         ):
-            connection.settimeout(timeout)
             connection.connect(self.address)
             request = {"command": [sys.executable, *command], "folder": str(cwd), "environment": dict(env)}
             with Path(os.devnull).open("rb") as stdin:
@@ -66,6 +65,7 @@ class Nursery:
                 send(connection, request, streams)
             with connection.makefile("r") as answer:
                 number = int(answer.readline())
+                connection.settimeout(timeout)  # not while the nursery still imports
                 try:
                     code, seconds = answer.readline().split()
                 except TimeoutError:
