@@ -37,8 +37,8 @@ def started(folder: Path, *arguments: str | Path, **variables: str) -> subproces
 )
 def test_a_forked_training_has_the_bits_of_a_started_one(script: str, steps: int, tmp_path: Path) -> None:
     # given the same training in each mode: started, forked off the nursery, and off the command's preloaded process
-    asked = ("run", ROOT / f"reproducers/{script}.py", "--modes", ",".join(PLAIN), "--record", "ops", "--name", "r")
-    asked = (*asked, "--", "--epochs", str(steps))
+    path, modes = ROOT / f"reproducers/{script}.py", ",".join(PLAIN)
+    asked = ("run", path, "--modes", modes, "--record", "ops", "--name", "r", "--", "--epochs", str(steps))
     own, forked, preloaded = folders = [tmp_path / name for name in ("started", "forked", "preloaded")]
     for folder in folders:
         folder.mkdir()

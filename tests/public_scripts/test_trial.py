@@ -41,7 +41,7 @@ SCALE = 'scale = 1.01 if os.environ.get("FAULT") == "scaled" else 1.0'
 def forked_command_line(
     words: Sequence[str], python: str, folder: Path, variables: Mapping[str, str]
 ) -> subprocess.CompletedProcess[str]:
-    return numdrift_in(folder, *words, **variables)
+    return numdrift_in(folder, *words, timeout=900, **variables)
 
 
 def corpus(folder: Path, **more: object) -> Path:
