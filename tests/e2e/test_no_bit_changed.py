@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,9 +12,9 @@ import pytest
 from numdrift import load_run
 
 from ..conftest import ROOT, Numdrift
+from ..processes.plain import PLAIN, save_plain
 
 STEPS = {"sam_tanh": 40, "resnet_digits": 4, "char_gpt": 3}
-PLAIN = {"cpu": ("cpu", []), "compile": ("cpu", ["--compile"]), "lazy": ("lazy", [])}
 CASES = [(reproducer, mode, "params") for reproducer in STEPS for mode in PLAIN]
 CASES += [(reproducer, mode, "ops") for reproducer in STEPS for mode in ("cpu", "lazy")]
 CASES += [("resnet_digits", "compile", "ops"), ("sam_tanh", "cpu", "losses")]
@@ -27,8 +24,9 @@ EVERYDAY = [("resnet_digits", "compile", "ops"), ("resnet_digits", "compile", "p
 EVERYDAY += [case for case in CASES if case[0] == "sam_tanh"]
 """What is recorded in each mode, on the smallest training, and `params` of a larger one and of one with dropout."""
 
-ALONE = {case for case in CASES if case not in EVERYDAY} | {("sam_tanh", mode, "ops") for mode in PLAIN}
-"""Recorded in processes that are started, as the plain ones are. `tests/processes` shows that forked ones have their bits."""
+ALONE = {case for case in CASES if case not in EVERYDAY}
+"""Recorded and run by plain Python in processes that are started. `tests/processes` shows that forked ones have their bits,
+and those of plain Python."""
 
 
 def marks(case: tuple[str, str, str]) -> list[pytest.MarkDecorator]:
@@ -37,21 +35,14 @@ def marks(case: tuple[str, str, str]) -> list[pytest.MarkDecorator]:
 
 
 @pytest.fixture(scope="module")
-def plain_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Path]:
-    """What plain `python` saves of a training in a mode, run once."""
+def plain_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str, bool], Path]:
+    """What plain `python` saves of a training in a mode, forked or `alone`, run once."""
     folder = tmp_path_factory.mktemp("plain")
 
     @functools.cache
-    def run(reproducer: str, mode: str) -> Path:
-        device, flags = PLAIN[mode]
-        saved = folder / f"{reproducer}-{mode}.npz"
-        script, arguments = ROOT / f"reproducers/{reproducer}.py", ["--epochs", str(STEPS[reproducer])]
-        subprocess.run(
-            [sys.executable, str(script), *arguments, *flags, "--save", str(saved)],
-            env=os.environ | {"DEVICE": device, "PYTHONHASHSEED": "0"},
-            capture_output=True,
-            check=True,
-        )
+    def run(reproducer: str, mode: str, alone: bool) -> Path:
+        saved = folder / f"{reproducer}-{mode}-{alone}.npz"
+        save_plain(saved, reproducer, mode, STEPS[reproducer], alone=alone)
         return saved
 
     return run
@@ -67,7 +58,7 @@ def test_recording_changes_no_bit(
     mode: str,
     level: str,
     numdrift: Numdrift,
-    plain_run: Callable[[str, str], Path],
+    plain_run: Callable[[str, str, bool], Path],
     tmp_path: Path,
 ) -> None:
     script, arguments = ROOT / f"reproducers/{reproducer}.py", ["--epochs", str(STEPS[reproducer])]
@@ -75,7 +66,7 @@ def test_recording_changes_no_bit(
     asked = ("run", script, "--modes", mode, *how, "--keep-files")
     done = numdrift(*asked, "--", *arguments, "--save", tmp_path / "recorded.npz")
     assert done.returncode == 0, done.stderr
-    plain = np.load(plain_run(reproducer, mode))
+    plain = np.load(plain_run(reproducer, mode, (reproducer, mode, level) in ALONE))
     # from its own working folder; where the system gives none it lies where the script put it
     kept = (tmp_path / "runs" / reproducer / mode / "files").rglob("recorded.npz")
     under_numdrift = np.load(next(kept, tmp_path / "recorded.npz"))

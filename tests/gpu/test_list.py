@@ -17,6 +17,7 @@ import pytest
 
 from numdrift.harness.records.modes.mode_spec import parse_mode
 
+from ..processes.forked import python
 from . import needs, worker
 from .benchmark import ROWS, main
 from .commands import ROOT, Commands
@@ -294,9 +295,8 @@ def test_evidence_grows_row_by_row(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_training_runs_without_numdrift(name: str) -> None:
     script = ROOT / f"tests/gpu/trainings/{name}.py"
-    done = subprocess.run(
-        [sys.executable, script, "--device", "cpu", "--steps", "8"], capture_output=True, text=True, check=True
-    )
+    done = python(ROOT, script, "--device", "cpu", "--steps", "8")
+    assert done.returncode == 0, done.stderr
     losses = [float(line.split()[-1]) for line in done.stdout.splitlines() if "loss" in line]
     assert losses and all(map(math.isfinite, losses))
     assert name != "gpt" or A_STEP.search(done.stdout)

@@ -69,7 +69,6 @@ class Nursery:
             tempfile.TemporaryFile() as stdout,
             tempfile.TemporaryFile() as told,
         ):
-            connection.settimeout(timeout)
             connection.connect(self.address)
             request: dict[str, Any] = {
                 "command": [self.python, *command], "folder": str(cwd), "environment": dict(env)
@@ -81,6 +80,7 @@ class Nursery:
                 send(connection, request, streams)
             with connection.makefile("r") as answer:
                 number = int(answer.readline())
+                connection.settimeout(timeout)  # not while the nursery still imports
                 try:
                     code, seconds = answer.readline().split()
                 except TimeoutError:
@@ -99,9 +99,9 @@ class Nursery:
 
 
 @functools.cache
-def nursery(threads: str = "") -> Nursery:
-    """That of this process of the tests, started when it is first needed; one for each OMP_NUM_THREADS that is asked for,
-    which OpenMP reads when it is loaded."""
+def nursery(threads: str) -> Nursery:
+    """That of this process of the tests, started when it is first needed; one for each OMP_NUM_THREADS (empty: none) that is
+    asked for, which OpenMP reads when it is loaded."""
     found = Nursery(**({"OMP_NUM_THREADS": threads} if threads else {}))
     atexit.register(found.close)
     return found

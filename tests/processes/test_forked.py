@@ -9,22 +9,21 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from numdrift import load_run
 
 from ..conftest import ROOT
 from .forked import numdrift_in, nursery
-
-REPRODUCERS = ROOT / "reproducers"
-TINY = ROOT / "tests" / "e2e" / "scripts" / "tiny.py"
+from .plain import PLAIN, save_plain
 
 
-def started(folder: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+def started(folder: Path, *arguments: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "numdrift", *map(str, arguments)],
         cwd=folder,
-        env=os.environ | {"COLUMNS": "200"},
+        env=os.environ | {"COLUMNS": "200"} | variables,
         capture_output=True,
         text=True,
         check=False,
@@ -33,42 +32,44 @@ def started(folder: Path, *arguments: str | Path) -> subprocess.CompletedProcess
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("script", "epochs"),
-    [("sam_tanh", "3"), pytest.param("resnet_digits", "2", marks=pytest.mark.exhaustive)],
+    ("script", "steps"),
+    [("sam_tanh", 3), pytest.param("resnet_digits", 2, marks=pytest.mark.exhaustive)],
 )
-def test_a_forked_training_has_the_bits_of_a_started_one(script: str, epochs: str, tmp_path: Path) -> None:
-    # given the same training in each mode, forked and started
-    path = REPRODUCERS / f"{script}.py"
-    arguments = (
-        "run",
-        path,
-        "--modes",
-        "cpu,compile,lazy",
-        "--record",
-        "ops",
-        "--name",
-        "r",
-        "--",
-        "--epochs",
-        epochs,
-    )
-    folders = [tmp_path / "forked", tmp_path / "started"]
+def test_a_forked_training_has_the_bits_of_a_started_one(script: str, steps: int, tmp_path: Path) -> None:
+    # given the same training in each mode: started, forked off the nursery, and off the command's preloaded process
+    path, modes = ROOT / f"reproducers/{script}.py", ",".join(PLAIN)
+    asked = ("run", path, "--modes", modes, "--record", "ops", "--name", "r", "--", "--epochs", str(steps))
+    own, forked, preloaded = folders = [tmp_path / name for name in ("started", "forked", "preloaded")]
     for folder in folders:
         folder.mkdir()
-    ends = [numdrift_in(folders[0], *arguments), started(folders[1], *arguments)]
-    assert [end.returncode for end in ends] == [0, 0], ends[0].stderr + ends[1].stderr
-    # then every digest, value and printed character is the same, and so is what is known of the environment
-    for mode in ("cpu", "compile", "lazy"):
-        one, other = (load_run(folder / "runs" / "r" / mode) for folder in folders)
-        assert one.journal.losses == other.journal.losses
-        assert list(one.journal.digests()) == list(other.journal.digests())
-        for name, value in one.journal.values(0).items():
-            assert value.tobytes() == other.journal.values(0)[name].tobytes(), name
-        assert (one.path / "stdout.log").read_bytes() == (other.path / "stdout.log").read_bytes()
-        assert one.manifest.environment == other.manifest.environment
+    ends = [
+        started(own, *asked, NUMDRIFT_PRELOAD="0"),
+        numdrift_in(forked, *asked),
+        numdrift_in(preloaded, *asked, NUMDRIFT_PRELOAD="1"),
+    ]
+    assert [end.returncode for end in ends] == [0, 0, 0], [end.stderr for end in ends]
+    for mode in PLAIN:
+        one, *others = (load_run(folder / "runs" / "r" / mode) for folder in folders)
+        # then every digest, value and printed character is the same, and so is what is known of the environment
+        for other in others:
+            assert one.journal.losses == other.journal.losses
+            assert list(one.journal.digests()) == list(other.journal.digests())
+            for name, value in one.journal.values(0).items():
+                assert value.tobytes() == other.journal.values(0)[name].tobytes(), name
+            for log in ("stdout.log", "stderr.log"):
+                assert (one.path / log).read_bytes() == (other.path / log).read_bytes()
+            assert one.manifest.environment == other.manifest.environment
+        # and plain Python, which is started as well, computes the same
+        save_plain(tmp_path / f"{mode}.npz", script, mode, steps, alone=True)
+        plain, last = np.load(tmp_path / f"{mode}.npz"), one.journal.values(steps - 1)
+        assert [step.loss for step in one.journal.steps] == plain["losses"].tolist()
+        parameters = [name for name in plain if name.startswith("param/")]
+        assert parameters
+        for name in parameters:
+            assert plain[name].tobytes() == last[name.removeprefix("param/")].tobytes(), name
     # and so is what the command says, but for the seconds
     tables = [[line.rsplit(None, 1)[0] for line in end.stdout.splitlines()] for end in ends]
-    assert tables[0] == tables[1]
+    assert tables[0] == tables[1] == tables[2]
 
 
 FACTS = """
@@ -100,7 +101,7 @@ def test_a_forked_training_is_a_process_as_any_other(tmp_path: Path) -> None:
 )
 def test_a_forked_script_ends_as_a_started_one(how: str, code: int, tmp_path: Path) -> None:
     (tmp_path / "ends.py").write_text(f"import atexit\natexit.register(print, 'at the end')\nprint('begun')\n{how}\n")
-    done = nursery().run(["ends.py"], cwd=tmp_path, env=os.environ, timeout=60)
+    done = nursery(os.environ.get("OMP_NUM_THREADS", "")).run(["ends.py"], cwd=tmp_path, env=os.environ, timeout=60)
     assert (done.returncode, done.stdout) == (code, b"begun\nat the end\n")
     assert bool(done.stderr) == ("SystemExit(7)" not in how and bool(how))
 
@@ -115,4 +116,4 @@ def test_what_may_be_read_at_an_import_is_not_forked(tmp_path: Path) -> None:
 def test_a_command_that_takes_too_long_is_ended(tmp_path: Path) -> None:
     (tmp_path / "sleeps.py").write_text("import time\nprint('begun', flush=True)\ntime.sleep(600)\n")
     with pytest.raises(subprocess.TimeoutExpired):
-        nursery().run(["sleeps.py"], cwd=tmp_path, env=os.environ, timeout=5)
+        nursery(os.environ.get("OMP_NUM_THREADS", "")).run(["sleeps.py"], cwd=tmp_path, env=os.environ, timeout=5)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
+from ..processes.forked import numdrift_in
+from ..processes.nursery import AS_GUESTS
 from . import trial
 from .benchmark import read
 from .corpus import NAME, read_corpus
@@ -34,6 +38,12 @@ print(os.environ.get("ANOTHER") and time.time_ns())
 SCALE = 'scale = 1.01 if os.environ.get("FAULT") == "scaled" else 1.0'
 
 
+def forked_command_line(
+    words: Sequence[str], python: str, folder: Path, variables: Mapping[str, str]
+) -> subprocess.CompletedProcess[str]:
+    return numdrift_in(folder, *words, timeout=900, **variables)
+
+
 def corpus(folder: Path, **more: object) -> Path:
     (folder / "own").mkdir()
     (folder / "own" / "train.py").write_text(SCRIPT, encoding="utf-8")
@@ -55,6 +65,8 @@ def test_a_script_is_held_against_plain_python_and_its_fault_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trial, "MODES", ("cpu",))
+    monkeypatch.setattr(trial, "ENVIRONMENT", AS_GUESTS)  # without that of plots, with which nothing is forked
+    monkeypatch.setattr(trial, "command_line", forked_command_line)
     monkeypatch.chdir(tmp_path)
     [one] = read_corpus(corpus(tmp_path))
     (tmp_path / "scratch").mkdir()
@@ -64,7 +76,8 @@ def test_a_script_is_held_against_plain_python_and_its_fault_is_found(
     assert found.faults["scaled"].right and "train.py:9" in found.faults["scaled"].causes[0]
     # what differs from plain Python, on the screen and in a file, is said
     (tmp_path / "scratch" / "bare" / "net.pt").write_bytes(b"other")
-    _, _, *lines = printed = trial.run_bare(one, sys.executable, tmp_path / "own")[1].splitlines()
+    [log] = (tmp_path / "scratch" / "runs-cpu").rglob("stdout.log")
+    _, _, *lines = printed = log.read_bytes().splitlines()  # the same, as was found above
     assert len(lines) == 2
     again = trial.recorded(one, "cpu", sys.executable, tmp_path / "scratch", b"\n".join(printed[:-1]))
     assert again.same is False and again.why == "it prints something else from line 4 of 3 on; net.pt has other bytes"

@@ -179,15 +179,22 @@ def _named(culprit: Mapping[str, Any]) -> str:
 
 def _numdrift(one: PublicScript, words: Sequence[str], python: str, folder: Path, out: Path) -> dict[str, Any] | str:
     """The JSON of a command, or why there is none."""
-    command = [python, "-m", "numdrift", *words, "--out", str(out), "--json", "-", "--quiet", "--", *one.arguments]
-    done = subprocess.run(
-        command, check=False, cwd=folder / one.inside, env=_environment(one), capture_output=True, text=True
-    )
+    command = [*words, "--out", str(out), "--json", "-", "--quiet", "--", *one.arguments]
+    done = command_line(command, python, folder / one.inside, _environment(one))
     try:
         answer: dict[str, Any] = json.loads(done.stdout)
         return answer
     except ValueError:
         return done.stderr.strip().rpartition("\n")[2] or f"exit code {done.returncode}"
+
+
+def command_line(
+    words: Sequence[str], python: str, folder: Path, variables: Mapping[str, str]
+) -> subprocess.CompletedProcess[str]:
+    """Run numdrift in a folder."""
+    return subprocess.run(
+        [python, "-m", "numdrift", *words], check=False, cwd=folder, env=variables, capture_output=True, text=True
+    )
 
 
 def _differences(one: PublicScript, run: Path, bare: Path, printed: bytes) -> Iterator[str]:

@@ -5,14 +5,13 @@ scripts/reports                # into build/reports, each with its first screen 
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from ..processes.forked import numdrift_in
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -38,14 +37,7 @@ class Case:
         modes = [word for mode in self.modes for word in ("--mode", mode)]
         with tempfile.TemporaryDirectory() as runs:
             asked = [*modes, "--graphs", "--name", self.name, "--out", runs, "--", *self.arguments]
-            done = subprocess.run(
-                [sys.executable, "-m", "numdrift", "investigate", str(self.script.relative_to(ROOT)), *asked],
-                cwd=ROOT,
-                env=os.environ | {"COLUMNS": "100"},
-                capture_output=True,
-                text=True,
-                check=False,
-            )
+            done = numdrift_in(ROOT, "investigate", self.script.relative_to(ROOT), *asked, COLUMNS="100")
             if done.returncode != self.exit_code:
                 raise RuntimeError(f"{self.name} ended with {done.returncode}: {done.stdout}{done.stderr}")
             shutil.copyfile(Path(runs) / self.name / "report.html", page)

@@ -1,12 +1,12 @@
 """Each reproducer is a plain script: it trains, saves and refuses bad arguments without numdrift."""
 
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+
+from ..processes.forked import python
 
 FOLDER = Path(__file__).parents[2] / "reproducers"
 SCRIPTS = {  # name: (option for the number of steps, steps that show a falling loss)
@@ -17,9 +17,7 @@ SCRIPTS = {  # name: (option for the number of steps, steps that show a falling 
 
 
 def run(name: str, *arguments: str, device: str = "cpu") -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(FOLDER / f"{name}.py"), *arguments]
-    environment = {**os.environ, "DEVICE": device}
-    return subprocess.run(command, check=False, env=environment, capture_output=True, text=True, timeout=120)
+    return python(FOLDER.parent, FOLDER / f"{name}.py", *arguments, DEVICE=device)
 
 
 @pytest.mark.parametrize("name", SCRIPTS)

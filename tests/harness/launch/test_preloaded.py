@@ -56,6 +56,12 @@ if "torch" not in sys.modules:
 WITH_A_THREAD = "import threading, time\nthreading.Thread(target=time.sleep, args=(600,), daemon=True).start()\n"
 
 
+@pytest.fixture
+def little_preloaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A preloaded process imports one small module, for tests in which it does not matter which."""
+    monkeypatch.setattr("numdrift.harness.launch.guest_process.imported_by", lambda spec: ("colorsys",))
+
+
 @pytest.fixture(scope="module")
 def preloaded() -> Iterator[PreloadedProcesses]:
     """All trainings of this file that have one environment are forked off one process."""
@@ -159,6 +165,7 @@ def started_after(folder: Path, site: str) -> tuple[Any, Launch]:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("little_preloaded")
 def test_a_process_with_a_thread_is_not_forked(tmp_path: Path) -> None:
     process, _ = started_after(tmp_path, WITH_A_THREAD)
     assert isinstance(process, subprocess.Popen)
@@ -207,6 +214,7 @@ def test_what_opens_no_device_when_torch_is_imported_is_preloaded(tmp_path: Path
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("little_preloaded")
 def test_a_preloaded_process_that_dies_takes_its_forks_along_and_the_next_is_started(tmp_path: Path) -> None:
     with PreloadedProcesses(lasting=True) as processes:
         fork = start(
@@ -240,7 +248,8 @@ def test_no_orphan_outlives_a_command_that_is_killed(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stated", ["", pytest.param(",threads=1", marks=pytest.mark.exhaustive)])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("stated", ["", ",threads=1"])
 def test_a_fork_has_the_bits_of_a_started_training(stated: str, tmp_path: Path) -> None:
     # given the same modes, forked off a preloaded process and not
     words = [word for base in ("cpu", "compile", "lazy") for word in ("--mode", base + stated)]
