@@ -11,7 +11,7 @@ from ..conftest import Numdrift
 CASES = {
     "no such script": (["run", "nowhere.py", "--modes", "cpu"], ["nowhere.py", "give the path"]),
     "a folder": (["run", ".", "--modes", "cpu"], ["folder", "training script"]),
-    "no Python": (["run", "{notes}", "--modes", "cpu"], ["notes.txt", "no Python program", "line 1"]),
+    "no Python": (["run", "{notes}", "--modes", "cpu"], ["notes.txt", "is not a Python program", "line 1"]),
     "no mode": (["run", "{tiny}"], ["--modes cpu,compile,lazy"]),
     "empty mode list": (["run", "{tiny}", "--modes", ""], ["names no mode"]),
     "hole in the mode list": (["run", "{tiny}", "--modes", "cpu,,lazy"], ["names no mode"]),

@@ -160,10 +160,10 @@ def test_a_backend_that_is_not_here_is_no_operator_that_it_lacks(
     ("arguments", "said"),
     [
         (["net.py:Net", "--check"], "net.py:Net is a module"),
-        (["train.py", "--inference"], "--inference is of a module"),
-        (["train.py", "--bisect"], "--bisect is of a module"),
+        (["train.py", "--inference"], "--inference needs a module"),
+        (["train.py", "--bisect"], "--bisect needs a module"),
         (["net.py:Net", "--max-subgraph-count", "0"], "max_subgraph_count is a number of at least 1"),
-        (["net.py:Net", "--mode", "compile,kernel.tanh=fma"], "a partition has no swapped kernels"),
+        (["net.py:Net", "--mode", "compile,kernel.tanh=fma"], "a partition cannot swap kernels"),
         (["train.py"], "there is no script train.py"),
         ([], "no script is given"),
     ],

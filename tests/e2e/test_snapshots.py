@@ -216,7 +216,7 @@ def test_a_file_that_cannot_be_written_to_its_end(numdrift: Numdrift, tmp_path: 
     assert done.returncode == 3
     assert len(done.stderr.splitlines()) == 1
     said = done.stderr
-    assert "0-forward (step 1, execution 1) is incomplete (File too large); the training goes on" in said
+    assert "0-forward (step 1, execution 1) is incomplete (File too large); the training continues" in said
     assert "trained to the end" in (tmp_path / "runs/full/cpu/stdout.log").read_text()
     # and the snapshot is marked, and no piece of it is there
     listed = numdrift("snapshot", "list", "runs/full")

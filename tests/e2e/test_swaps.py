@@ -181,7 +181,7 @@ def test_without_a_compiler_torch_formulas_stand_in_and_are_named(numdrift: Numd
         (["--mode", "compile,decompose.tanh=off"], "Inductor does not decompose aten.tanh"),
         (
             ["--mode", "cpu,kernel.view=fp64"],
-            "view cannot be swapped: it takes no tensor, or only gives another view",
+            "view cannot be swapped: it takes no tensor, or only returns a view of one",
         ),
         (["--mode", "cpu,kernel.arange=fp64"], "arange cannot be swapped"),
         (["--mode", "cpu,kernel.addcmul_=fma"], "kernel.addcmul=fma covers the in-place form"),

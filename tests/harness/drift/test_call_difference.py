@@ -21,7 +21,7 @@ def call(
             "op": op and f"aten.{op}.default",
             "line": f"{LINES}:{line}",
             "phase": "forward",
-            "given": given,
+            "tensors": given,
             "results": results,
             **more,
         }

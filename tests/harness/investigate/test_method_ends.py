@@ -86,7 +86,7 @@ def test_the_modes_are_trained_before_anything_else(
 
 def test_what_cannot_be_partitioned_is_refused_before_anything_is_trained(tmp_path: Path) -> None:
     with laboratory_of(Study(tmp_path), Training({}, {})) as laboratory:
-        with pytest.raises(UsageError, match="a bisection by partitions is of one process"):
+        with pytest.raises(UsageError, match="a bisection by partitions needs a run of one process"):
             investigate(batch(tmp_path, nproc=2), replace(PLAN, partition_bisect=True), laboratory)
         assert laboratory.rounds == []
 

@@ -130,7 +130,7 @@ FORGERIES: dict[str, tuple[Forgery, str]] = {
     ),
     "an op of a library": (
         lambda facts: call_in(facts, "aten.tanh.default").update(op="mine.tanh.default"),
-        "mine.tanh.default, which is none that a snapshot executes",
+        "the op mine.tanh.default; a snapshot may only execute ops of aten",
     ),
     "an op that torch does not have": (
         lambda facts: call_in(facts, "aten.tanh.default").update(op="aten.tanhh.default"),

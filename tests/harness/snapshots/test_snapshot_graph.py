@@ -59,5 +59,5 @@ def test_what_no_call_gave_is_refused() -> None:
     slot = next(iter(snapshot.tape.inputs))
     inputs = {number: data for number, data in snapshot.tape.inputs.items() if number != slot}
     tape = type(snapshot.tape)(3, snapshot.tape.slots, inputs, snapshot.tape.calls, snapshot.tape.watched)
-    with pytest.raises(NotReplayable, match="no recorded call gave"):
+    with pytest.raises(NotReplayable, match="no recorded call returned"):
         graph_of(snapshot_of("sam", tape=tape), keep_draws=False)

@@ -279,7 +279,7 @@ def test_recorded_kernels_answer_in_place_of_a_replay(tmp_path: Path) -> None:
 def test_what_is_compiled_anew_is_written_into_the_runs_own_folder(name: str, tmp_path: Path) -> None:
     requests = held(tmp_path, started("sam").taped())
     mode = parse_mode("compile,backend=eager").to_json()
-    with pytest.raises(ValueError, match="no name of a folder"):
+    with pytest.raises(ValueError, match="is not a name of a folder"):
         requests.answer(Message({"request": "recompile", "step": 0, "mode": mode, "name": name}))
 
 

@@ -223,7 +223,7 @@ def test_the_error_of_replays_that_all_fail_is_told() -> None:
         recorder.watch("loss 0", chosen.view(40).sum())
     noise = measure_noise(recorder.tape(), 8)
     assert not noise.equal and noise.dropped == 8
-    assert str(noise.reason).startswith("every replay with random rounding fails: an op gives the shape")
+    assert str(noise.reason).startswith("every replay with random rounding fails: an op returned the shape")
     assert noise.to_json()["failure"] == noise.failure and str(noise.failure) in str(noise.reason)
 
 
@@ -248,7 +248,7 @@ def test_a_discrete_choice_that_rounding_turns_is_dropped_and_counted() -> None:
     noise = measure_noise(recorder.tape(), 8)
     # then
     assert noise.dropped + noise.replays == 8 and noise.dropped > 0
-    assert "an op gives the shape" in str(noise.failure)
+    assert "an op returned the shape" in str(noise.failure)
 
 
 def test_flips_of_integers_are_counted() -> None:

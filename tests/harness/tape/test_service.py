@@ -333,7 +333,11 @@ def test_what_cannot_be_listened_at_is_told(tmp_path: Path) -> None:
     serve(configured(tmp_path, str(tmp_path / "missing" / "s")), told.append, {})
     serve(configured(tmp_path, str(tmp_path / ("x" * 100))), told.append, {})
     assert len(told) == 2
-    assert "cannot be listened at: No such file or directory" in told[0] and "longer than" in told[1]
+    assert (
+        "the run is not served: it cannot listen at" in told[0]
+        and "No such file or directory" in told[0]
+        and "longer than" in told[1]
+    )
 
 
 @pytest.fixture

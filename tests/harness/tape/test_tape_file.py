@@ -175,7 +175,7 @@ def without(name: str) -> Damage:
         (change("calls.0.op", 3), "3"),
         (change("calls.0.phase", "sideways"), "sideways"),
         (change("calls.0.arguments", {"view": [0, "float32", 0, [10**9], [1]]}), "arguments"),
-        (change("calls.0.arguments", [{"view": [0, "float32", 0, [10**9], [1]]}]), "ends behind its storage"),
+        (change("calls.0.arguments", [{"view": [0, "float32", 0, [10**9], [1]]}]), "ends after the end of its storage"),
         (change("calls.0.arguments", [{"view": [999, "float32", 0, [1], [1]]}]), "slot 999"),
         (change("calls.0.arguments", [{"view": [0, "float32", -1, [1], [1]]}]), "-1"),
         (change("calls.0.arguments", [{"lambda": "x"}]), "kind"),
@@ -185,7 +185,7 @@ def without(name: str) -> Damage:
         (without("calls"), "calls"),
         (without("watched 0"), "watched 0"),
         (without("input 0"), ""),
-        (change("calls.0.place", 999), "at place 999, which there is not"),
+        (change("calls.0.place", 999), "at place 999, which does not exist"),
         (change("places.0", [3]), "damaged"),
         (lambda tensors, facts: tensors.update({"input 0": torch.zeros(3)}), "row of bytes"),
         (lambda tensors, facts: tensors.update({"input 0": torch.zeros(10**6, dtype=torch.uint8)}), "larger"),
@@ -204,7 +204,7 @@ def test_a_damaged_tape_is_refused_or_does_not_replay(damage: Damage, words: str
         # then
         assert words in str(caught.value) and str(path) in str(caught.value) and "\n" not in str(caught.value)
     else:
-        assert "what no recorded op gave" in str(measure_noise(read_tape(path), 1).reason)
+        assert "a tensor that no recorded op returned" in str(measure_noise(read_tape(path), 1).reason)
 
 
 @given(st.integers(0, 400), st.integers(0, 255))

@@ -241,17 +241,17 @@ def test_views_and_fills_are_counted_but_make_no_answer(tmp_path: Path) -> None:
     assert {pair.role for pair in diff.pairs if pair.kind.startswith("only")} == {"view", "bookkeeping"}
 
 
-COPY = "a copy changes no number, but for another layout the op that reads it may take another path in its library."
+COPY = "a copy changes no number, but the op that reads it may take another path in its library for another layout."
 
 
 @pytest.mark.parametrize(
     ("a", "b", "said"),
     [
-        (("t_copy",), ("t",), f"lazy copies by t_copy what is read by mm in the forward (once), and compile does not: {COPY}"),
+        (("t_copy",), ("t",), f"lazy copies the input of mm in the forward (once) by t_copy, and compile does not: {COPY}"),
         (("t",), ("t", "clone"),
-         f"compile copies by clone what is read by mm in the forward (once), and lazy does not: {COPY}"),
+         f"compile copies the input of mm in the forward (once) by clone, and lazy does not: {COPY}"),
         (("t_copy", "view_copy"), ("t", "view"),
-         f"lazy copies by t_copy what is read by mm in the forward (once), and compile does not: {COPY}"),
+         f"lazy copies the input of mm in the forward (once) by t_copy, and compile does not: {COPY}"),
         (("t_copy",), ("t", "clone"), None),  # both lay it out anew
         (("view_copy",), ("clone",), None),  # nothing lies otherwise
         (("t_copy", "relu"), ("t", "relu"), None),  # elementwise: the order of the elements changes nothing
@@ -259,7 +259,7 @@ COPY = "a copy changes no number, but for another layout the op that reads it ma
 )  # fmt: skip
 def test_a_copy_before_a_product_is_told(a: Sequence[str], b: Sequence[str], said: str | None, tmp_path: Path) -> None:
     answers = compared(tmp_path, [chain(*a)], [chain(*b)]).answers
-    assert [one for one in answers if "copies by" in one] == ([] if said is None else [said])
+    assert [one for one in answers if " copies " in one] == ([] if said is None else [said])
 
 
 def test_ops_of_one_side_come_before_casts_and_integers_after(tmp_path: Path) -> None:

@@ -206,8 +206,8 @@ def test_other_shapes_and_evaluation_have_partitions_of_their_own(inputs: torch.
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"mode": "cpu,dtype=float64"}, "the key 'dtype' is of a process"),
-        ({"mode": "compile,kernel.tanh=fma"}, "has no swapped kernels"),
+        ({"mode": "cpu,dtype=float64"}, "the key 'dtype' sets up a process"),
+        ({"mode": "compile,kernel.tanh=fma"}, "a partition cannot swap kernels"),
         (
             {"config": PartitionConfig(ops_to_partition={"aten::sord"})},
             "no graph has 'aten::sord'; did you mean 'aten::sort'",
