@@ -95,7 +95,7 @@ def test_a_script_that_ends_by_a_value_is_no_other_setup(reference: str, numdrif
     assert {run["steps"] for run in found["runs"].values()} >= {step + 1} and len(found["runs"]) == 2
     (pair,) = found["pairs"]
     assert pair["verdict"] == "rounding" and done.returncode == 0
-    told = next(text for text in pair["text"] if text.startswith("the script ends by what it computes"))
+    told = next(text for text in pair["text"] if text.startswith("a computed value ends the script"))
     assert f"the loss of step {step} is " in told and f"it ends with {reference}" in told
 
 
