@@ -165,5 +165,5 @@ def test_ctrl_c_keeps_what_is_measured_and_the_same_command_goes_on(tmp_path: Pa
     assert f"tanh=fp64: {first:,} of 4,294,967,296 inputs are kept in" in said
     assert "Traceback" not in said
     second, said = interrupted_after(first)
-    assert f"going on after {first:,} of 4,294,967,296 inputs" in said
+    assert f"continuing after {first:,} of 4,294,967,296 inputs" in said
     assert second > first

@@ -269,7 +269,7 @@ def test_a_damaged_snapshot_is_one_line(by_callback: dict[str, Any]) -> None:
     content = path.read_bytes()
     damaged = by_callback["folder"] / "damaged.safetensors"
     for bad, said in (
-        (content[:3000], "was cut off"),
+        (content[:3000], "is truncated"),
         (content[:-5] + bytes([content[-5] ^ 1]) + content[-4:], "is not the one that was written"),
     ):
         damaged.write_bytes(bad)

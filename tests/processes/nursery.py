@@ -89,6 +89,8 @@ GUESTS = (
 )  # fmt: skip
 """Modules of numdrift's harness, whose imports are most of what its own processes import. Importing them does nothing else."""
 
+SOURCES = Path(__file__).parents[2] / "src"
+
 INDUCTOR_START = Path(__file__).parents[2] / "harness/torch_private/compiler/inductor_start.py"
 
 BEFORE_XLA = (
@@ -122,9 +124,11 @@ def main() -> None:
         # as launch/preloaded.py does for trainings that it forks
         runpy.run_path(str(INDUCTOR_START))["start_inductor"]()
     of_scripts = set(sys.modules)
+    sys.path.insert(1, str(SOURCES))  # numdrift is not installed beside torch_xla
     for name in (*GUESTS, *GUESTS_XLA) if kind == "xla" else GUESTS:
         importlib.import_module(f"numdrift.harness.{name}")
     of_guests = set(sys.modules)
+    del sys.path[1]
     if not kind:
         commands = importlib.import_module("numdrift.harness.cli")
         for found in pkgutil.walk_packages(commands.__path__, "numdrift.harness.cli."):

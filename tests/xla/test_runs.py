@@ -103,7 +103,7 @@ def test_a_script_that_speaks_of_torch_xla_runs_as_it_is_and_on_the_cpu(
 ) -> None:
     done = numdrift("run", SCRIPTS / "native.py", "--modes", "cpu,xla", "--name", "t", "--jobs", "2", "--", words)
     assert done.returncode == 0, done.stderr
-    assert "torch_xla represents the device cpu" in done.stderr
+    assert "torch_xla is replaced on cpu" in done.stderr
     runs = tmp_path / "runs/t"
     cpu, xla = (load_run(runs / mode) for mode in ("cpu", "xla"))
     assert len(cpu.journal.steps) == len(xla.journal.steps) == 6

@@ -17,6 +17,7 @@ import torch
 from numdrift.kernels.swaps.request import swap_requests
 
 from ...errors import NumdriftError
+from ...records.modes.mode_registry import DEVICES_OF_THE_CPU, registry
 from ...records.modes.mode_spec import INDUCTOR, OP_BY_OP, ModeSpec, parse_mode
 from ..align.op_units import op_name
 from ..align.storage_flow import FlowNode
@@ -82,5 +83,6 @@ def _plain(mode: ModeSpec, number: int, node: FlowNode, verified: Found, checked
         is_own = mode.backend in (None, INDUCTOR) and is_generated(node) and number in verified.special
         return INDUCTOR if is_own else None
     # a script may have replaced aten's kernel by another one: only equal bits show that it has not
-    is_aten = facts.aten_kernels and checked and number not in verified.special | verified.unknown
+    of_the_cpu = registry.device(mode.base) in DEVICES_OF_THE_CPU
+    is_aten = of_the_cpu and checked and number not in verified.special | verified.unknown
     return ATEN if is_aten else None

@@ -239,7 +239,7 @@ def test_recordings_do_not_nest(training: Training, tmp_path: Path) -> None:
 @pytest.mark.parametrize("mode", ["cpu,env.A=1", "cpu,timeout=3", "cpu,python=python3", "cpu,dtype=float64"])
 def test_what_needs_a_process_is_refused(mode: str, tmp_path: Path) -> None:
     with (
-        pytest.raises(UsageError, match="needs a process of its own"),
+        pytest.raises(UsageError, match="needs a separate process"),
         numdrift.record(mode, tmp_path, "study"),
     ):
         pass

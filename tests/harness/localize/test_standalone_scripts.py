@@ -329,7 +329,7 @@ def test_a_kernel_of_the_other_process_is_shown_by_what_it_gave(
     text = body(tmp_path)
     assert (culprit.kind, culprit.kernel) == ("kernel", {"a": "aten", "b": "coarse.py"})
     assert script_of(culprit).reproduces
-    assert "what it gave on these inputs is in the file" in text
+    assert "so the file holds its recorded" in text
     assert "torch.ops.aten.tanh_backward.default(grad_output, output)" in text
     assert printed(capsys.readouterr().out) == [f"{culprit.error_ulp[side]:.6g}" for side in "ab"]
     assert culprit.error_ulp["b"] > 1e4

@@ -243,7 +243,7 @@ def test_what_the_code_of_a_large_graph_does_not_write_is_not_probed(
     # given a graph for an accelerator whose code shows one value
     shown = {computed_values(traced().graph)[0][1]: torch.ones(3)}
     monkeypatch.setattr(ProbedGraph, "_buffers", lambda self, repetition: shown)
-    for most, compilations, why in ((2, 0, "fused into the kernels of others"), (64, 1, "")):
+    for most, compilations, why in ((2, 0, "fused into the kernels of other values"), (64, 1, "")):
         monkeypatch.setattr("numdrift.harness.tape.recording.probed_graph.MOST_PROBED", most)
         compiler = Compiler(set())
         probed = ProbedGraph(on_a_device(traced()), compiler.again, probes, ReadingTime())
@@ -275,7 +275,7 @@ def test_on_an_accelerator_reading_ends_with_its_time(probes: Probes, monkeypatc
     # then
     assert found == {} and compiler.compilations == 1
     assert reading.is_over
-    assert "0 s in which values are read were over" in probed.unread
+    assert "the limit of 0 s for reading values was reached" in probed.unread
     # and the time grows with that of the compilations themselves
     reading.compiled = 100.0
     assert not reading.is_over and reading.limit == 200.0

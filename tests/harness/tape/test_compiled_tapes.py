@@ -289,7 +289,7 @@ def test_what_cannot_be_taken_apart_is_a_reason(tmp_path: Path) -> None:
     assert not run.differing()
     assert run.files == ["noise-000001.json"] and not run.recorded
     assert run.notices == ["step 1 does not replay: " + run.notices[0].partition(": ")[2]]
-    assert "cond, which a tape cannot take apart" in run.notices[0]
+    assert "cond, which a tape cannot record op by op" in run.notices[0]
 
 
 @pytest.mark.slow

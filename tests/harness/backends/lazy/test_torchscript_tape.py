@@ -36,7 +36,7 @@ def test_other_nodes_and_other_numbers_of_inputs_are_reasons() -> None:
     graph = torch._C.parse_ir("graph(%x : Tensor):\n  %y : Tensor = prim::BailOut(%x)\n  return (%y)")
     with pytest.raises(NotReplayable, match="prim::BailOut"):
         executed_graph(CallLog(), graph, [X])
-    with pytest.raises(NotReplayable, match="takes 1 values, and 2 are known"):
+    with pytest.raises(NotReplayable, match="takes 1 values, but 2 are known"):
         executed_graph(CallLog(), graph, [X, N])
 
 

@@ -178,7 +178,7 @@ def test_a_step_means_the_graphs_that_it_ran(numdrift: Numdrift, tmp_path: Path)
         (["--dynamo"], "no graph of stage dynamo: known: post, pre"),
         (["--graph", "0-backwards-pre"], "no graph '0-backwards-pre': did you mean '0-backward-pre'?"),
         (["--graph", "0-forward", "--post"], "no post graph of 0-forward: known: pre"),
-        (["--pre", "--post"], "--pre and --post exclude each other"),
+        (["--pre", "--post"], "--pre and --post cannot be combined"),
         (["--graph", "0-backward-post", "--pre"], "is a post graph, not a pre one: leave out --pre"),
         (["--png", "x" * 5000], "cannot be written"),
         (["--mode", "lazy"], "no run of mode 'lazy': known: compile"),
@@ -205,7 +205,7 @@ def test_several_graphs_or_runs_that_could_be_meant_are_listed(
     done = numdrift("graph", "open", "mlp", "--mode", "lazy", "--svg", "first.svg")
     assert done.returncode == 0
     assert "This is 0-backward-pre, the first of 2 such graphs" in done.stderr
-    assert "by --graph: 0-backward-2-pre (10 nodes)" in done.stderr
+    assert "name another with --graph: 0-backward-2-pre (10 nodes)" in done.stderr
 
 
 def test_graphs_that_ran_because_a_value_was_read_are_not_meant(numdrift: Numdrift, tmp_path: Path) -> None:

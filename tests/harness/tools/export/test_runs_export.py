@@ -180,7 +180,7 @@ def test_what_a_user_has_set_for_trainings_stays_and_is_not_heeded(
     monkeypatch.setenv(variable, "mine")
     before = dict(os.environ)
     result = export(out, "--suffix", "first", "--to", to, "--output", tmp_path / "made")
-    assert result.exception is None and "(2 runs, 4 steps)\nIt is opened by: " in result.output
+    assert result.exception is None and "(2 runs, 4 steps)\nOpen it with: " in result.output
     assert dict(os.environ) == before
     assert not [path for path in tmp_path.rglob("*") if "mine" in path.name]
     pattern = "*/*/metrics/loss" if to == "mlflow" else "wandb/offline-run-*/*.wandb"
