@@ -232,7 +232,7 @@ def test_a_script_that_gives_the_backend_nothing_is_an_error(numdrift: Numdrift,
     done = numdrift("analyze", "nothing.py")
     assert done.returncode == 3
     (said,) = [line for line in done.stderr.splitlines() if line.startswith("numdrift:")]
-    assert "the script called no operator in mode lazy" in said and "give the one that calls the model" in said
+    assert "the script called no operator in mode lazy" in said and "name the script that calls the model" in said
     assert "Traceback" not in done.stderr
 
 
