@@ -84,7 +84,10 @@ def test_without_an_environment_the_remedy_is_said() -> None:
     [
         ({"torch": "2.9.0"}, "has no torch_xla beside its torch 2.9.0"),
         ({"torch": "2.8.0", "torch_xla": "2.8.1"}, "has torch_xla 2.8.1, numdrift needs 2.9 or later"),
-        ({"torch": "2.13.0", "torch_xla": "2.9.0"}, "has torch_xla 2.9.0 beside torch 2.13.0, but it only loads beside"),
+        (
+            {"torch": "2.13.0", "torch_xla": "2.9.0"},
+            "has torch_xla 2.9.0 beside torch 2.13.0, but it only loads beside",
+        ),
     ],
 )
 def test_an_environment_that_will_not_do_is_told(versions: dict[str, str], said: str, tmp_path: Path) -> None:
