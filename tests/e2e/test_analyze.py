@@ -103,6 +103,7 @@ def test_the_supported_case_in_python(tmp_path: Path) -> None:
     assert frame.set_index("operator")["calls"]["aten::addmm"] == 4
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("trainings_are_forked")
 @pytest.mark.parametrize(
     ("wrong", "error", "said"),

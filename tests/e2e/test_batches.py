@@ -10,6 +10,7 @@ import subprocess
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 
 from numdrift import load_run, read_pickle
@@ -22,6 +23,7 @@ def _contents(folder: Path) -> dict[str, str]:
     return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
+@pytest.mark.slow
 def test_a_second_suffix_touches_nothing_of_the_first(numdrift: Numdrift, tiny: Path, tmp_path: Path) -> None:
     folder = tmp_path / "runs/tiny"
     assert numdrift("run", tiny, "--modes", "cpu", "--suffix", "A").returncode == 0
@@ -137,6 +139,7 @@ def test_runs_are_listed_shown_and_removed(numdrift: Numdrift, tiny: Path, tmp_p
     assert "no runs" in numdrift("runs", "list").stdout
 
 
+@pytest.mark.slow
 def test_the_batch_script_runs_plots_and_compares(tiny: Path, tmp_path: Path) -> None:
     variables = {"SUFFIX": "t", "MODES": "cpu,lazy", "EPOCHS": "3", "OUT": str(tmp_path)}
     command = ["bash", str(ROOT / "run.sh"), "--quiet"]

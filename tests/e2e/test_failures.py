@@ -24,6 +24,7 @@ ENDINGS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "how", ["raise", "exit", *(pytest.param(how, marks=pytest.mark.own_processes) for how in ("kill", "memory"))]
 )
@@ -66,6 +67,7 @@ def test_a_loss_that_is_not_finite(numdrift: Numdrift, tiny: Path, tmp_path: Pat
     assert json.loads(done.stdout)["runs"][0]["status"] == "nonfinite"
 
 
+@pytest.mark.slow
 @pytest.mark.own_processes
 def test_a_run_that_hangs_is_ended_with_all_that_it_started(numdrift: Numdrift, tiny: Path, tmp_path: Path) -> None:
     # A busy machine may need more than the first seconds to come as far as the child, and a quiet one should not wait.
@@ -100,6 +102,7 @@ def _alive(mark: str) -> bool:
     return False
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize(("how", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
 def test_interrupting_numdrift_keeps_what_was_recorded(

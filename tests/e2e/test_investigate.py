@@ -210,6 +210,7 @@ def test_what_has_no_such_steps_is_refused(numdrift: Numdrift, tiny: Path, tmp_p
     assert "steps 0 to 9" in refused.stderr
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_is_made_again_and_a_failed_one_is_not(
     numdrift: Numdrift, tiny: Path, tmp_path: Path
 ) -> None:

@@ -29,6 +29,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CC", raising=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", COMMANDS)
 def test_the_commands_of_the_guide_work(line: str, numdrift: Numdrift) -> None:
     done = numdrift(*shlex.split(line)[1:])
@@ -178,6 +179,7 @@ def test_the_guide_quotes_what_is_said(numdrift: Numdrift, tmp_path: Path, monke
         assert done.returncode == (0 if "is this" in said else 3 if re.search("imports|CC=|no C", said) else 2)
 
 
+@pytest.mark.slow
 def test_a_file_that_never_ends_is_given_up(numdrift: Numdrift, tmp_path: Path) -> None:
     (tmp_path / "bad.py").write_text("while True: pass\n")
     done = numdrift("kernels", "build", "bad.py", "--op", "tanh_backward", "--timeout", "3")

@@ -106,6 +106,7 @@ def test_first_calls_are_shown_and_kept(numdrift: Numdrift, tmp_path: Path) -> N
     assert "captured" in checked.stdout and "agrees" in checked.stdout
 
 
+@pytest.mark.slow
 def test_an_own_kernel_in_c_is_used_and_named_by_its_stem(numdrift: Numdrift, tmp_path: Path) -> None:
     (tmp_path / "mine.c").write_text(OWN)
     done = numdrift(
@@ -203,6 +204,7 @@ def test_bad_input_is_one_line(arguments: list[str], said: str, numdrift: Numdri
     assert len(done.stderr.strip().splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_an_own_kernel_in_python_runs_in_the_process_of_its_mode_only(numdrift: Numdrift, tmp_path: Path) -> None:
     """One that never ends is stopped with its run, one that leaves takes nothing else with it."""
     (tmp_path / "endless.py").write_text("while True: pass\n")

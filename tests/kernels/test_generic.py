@@ -150,6 +150,7 @@ def test_every_record_can_be_read_and_loaded(registry: KernelRegistry) -> None:
             assert callable(kernel.load())
 
 
+@pytest.mark.slow
 def test_inductor_compiles_where_dispatch_modes_are_hidden(registry: KernelRegistry) -> None:
     """As in the replay of a step, where a shape may be met for the first time."""
     x = randn(3, 7)

@@ -147,6 +147,7 @@ def test_what_a_kernel_in_c_cannot_take(tmp_path: Path) -> None:
         function(ones.to("meta"), ones.to("meta"))
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_lazy_tensors_are_computed_and_the_result_is_lazy(tmp_path: Path) -> None:
     path = written(tmp_path, C)

@@ -54,6 +54,7 @@ def test_a_helper_of_the_script_stays_the_scripts(tmp_path: Path, monkeypatch: p
     assert sys.modules.pop("helper") is script and script.name == "of the script"
 
 
+@pytest.mark.slow
 def test_a_changed_helper_is_told_by_the_source(tmp_path: Path) -> None:
     path = with_helpers(tmp_path / "kernel", 1)
     code = "import sys; from pathlib import Path; from numdrift.kernels.user import user_kernel\n"

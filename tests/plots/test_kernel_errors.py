@@ -61,6 +61,7 @@ def test_a_kernel_without_numbers_says_so() -> None:
     assert [text.get_text() for text in figure.axes[0].texts] == ["not measured, or nothing finite"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("size", "largest"),
     combinations_of(

@@ -83,6 +83,7 @@ print(json.dumps({
 """
 
 
+@pytest.mark.slow
 def test_a_forked_training_is_a_process_as_any_other(tmp_path: Path) -> None:
     (tmp_path / "facts.py").write_text(FACTS)
     found: list[dict[str, Any]] = []
@@ -106,6 +107,7 @@ def test_a_forked_script_ends_as_a_started_one(how: str, code: int, tmp_path: Pa
     assert bool(done.stderr) == ("SystemExit(7)" not in how and bool(how))
 
 
+@pytest.mark.slow
 def test_what_may_be_read_at_an_import_is_not_forked(tmp_path: Path) -> None:
     """One thread is what OpenMP is told when it is loaded."""
     (tmp_path / "threads.py").write_text("import torch; print(torch.get_num_threads())\n")
@@ -113,6 +115,7 @@ def test_what_may_be_read_at_an_import_is_not_forked(tmp_path: Path) -> None:
     assert (tmp_path / "runs/r/cpu/stdout.log").read_text() == "1\n", done.stderr
 
 
+@pytest.mark.slow
 def test_a_command_that_takes_too_long_is_ended(tmp_path: Path) -> None:
     (tmp_path / "sleeps.py").write_text("import time\nprint('begun', flush=True)\ntime.sleep(600)\n")
     with pytest.raises(subprocess.TimeoutExpired):

@@ -62,6 +62,7 @@ def spoken(modes: Sequence[str]) -> list[str]:
     return [word for mode in modes for word in ("--mode", mode)]
 
 
+@pytest.mark.slow
 def test_investigate(study: numdrift.Investigation) -> None:
     out = study.path.parent
     found, code = command(

@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from numdrift.harness.backends.called_operators import ADOPTION, PASSED_OVER
 from numdrift.harness.records.modes.mode_registry import registry
 from numdrift.harness.script.adopted.meeting import Meeting
@@ -39,6 +41,7 @@ def targets() -> set[tuple[str, str]]:
     return found
 
 
+@pytest.mark.slow
 def test_every_class_that_is_named_by_a_string_is_there() -> None:
     found = targets()
     assert (f"{OBSERVERS}.calls.operations", "RecordedOperations") in found and len(found) > 8, found

@@ -42,6 +42,7 @@ def test_it_is_found_here_beside_the_environment_and_beside_the_sources(beside: 
     assert spec.python == str(python)
 
 
+@pytest.mark.slow
 def test_the_reference_runs_in_the_same_interpreter_unless_it_says_otherwise(tmp_path: Path) -> None:
     python = environment(tmp_path / "here", **FITTING)
     # given a plain reference

@@ -221,6 +221,7 @@ def test_what_differs_in_exact_arithmetic_is_no_rounding_however_noisy_its_input
     assert judged_alone(cause, examined, errors, {}) == (("beyond-rounding", rule) if rule else ("rounding", "within"))
 
 
+@pytest.mark.slow
 def test_another_scale_of_attention_in_bfloat16_is_beyond_rounding() -> None:
     def attention(h: Tensor, scale: float) -> Tensor:
         wide = h.bfloat16().view(2, 2, 4, 8)

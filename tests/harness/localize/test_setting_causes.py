@@ -203,6 +203,7 @@ def is_proven(culprit: Culprit) -> bool:
     return culprit.status == "culprit" and culprit.proof.swap_in.holds and culprit.proof.swap_out.holds
 
 
+@pytest.mark.slow
 def test_all_calls_that_a_devices_own_setting_makes_others_are_one_cause(tmp_path: Path) -> None:
     a = held(tmp_path, "first", Halving, {})
     # given a setting that changes nothing besides
@@ -220,6 +221,7 @@ def test_all_calls_that_a_devices_own_setting_makes_others_are_one_cause(tmp_pat
     assert found.left.explained == 1.0
 
 
+@pytest.mark.slow
 def test_without_the_settings_the_same_calls_are_a_kernel(tmp_path: Path) -> None:
     a, b = held(tmp_path, "first", Halving, {}), held(tmp_path, "second", Halving, {"toy.rounding": "coarse"})
     plain = {name: value for name, value in b.tape.settings.items() if name != "toy.rounding"}
@@ -228,6 +230,7 @@ def test_without_the_settings_the_same_calls_are_a_kernel(tmp_path: Path) -> Non
     assert {one.kind for one in found.culprits} == {"kernel"}
 
 
+@pytest.mark.slow
 def test_settings_that_act_together_are_tried_together(tmp_path: Path) -> None:
     a = held(tmp_path, "first", Halving, {})
     b = held(tmp_path, "second", Halving, {"toy.rounding": "coarse", "toy.scale": "off"})
@@ -237,6 +240,7 @@ def test_settings_that_act_together_are_tried_together(tmp_path: Path) -> None:
     assert culprit.setting.values == {"a": "nearest and on", "b": "coarse and off"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("side", ["a", "b"])
 def test_the_mode_that_states_a_setting_is_told_and_the_remedy_is_its_key(side: str, tmp_path: Path) -> None:
     settings = [{"mkldnn": False}, {}] if side == "a" else [{}, {"mkldnn": False}]
@@ -259,6 +263,7 @@ def test_the_mode_that_states_a_setting_is_told_and_the_remedy_is_its_key(side: 
     assert Culprit.from_json(culprit.to_json()).setting == culprit.setting
 
 
+@pytest.mark.slow
 def test_the_kernel_of_attention_is_chosen_by_a_setting(tmp_path: Path) -> None:
     a = held(tmp_path, "first", Attending, {})
     b = held(tmp_path, "second", Attending, {"attention.flash": False})
@@ -273,6 +278,7 @@ def test_the_kernel_of_attention_is_chosen_by_a_setting(tmp_path: Path) -> None:
     assert culprit.swapped == "sdpa=any"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stated", [True, False])
 def test_a_setting_that_acts_on_the_other_device_alone_is_what_rounds_too_much(stated: bool, tmp_path: Path) -> None:
     # given a script that allows TF32, which the CPU has not

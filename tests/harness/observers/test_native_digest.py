@@ -57,6 +57,7 @@ def test_cache_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -
     assert cache_folder() == Path("/n")
 
 
+@pytest.mark.slow
 def test_two_processes_build_at_once(cache: Path) -> None:
     code = "from numdrift.harness.observers.values import digest as native; print(native.load()[1])"
     command = [sys.executable, "-c", code]
@@ -68,6 +69,7 @@ def test_two_processes_build_at_once(cache: Path) -> None:
     assert Digester().implementation == "native" and library.stat().st_mtime_ns == built
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kept", [0, 4096, -40])
 def test_a_truncated_library_is_rebuilt(cache: Path, built: Path, kept: int) -> None:
     cache.mkdir(mode=0o700)

@@ -146,6 +146,7 @@ def printed(**values: Any) -> str:
     return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("late", [False, True])
 def test_shifted_seeds_are_those_of_a_script_that_adds_the_offset_itself(late: bool) -> None:
     # given

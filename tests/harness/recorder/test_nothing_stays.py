@@ -116,6 +116,7 @@ def record(config: RunConfig) -> list[tuple[Any, str]]:
         session.close(None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("mode", "times"), MODES)
 def test_recordings_leave_every_name_as_it_was(mode: str, times: int, tmp_path: Path) -> None:
     # given

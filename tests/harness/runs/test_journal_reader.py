@@ -116,6 +116,7 @@ def assert_prefix(part: dict[str, Any], whole: dict[str, Any]) -> None:
         assert part[kind].items() <= whole[kind].items(), kind
 
 
+@pytest.mark.slow
 def test_losses_are_those_of_plain_pytorch(recorded: Path, reference: dict[str, Any]) -> None:
     journal = Journal(recorded)
     assert [(record.step, record.loss) for record in journal.steps] == [*enumerate(reference["losses"])]

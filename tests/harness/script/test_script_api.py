@@ -218,6 +218,7 @@ for i in range(2):
     assert ran.printed.splitlines() == [str(policy == "step")] * 2
 
 
+@pytest.mark.slow
 def test_what_is_no_number_is_a_doubt_and_harms_nothing(tmp_path: Path) -> None:
     ran, _ = recorded(tmp_path, LOOPS["early"].replace("i=7", "i=x, name='text'"))
     assert ran.exit_code == 0

@@ -8,6 +8,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 import torch
 
 from numdrift.harness.launch.guest_process import guest_command
@@ -115,6 +116,7 @@ def test_the_process_waits_for_the_steps_and_ends_with_the_last(tmp_path: Path) 
     assert process.returncode == 3
 
 
+@pytest.mark.slow
 def test_the_process_ends_once_no_further_tape_comes(tmp_path: Path) -> None:
     # given one step by other kernels, which stays open, one that is to be measured, and one that never comes
     tape = started("mlp").taped(2)
@@ -134,6 +136,7 @@ def test_the_process_ends_once_no_further_tape_comes(tmp_path: Path) -> None:
     assert awaits_replays(tmp_path, 2) and noise_of(tmp_path, 5)["replays"] == 3
 
 
+@pytest.mark.slow
 def test_a_configuration_that_says_nothing_is_refused(tmp_path: Path) -> None:
     config = tmp_path / "noise.json"
     config.write_text("{}")

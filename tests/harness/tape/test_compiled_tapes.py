@@ -236,6 +236,7 @@ class Real(AsRecorded):
         return [next(known, old).clone() if new else old for old, new in zip(outputs, one.call.fresh, strict=True)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sam", "mlp", "images", "broken", "dropping"])
 def test_a_graph_that_is_executed_op_by_op_replays_bit_for_bit(kind: str, tmp_path: Path) -> None:
     run = taped(kind, AOT, tmp_path)

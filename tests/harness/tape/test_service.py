@@ -153,6 +153,7 @@ def through(worker: Worker, tape: Tape) -> Elsewhere:
     return Elsewhere(len(tape.calls), lambda position, memory: worker.execute(STEP, position, memory))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["cpu", "bad"])
 def test_every_call_executed_over_there_gives_every_bit_of_the_run(held: Held, mode: str) -> None:
     with held.connect(mode) as worker:
@@ -303,6 +304,7 @@ def test_serving_counts_no_call_of_a_swapped_kernel(held: Held) -> None:
     assert any(before) and counts.read_bytes() == before
 
 
+@pytest.mark.slow
 def test_a_script_that_fails_is_not_served(tmp_path: Path) -> None:
     found = holding(tmp_path, "cpu", code=3)
     found.start()

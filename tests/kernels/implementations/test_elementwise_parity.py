@@ -118,6 +118,7 @@ def bound(kernel: Kernel, dtype: torch.dtype, scale: Tensor) -> Tensor:
     return ROUNDINGS * unit * scale + 4 * tiny + APPROXIMATIONS.get((kernel.op, kernel.name), 0)
 
 
+@pytest.mark.slow
 @table(("case", "kernel", "dtype"), [*kernels()])
 def test_kernel_returns_what_the_op_returns(case: Case, kernel: Kernel, dtype: str) -> None:
     function, reference = kernel.load(), load_target(REGISTRY.operation(case.op).reference)

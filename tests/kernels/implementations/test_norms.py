@@ -90,6 +90,7 @@ def far_from_zero(*shape: int) -> torch.Tensor:
     return 1000 + 0.1 * torch.randn(*shape, generator=torch.Generator().manual_seed(2))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:var_mean")
 @table(("op", "name", "dtype"), cases(list(CALLS)))
 def test_kernels_agree_with_the_op_in_float64(op: str, name: str, dtype: str) -> None:

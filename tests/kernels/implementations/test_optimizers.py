@@ -82,6 +82,7 @@ def kernel(op: str, name: str) -> Any:
     return registry().kernel(op, name).load()
 
 
+@pytest.mark.slow
 @table(("op", "name", "dtype"), cases(list(CALLS)))
 def test_kernels_agree_with_the_op_in_float64(op: str, name: str, dtype: str) -> None:
     check(op, name, dtype, CALLS[op])

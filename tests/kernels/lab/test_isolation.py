@@ -67,6 +67,7 @@ def test_an_exit_is_an_error(tmp_path: Path) -> None:
         kernel.run([CALL])
 
 
+@pytest.mark.slow
 def test_a_kernel_that_never_returns_is_stopped(tmp_path: Path) -> None:
     with IsolatedKernel("mul", source(tmp_path, HANG), seconds=5) as kernel:
         with pytest.raises(KernelError, match="had not returned after 5 s; --timeout SECONDS allows more"):
@@ -86,6 +87,7 @@ IMPORTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", IMPORTS)
 def test_what_happens_when_a_file_is_loaded_is_told_as_that(text: str, tmp_path: Path) -> None:
     path = source(tmp_path, text)

@@ -174,6 +174,7 @@ def test_a_decomposition_that_torch_lacks_is_left_out_or_an_error() -> None:
         candidates(KernelRegistry(), subject, ["decomposed"], every=True)
 
 
+@pytest.mark.slow
 def test_a_file_of_the_users_is_a_candidate_and_its_content_counts(tmp_path: Path) -> None:
     mine = tmp_path / "mine.py"
     mine.write_text("import torch\ndef tanh(self):\n    return torch.sin(self)\n")
@@ -194,6 +195,7 @@ def test_a_file_that_crashes_the_process_is_an_error_and_not_the_end(tmp_path: P
         candidates(KernelRegistry(), subject_of("tanh", FLOAT32), [str(mine)], every=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -211,6 +213,7 @@ def test_a_file_that_ends_or_holds_the_process_when_it_is_loaded_is_an_error(
         candidates(KernelRegistry(), subject_of("tanh", FLOAT32), [str(mine)], every=False, seconds=limit)
 
 
+@pytest.mark.slow
 def test_a_file_named_as_another_kernel_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     paths = [tmp_path / name for name in ("sine.py", "mine.py", "a/mine.py")]
@@ -223,6 +226,7 @@ def test_a_file_named_as_another_kernel_is_refused(tmp_path: Path) -> None:
         candidates(registry, subject, [str(path) for path in paths[1:]], every=False)
 
 
+@pytest.mark.slow
 def test_what_lies_beside_a_file_and_is_imported_counts(tmp_path: Path) -> None:
     mine, helper = tmp_path / "mine.py", tmp_path / "helper.py"
     mine.write_text("import helper\ndef tanh(self):\n    return helper.f(self)\n")

@@ -92,6 +92,7 @@ def test_mixed_dtypes_are_left_to_torch() -> None:
     assert elementwise("tanh_backward_fma", [torch.ones(4), torch.ones(4, dtype=torch.float64)]) is None
 
 
+@pytest.mark.slow
 def test_a_lazy_tensor_is_left_to_torch() -> None:
     code = """
 import torch, torch._lazy.ts_backend as backend
@@ -177,6 +178,7 @@ print(elementwise("tanh_backward_fma", [ones, ones]), rows("sum_kahan", ones), s
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "environment", [{"CC": "/nonexistent"}, {"PATH": ""}, {"CC": "/bin/false"}, {"NUMDRIFT_CACHE": "/proc/x"}]
 )
@@ -189,6 +191,7 @@ def test_without_a_compiler_torch_formulas_are_used_and_the_reason_is_named(
     assert (asked or "no C compiler") in said
 
 
+@pytest.mark.slow
 def test_a_cpu_without_the_instruction_is_served_by_the_emulation(tmp_path: Path) -> None:
     said = run(STATUS, {"NUMDRIFT_CACHE": str(tmp_path), "CC": "cc -DNUMDRIFT_EMULATE_FMA"})
     assert said.endswith("native (emulated fma)")

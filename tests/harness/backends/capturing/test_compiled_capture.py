@@ -39,6 +39,7 @@ def attention(tmp_path_factory: pytest.TempPathFactory) -> Captured:
     return train_captured(tmp_path_factory.mktemp("attention"), seeded(Attention), attention_batch)
 
 
+@pytest.mark.slow
 def test_a_training_leaves_five_graphs(mlp: Captured) -> None:
     assert [(one["name"], one["pre"]) for one in mlp.of("graph")] == [
         ("0-forward-dynamo", ""),
@@ -61,6 +62,7 @@ def test_executions_and_compilations_are_counted(mlp: Captured) -> None:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "batch"), [(TanhMlp, mlp_batch), (Attention, attention_batch)], ids=["mlp", "attention"]
 )

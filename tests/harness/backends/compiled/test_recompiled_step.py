@@ -63,6 +63,7 @@ def differing(found: Mapping[str, torch.Tensor], expected: Mapping[str, torch.Te
     return [name for name, one in expected.items() if not is_same(found[name], one)]
 
 
+@pytest.mark.slow
 def test_compiled_as_it_was_it_gives_its_own_bits(recorded: Recorded) -> None:
     assert differing(recorded.recompiled(INDUCTOR), recorded.tape.expected()) == []
 
@@ -71,6 +72,7 @@ def test_without_any_compiler_it_gives_what_the_plain_training_gives(recorded: R
     assert differing(recorded.recompiled("compile,backend=eager"), recorded.trained("none")) == []
 
 
+@pytest.mark.slow
 def test_a_stage_gives_what_a_training_with_it_gives(recorded: Recorded) -> None:
     for backend in ("aot_eager", "aot_eager_decomp_partition"):
         assert differing(recorded.recompiled(f"compile,backend={backend}"), recorded.trained(backend)) == []

@@ -84,6 +84,7 @@ def observed(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     return ran(tmp_path_factory.mktemp("lazy") / "observed", "observed")
 
 
+@pytest.mark.slow
 def test_observing_changes_neither_graphs_nor_bits(observed: Ran, tmp_path: Path) -> None:
     plain = ran(tmp_path / "plain")
     assert observed.hashes == plain.hashes
@@ -135,6 +136,7 @@ def test_transfers_have_their_bytes(observed: Ran) -> None:
     )
 
 
+@pytest.mark.slow
 def test_op_by_op_gives_the_same_bits_and_small_graphs(observed: Ran, tmp_path: Path) -> None:
     by_op = ran(tmp_path / "op", "observed", "op")
     assert by_op.printed["losses"] == observed.printed["losses"]
