@@ -83,6 +83,6 @@ def _plain(mode: ModeSpec, number: int, node: FlowNode, verified: Found, checked
         is_own = mode.backend in (None, INDUCTOR) and is_generated(node) and number in verified.special
         return INDUCTOR if is_own else None
     # a script may have replaced aten's kernel by another one: only equal bits show that it has not
-    of_the_cpu = registry.device(mode.base) in DEVICES_OF_THE_CPU
-    is_aten = of_the_cpu and checked and number not in verified.special | verified.unknown
+    torchs_own = facts.aten_kernels and registry.device(mode.base) in DEVICES_OF_THE_CPU
+    is_aten = torchs_own and checked and number not in verified.special | verified.unknown
     return ATEN if is_aten else None

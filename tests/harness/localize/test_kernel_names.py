@@ -20,6 +20,7 @@ from numdrift.harness.localize.causes.swap_sites import SwapSite
 from numdrift.harness.localize.execute.step_side import StepSide
 from numdrift.harness.localize.execute.verification import Found
 from numdrift.harness.localize.localize_step import localize_step
+from numdrift.harness.records.modes.mode_registry import ModeEntry, registry
 from numdrift.harness.tape.tape import CompiledNode
 
 from .pairs import Small, noise_of, nothing, sides, taped
@@ -76,6 +77,11 @@ def test_a_kernel_is_named_as_far_as_it_is_known(
 ) -> None:
     found = Found(foreign={7}) if special else Found()
     assert kernel_of(spec, [(7, node_of(name, "net.1", origin))], found, checked=True) == expected
+
+
+def test_a_kernel_of_a_mode_from_a_plug_in_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(registry._entries, "plugged", ModeEntry("plugged", "package:Mode", "plug-in"))
+    assert kernel_of("plugged", [(7, node_of("tanh", "net.1"))], Found(), checked=True) is None
 
 
 def test_a_swap_of_one_module_is_not_told_of_a_call_without_module() -> None:
