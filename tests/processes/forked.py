@@ -17,16 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from numdrift.harness.launch.preloaded import SWITCH
+from numdrift.harness.launch.xla_environment import xla_python as xla_interpreter
 
 from .nursery import AS_GUESTS, BE_REAPER, EXECUTE, Cradle, is_alike, send
 
 PROGRAM = Path(__file__).with_name("nursery.py")
-
-ROOT = Path(__file__).parents[2]
-XLA_PYTHON = next(
-    (found for folder in (Path(sys.prefix).parent, ROOT) if (found := folder / ".venv-xla/bin/python").exists()), None
-)
-"""The interpreter of mode `xla`, where numdrift finds it; None if there is none."""
 
 
 class Nursery:
@@ -110,9 +105,10 @@ def nursery(threads: str) -> Nursery:
 @functools.cache
 def xla_nursery() -> Nursery:
     """That of mode `xla`, and one for the other modes beside it. Trainings of later commands are forked off them."""
-    assert XLA_PYTHON is not None
+    interpreter = xla_interpreter()
+    assert interpreter is not None
     ready = nursery(os.environ.get("OMP_NUM_THREADS", ""))
-    ready.further = [Nursery(str(XLA_PYTHON), kind) for kind in ("xla", "beside")]
+    ready.further = [Nursery(str(interpreter), kind) for kind in ("xla", "beside")]
     for one in ready.further:
         atexit.register(one.close)
     return ready.further[0]
