@@ -64,9 +64,6 @@ class Observer:
     def called_with(self, module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """An outermost module is about to be called with these arguments."""
 
-    def argument_overwritten(self, tensor: torch.Tensor) -> None:
-        """An argument of that call now holds values that neither the script nor an op has written."""
-
     def calls_unseen(self) -> None:
         """Root modules are called without their arguments being observed."""
 
@@ -85,17 +82,6 @@ class Observer:
 
     def optimizer_steps(self, step: int) -> None:
         """An optimizer is about to step."""
-
-    def starts_from(self, values: Mapping[str, torch.Tensor]) -> None:
-        """The current step starts from these values, under the names that `saw` reports for them at its end."""
-
-    def saw(self, name: str, tensor: torch.Tensor) -> None:
-        """A value of the step is final; the script may change the tensor afterwards.
-
-        Names during the step are `loss 0`, `loss 1` (one for each tensor that a backward starts from, numbered through
-        the step) and `gradient 0 net.weight` (after the step's backward number 0). Names after the step are
-        `parameter net.weight`, `buffer norm.running_mean` and `state net.weight.exp_avg`.
-        """
 
     def step_ended(self, step: int) -> None:
         """The step has ended; its values may not be readable yet."""

@@ -6,7 +6,6 @@ has a new kind of experiment. The method asks the question, and the judge uses i
 
 from __future__ import annotations
 
-from .compiler_settings import CompilerSettings
 from .draws import Draws
 from .mark_steps import MarkSteps
 from .ops import Ops
@@ -14,11 +13,12 @@ from .part_search import ModelParts
 from .preparation import Preparation
 from .question import Question
 from .repetitions import Repetitions
+from .stages_and_settings import StagesAndSettings
 
 QUESTIONS: dict[str, Question] = {
     "ops": Ops(),
     "mark_steps": MarkSteps(),
-    "compiler": CompilerSettings(),
+    "compiler": StagesAndSettings(),
 }
 """The questions that are asked about every examined step."""
 

@@ -29,13 +29,14 @@ from ..state.batches import has_value, input_tensors
 from ..state.optimizer_state import state_tensors
 from ..state.training_state import Checkpoints, StateFiles, training_state
 from .forced_steps import ForcedSteps
+from .step_watcher import StepWatcher
 from .tape_recording import TapeRecording
 
 SCHEMA = 1
 """Schema version of the outcome files."""
 
 
-class OutcomeFiles(Observer):
+class OutcomeFiles(StepWatcher):
     """Copies the values of a step that it receives. `write` writes the copies of ended steps into files, one per step.
 
     On devices where tensors have no values yet, a copy is part of the graph that is executed anyway, and is read after
@@ -94,14 +95,14 @@ class Experiments(Observer):
         self._keeps_inputs = config.keep_inputs
         self._roots: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
         self._outcomes: OutcomeFiles | None = None
-        self._watchers: list[tuple[StepSelection, Observer]] = []
+        self._watchers: list[tuple[StepSelection, StepWatcher]] = []
         if config.outcomes is not None:
             self._outcomes = OutcomeFiles(around.folder, mode)
             self._watchers.append((config.outcomes, self._outcomes))
         if config.tapes is not None:
             tapes = TapeRecording(config, config.tapes, mode, around.notice, around.write, around.kernels)
             self._watchers.append((config.tapes, tapes))
-        self._watching: list[Observer] = []
+        self._watching: list[StepWatcher] = []
         self._step = -1
         self._called = True
         self._losses = self._backwards = 0

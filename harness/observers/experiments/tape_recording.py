@@ -10,7 +10,6 @@ import torch
 
 from ...errors import NotAvailable
 from ...hooks.mode_protocol import Mode, Moment
-from ...hooks.observer import Observer
 from ...records.modes.mode_registry import DEFERRED_DEVICES
 from ...records.run.run_config import RunConfig
 from ...records.run.step_selection import StepSelection
@@ -31,9 +30,10 @@ from ...torch_private.profiling.device_work import is_accelerator
 from ..calls.compilation_events import compiling_again
 from ..state.batches import input_tensors
 from ..state.training_state import states_from
+from .step_watcher import StepWatcher
 
 
-class TapeRecording(Observer):
+class TapeRecording(StepWatcher):
     """Records chosen steps and writes a tape for each into the run's `tapes`, with the noise of the `measured` ones.
 
     The noise is that of the tape's ops, executed one by one. Where the mode executed the step in another way, its

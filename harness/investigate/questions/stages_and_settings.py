@@ -51,7 +51,7 @@ STAGES = {
 }
 
 
-class CompilerSettings:
+class StagesAndSettings:
     """The question that executes a step with every other stage and setting."""
 
     def asks(self, inquiry: Inquiry, plan: InvestigationRequest) -> bool:

@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from numdrift.harness.errors import UsageError
-from numdrift.harness.investigate.questions.compiler_settings import NO_OPTION, setting_culprits, setting_sentences
 from numdrift.harness.investigate.questions.setting_axes import (
     CPU_SETTINGS,
     DEVICE_SETTINGS,
@@ -14,6 +13,7 @@ from numdrift.harness.investigate.questions.setting_axes import (
     variants_of,
     with_setting,
 )
+from numdrift.harness.investigate.questions.stages_and_settings import NO_OPTION, setting_culprits, setting_sentences
 from numdrift.harness.investigate.words.culprit_words import lines_of
 from numdrift.harness.records.modes.mode_spec import LADDER, parse_mode
 from numdrift.harness.records.modes.setting_keys import CUDA_AXES
