@@ -14,6 +14,10 @@ FIRST_TANH = (
 )
 
 
+COMPUTED = ("loss", "gradient", "value")
+"""The kinds of first differences that a step computed from an equal state and batch."""
+
+
 @dataclass(frozen=True, slots=True)
 class Repetition:
     """The comparison of a run with its repetition: equal bits, or else the first difference, a sentence about it, and a
@@ -21,6 +25,9 @@ class Repetition:
 
     `what` is initial, generator, batch, loss, gradient, value or steps. A generator that differs without any other
     difference does not count.
+
+    score: how far the run's executions of one step from one state are apart, as a multiple of the step's rounding
+        noise; None if that is not known
     """
 
     repeatable: bool
@@ -29,6 +36,12 @@ class Repetition:
     what: str = ""
     text: str = ""
     remedy: str = ""
+    score: float | None = None
+
+    def is_noise(self, threshold: float) -> bool:
+        """Check whether the run repeats up to a spread that is no fault, which then counts as noise."""
+        within = self.score is not None and self.score <= threshold
+        return self.repeatable or (self.what in COMPUTED and within)
 
 
 def repetition(first: RecordedRun, again: RecordedRun) -> Repetition:

@@ -53,6 +53,7 @@ class TensorNoise:
     """The noise of one value; `norm` is ||x||_2 of the undisturbed value.
 
     `reach` is the largest distance under rounding `strength` times as strong as usual, 0 if that was not tried.
+    `spread` is the distance of further executions of a step that does not repeat, on either side (see `own_spread`).
     """
 
     rms: float
@@ -60,6 +61,7 @@ class TensorNoise:
     flips: int = 0
     reach: float = 0.0
     strength: float = 16.0
+    spread: float = 0.0
 
     @property
     def jumps(self) -> bool:
@@ -70,8 +72,8 @@ class TensorNoise:
     @property
     def size(self) -> float:
         """The size with which a drift is compared: rms, or a part of the jump if a discrete choice depends on
-        rounding."""
-        return self.reach / JUMP_SHARE if self.jumps else self.rms
+        rounding; together with the spread."""
+        return math.hypot(self.reach / JUMP_SHARE if self.jumps else self.rms, self.spread)
 
     @property
     def relative(self) -> float | None:
@@ -86,6 +88,7 @@ class Noise:
     equal: whether the unchanged replay returned the step's own bits; if not, nothing was measured
     reason, differs: why it did not, and the values that were unequal
     taped: whether the noise was measured on a tape of this very step
+    unrepeatable: the calls of the step that compute other bits each time, as its noise file describes them
     """
 
     step: int
@@ -96,6 +99,7 @@ class Noise:
     differs: tuple[str, ...] = ()
     taped: bool = True
     edge_replays: int = 0
+    unrepeatable: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def measured(self) -> bool:
@@ -113,7 +117,8 @@ class Noise:
                 scale = norm(outcome.tensors[name])
                 # In proportion: a value twice as large is rounded by twice as much.
                 rms = noise.rms if noise.relative is None else _times(noise.relative, scale)
-                moved[name] = TensorNoise(rms, scale.value, noise.flips)
+                spread = noise.spread if not noise.norm else _times(noise.spread / noise.norm, scale)
+                moved[name] = TensorNoise(rms, scale.value, noise.flips, spread=spread)
             elif name in outcome.tensors:
                 moved[name] = noise
         return replace(self, step=step, tensors=moved, taped=False, edge_replays=0)
@@ -170,6 +175,14 @@ class Noise:
         # The difference of two large, almost equal numbers, computed without subtracting them
         return z * (2 * r + 1) / (math.sqrt(r * r + z * (2 * r + 1)) + r)
 
+    def with_spread(self, relative: Mapping[str, float]) -> Noise:
+        """Return the noise with a further spread of the values, each relative to its norm."""
+        tensors = {
+            name: replace(tensor, spread=math.hypot(tensor.spread, relative.get(name, 0.0) * tensor.norm))
+            for name, tensor in self.tensors.items()
+        }
+        return replace(self, tensors=tensors)
+
     @classmethod
     def from_runs(cls, step: int, reference: TensorFile, perturbed: Sequence[TensorFile]) -> Noise:
         """Measure the noise by repetitions of the reference's step that began one ULP off.
@@ -194,7 +207,12 @@ def read_noise(run: Path, step: int) -> Noise | None:
         strength = _size((record.get("edge") or {}).get("strength", 16.0))
         tensors = {
             str(name): TensorNoise(
-                _size(row["rms"]), _size(row["norm"]), int(row["flips"]), _size(row.get("reach", 0.0)), strength
+                _size(row["rms"]),
+                _size(row["norm"]),
+                int(row["flips"]),
+                _size(row.get("reach", 0.0)),
+                strength,
+                _size(row.get("spread", 0.0)),
             )
             for name, row in record["tensors"].items()
         }
@@ -204,11 +222,12 @@ def read_noise(run: Path, step: int) -> Noise | None:
         return Noise(
             step=int(record["step"]),
             replays=int(record["replays"]),
-            tensors=tensors if equal and record["replays"] else {},
+            tensors=tensors if equal and (record["replays"] or record.get("unrepeatable")) else {},
             equal=equal,
             reason=None if reason is None else str(reason),
             differs=tuple(map(str, record.get("differs", ()))),
             edge_replays=int((record.get("edge") or {}).get("replays", 0)),
+            unrepeatable=tuple(dict(call) for call in record.get("unrepeatable", ())),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise JournalError(noise_path(run, step), f"is damaged ({type(error).__name__}: {error})") from error

@@ -86,7 +86,8 @@ def _void(evidence: VerdictEvidence) -> Verdict | None:
     later ones."""
     if evidence.failed:
         return Verdict("failed", f"failed: {'; '.join(evidence.failed)}")
-    broken = [repetition for repetition in evidence.repetitions if not repetition.repeatable]
+    limit = evidence.threshold.fault
+    broken = [repetition for repetition in evidence.repetitions if not repetition.is_noise(limit)]
     if broken:
         reasons = "; ".join(f"{repetition.text} ({repetition.remedy})" for repetition in broken)
         return Verdict("nondeterministic", f"nondeterministic: {reasons}", step=broken[0].step)

@@ -7,8 +7,10 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
+from ..drift.repetition import COMPUTED
 from ..drift.run_comparison import compare_runs
 from ..launch.batch_plan import BatchPlan
+from ..records.results.experiment import Experiment
 from ..records.results.findings import Findings
 from ..runs.recorded_run import RecordedRun
 from .evidence.pair_evidence import EvidenceFolder, evidence_for
@@ -18,17 +20,20 @@ from .experiments.investigation_plan import InvestigationRequest
 from .experiments.laboratory import Interrupted, Laboratory
 from .experiments.restored import not_restored
 from .experiments.rounds import (
+    FROM_ITSELF,
     apart,
+    control,
     control_of,
     date_onset,
     envelope,
-    is_repeatable,
+    from_itself,
     look_closer,
     noise_without_tape,
     not_of_itself,
     once_more,
     seeds,
     suspicious,
+    tapes_of,
     unsure,
 )
 from .experiments.tapes_beside import complete_noise, noise_beside, referee_beside, run_referee
@@ -135,12 +140,16 @@ def decide(runs: Sequence[RecordedRun], plan: InvestigationRequest, laboratory: 
         if differing:  # else nothing is compared with the noise
             beside.enter_context(noise_beside(reference, control_of(reference), chosen, laboratory))
         laboratory.make(once_more(reference, others, chosen))
-    # If the reference does not repeat itself, none of its steps can be compared with another mode's.
-    if differing and is_repeatable(reference):
+    repeated = control(reference) if differing else None
+    if repeated is not None and not repeated.repeatable and repeated.what in COMPUTED:
+        with noise_beside(reference, Experiment(FROM_ITSELF, reference.path.name), chosen, laboratory):
+            laboratory.make(from_itself(reference, chosen))
+    # A reference whose batches or draws do not repeat cannot be compared with another mode.
+    if repeated is not None and (repeated.repeatable or repeated.what in COMPUTED):
         if asks_for_causes and len(differing) == 1:
             expect_localizer(laboratory, reference, differing[0])
         folder, progress = EvidenceFolder.of(reference), laboratory.progress
-        complete_noise(reference, control_of(reference), chosen, laboratory)
+        complete_noise(reference, tapes_of(reference), chosen, laboratory)
         # The referee takes one processor while the experiments in this context take the others.
         with referee_beside(folder, evidence_for(reference, differing[0]).taped, laboratory):
             doubtful = not_of_itself(reference, differing, chosen)

@@ -37,6 +37,11 @@ def exact_steps(run: Path) -> list[int]:
     return _steps(run, "exact")
 
 
+def noise_steps(run: Path) -> list[int]:
+    """Return the steps whose noise was measured, or tried to be, in order."""
+    return _steps(run, "noise")
+
+
 def read_outcome(run: Path, step: int) -> TensorFile:
     """Read a step's outcome. Raises JournalError, which names the steps that have an outcome."""
     return _read(run, "outcome", step)

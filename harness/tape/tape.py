@@ -127,6 +127,9 @@ class Call:
     iteration: the pass of the step in which the op was called
     order: the index of the call among all calls
     repeats: the number of the call that this call executes again
+
+    settled: for a call that does not repeat, the results that an unchanged replay takes over from the tape (see
+        `replaying.settling`): its fresh outputs, then the arguments that it has written
     """
 
     op: str
@@ -145,6 +148,7 @@ class Call:
     iteration: int | None = None
     order: int | None = None
     repeats: int | None = None
+    settled: tuple[torch.Tensor, ...] | None = None
 
     @property
     def name(self) -> str:

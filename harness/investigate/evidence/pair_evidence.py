@@ -113,12 +113,18 @@ class PairEvidence:
 
     @property
     def forced(self) -> RecordedRun | None:
-        return self.only("b", "forced")
+        """The other mode's training with steps that begin in the reference's state."""
+        return self.only("b", "apart") or self.only("b", "forced")
 
     @property
     def taped(self) -> tuple[RecordedRun, ...]:
-        """The reference's runs with tapes: its repetition, then those of suspicious steps."""
-        return (*self.several("a", "again"), *self.several("a", "taped"))
+        """The reference's runs with tapes: its repetition, then those of suspicious steps.
+
+        A reference that does not repeat has other states in its repetition. Then it is the training whose steps begin
+        in the states of the first one, as those of the other mode do.
+        """
+        own = self.several("a", "from-itself")
+        return (*(own or self.several("a", "again")), *self.several("a", "taped"))
 
     @property
     def measured(self) -> tuple[RecordedRun, ...]:

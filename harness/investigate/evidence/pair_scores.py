@@ -28,6 +28,7 @@ from ...runs.step_outcomes import (
 )
 from .explained_scores import Scores, without_unlooked
 from .joined_outcome import outcome_against
+from .mode_spreads import Spreads, mode_spreads
 from .pair_evidence import PairEvidence
 
 ANEW = " (remove that run's folder, and `numdrift investigate` makes it anew)"
@@ -42,7 +43,7 @@ def scores_of(evidence: PairEvidence) -> Scores:
     """Score every step whose outcome both sides kept. `unreplayed` names the steps that cannot be read."""
     threshold = threshold_of_pair(spec_of(evidence.a), spec_of(evidence.b))
     outcomes = _reference_outcomes(evidence)
-    noises, reasons = _taped_noise(evidence)
+    noises, reasons = _noise_of_pair(evidence)
     started = _started(evidence)
     if not started or not outcomes:
         return Scores((), threshold, "", reasons, "none of its steps was started from the reference's state")
@@ -78,7 +79,7 @@ def score_of(evidence: PairEvidence, run: RecordedRun, step: int, folder: Path |
     outcomes = _reference_outcomes(evidence)
     if step not in outcomes or step not in outcome_steps(folder or run.path):
         return None
-    return _scored(step, outcomes[step], run, _taped_noise(evidence)[0], evidence, folder)
+    return _scored(step, outcomes[step], run, _noise_of_pair(evidence)[0], evidence, folder)
 
 
 def _scored(
@@ -181,6 +182,20 @@ def _reference_outcomes(evidence: PairEvidence) -> dict[int, RecordedRun]:
     """Map each step to the run that has the reference's outcome of it."""
     # Reversed, so that the first of several runs with a step replaces the others.
     return {step: run for run in reversed(evidence.kept) for step in outcome_steps(run.path)}
+
+
+def spreads_of(evidence: PairEvidence) -> Spreads:
+    """Return the spread of each side that does not repeat itself."""
+    return mode_spreads(evidence, _taped_noise(evidence)[0])
+
+
+def _noise_of_pair(evidence: PairEvidence) -> tuple[dict[int, Noise], tuple[str, ...]]:
+    """Return the noise of the reference's taped steps, with the spread of the other mode if that does not repeat."""
+    noises, reasons = _taped_noise(evidence)
+    other = mode_spreads(evidence, noises).get("b")
+    if other is not None:
+        noises = {step: noise.with_spread(other.spread.relative) for step, noise in noises.items()}
+    return noises, reasons
 
 
 def _taped_noise(evidence: PairEvidence) -> tuple[dict[int, Noise], tuple[str, ...]]:

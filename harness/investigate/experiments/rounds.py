@@ -2,6 +2,7 @@
 
 once_more    each mode trains once more, bit for bit, and becomes a worker; the reference keeps outcomes and tapes of
              chosen steps, the others begin these in the reference's state, and each continues as itself
+from_itself  the chosen steps of a reference that does not repeat, each begun in its own state
 apart        if one training cannot be both: a control, and the chosen steps
 suspicious   tapes of the steps that drift, with stronger rounding
 onset        further steps, between the last within rounding and the first beyond
@@ -15,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ...drift.recorded_drift import own_steps
-from ...drift.repetition import repetition
+from ...drift.repetition import Repetition, repetition
 from ...drift.step_noise import read_noise
 from ...drift.step_score import StepScore
 from ...drift.verdict import worst_of
@@ -55,6 +56,10 @@ MOST_ONSET_ROUNDS = 3
 Three rounds search 262,144 steps."""
 
 FROM_THE_STATE = "from the reference's state"
+OWN_STATES = "from its own states, as the reference does not repeat"
+
+FROM_ITSELF = "from-itself"
+"""The kind of the experiment with the steps of a reference that does not repeat."""
 
 
 def steps_between(steps: Sequence[StepScore], threshold: float, most: int) -> list[int]:
@@ -129,17 +134,46 @@ def apart(
     if no state could be kept. The modes `again` also get their controls.
     """
     plans = [repeating(run, control_of(run)) for run in again]
+    own = tapes_of(reference).kind == FROM_ITSELF
     for run in others:
-        states = _states_of(reference) if run.path not in chosen.of else reference.path / STATES
-        if steps_in(states):  # the state of a training that torch.func transforms cannot be read
-            plans.append(_forced(reference, run, states, chosen.of.get(run.path, chosen.forced), chosen))
+        kept = own or run.path in chosen.of
+        states = reference.path / STATES if kept else _states_of(reference)
+        steps = chosen.of.get(run.path, chosen.forced)
+        if kept:
+            steps = tuple(step for step in steps if step in steps_in(states))
+        if steps and steps_in(states):  # the state of a training that torch.func transforms cannot be read
+            plans.append(_forced(reference, run, states, steps, chosen, "apart" if run.path in chosen.of else "forced"))
     return Round(FROM_THE_STATE, plans)
 
 
+def from_itself(reference: RecordedRun, chosen: ChosenSteps) -> Round:
+    """Begin the chosen steps of a reference that does not repeat in the states of its first training, and tape them.
+
+    Its repetition has gone through other states. Without it no step of both modes begins in one state.
+    """
+    kept = state_steps(reference.path)
+    steps = [step for step in chosen.forced if step in kept]
+    if not steps or not chosen.of:  # without `of` the other modes begin in the states of the repetition
+        return Round(OWN_STATES)
+    taped = {
+        "tapes": StepSelection.of([step for step in chosen.recorded if step in kept]),
+        "measured": StepSelection.of([step for step in chosen.taped if step in kept]),
+    }
+    noise = 0 if is_measured_beside(reference) else NOISE_REPLAYS
+    experiment = Experiment(FROM_ITSELF, reference.path.name)
+    plan = begun_in(reference.path / STATES, reference, experiment, steps, **taped, noise_replays=noise, held=True)
+    return Round(OWN_STATES, [plan])
+
+
 def _forced(
-    reference: RecordedRun, run: RecordedRun, states: Path, steps: Sequence[int], chosen: ChosenSteps
+    reference: RecordedRun,
+    run: RecordedRun,
+    states: Path,
+    steps: Sequence[int],
+    chosen: ChosenSteps,
+    kind: str = "forced",
 ) -> BatchPlan:
-    experiment = Experiment("forced", run.path.name, reference.path.name)
+    experiment = Experiment(kind, run.path.name, reference.path.name)
     taped = [step for step in chosen.held if step in steps]
     # Lazy tensors have no values op by op: another process replaces them (see `ops`).
     if not taped or not spec_of(run).capabilities.tapes_itself:
@@ -162,14 +196,15 @@ def unsure(reference: RecordedRun, others: Sequence[RecordedRun]) -> Round:
     return Round("a control of the steps that were begun in the reference's state", plans)
 
 
-def is_repeatable(reference: RecordedRun) -> bool:
+def control(reference: RecordedRun) -> Repetition | None:
+    """Compare a run with its control; None if that was not made."""
     repeated = EvidenceFolder.of(reference).find(control_of(reference))
-    return repeated is not None and repetition(reference, repeated).repeatable
+    return None if repeated is None else repetition(reference, repeated)
 
 
 def noise_without_tape(reference: RecordedRun, chosen: ChosenSteps, progress: Progress) -> Round:
     """Measure the noise if no step replays: start the reference's steps from states that are one ULP off."""
-    repeated, states = EvidenceFolder.of(reference).find(control_of(reference)), _states_of(reference)
+    repeated, states = EvidenceFolder.of(reference).find(tapes_of(reference)), _states_of(reference)
     if not steps_in(states):
         states = reference.path / STATES
     if repeated is None or not steps_in(states):
@@ -229,7 +264,7 @@ def look_closer(laboratory: Laboratory, reference: RecordedRun, run: RecordedRun
     That step is a fault, whether or not the others are explained.
     """
     evidence = evidence_for(reference, run)
-    holding, scores = evidence.a_again, scores_of(evidence)
+    holding, scores = next(iter(evidence.taped), None), scores_of(evidence)
     if holding is None:
         return
     steps = [step for step in suspicious_steps(scores) if tape_path(holding.path, step).exists()]
@@ -270,10 +305,10 @@ def suspicious(reference: RecordedRun, others: Sequence[RecordedRun]) -> Round:
     # Include the steps of an earlier call: this run replaces the run that had their tapes.
     last, steps = max(wanted | looked_closer), StepSelection.of(wanted | looked_closer)
     taped = Experiment("taped", reference.path.name, detail="0")
-    return Round(
-        "suspicious steps",
-        [repeating(reference, taped, outcomes=steps, tapes=steps, until=last, edge_replays=EDGE_REPLAYS)],
-    )
+    changes = {"outcomes": steps, "tapes": steps, "until": last, "edge_replays": EDGE_REPLAYS}
+    if tapes_of(reference).kind == FROM_ITSELF:
+        changes["resync"] = reference.path / STATES
+    return Round("suspicious steps", [repeating(reference, taped, **changes)])
 
 
 def envelope(reference: RecordedRun, count: int) -> Round:
@@ -295,6 +330,12 @@ def seeds(runs: Sequence[RecordedRun], count: int) -> Round:
 def control_of(run: RecordedRun) -> Experiment:
     """Return the experiment that trains the run once more."""
     return Experiment("again", run.path.name)
+
+
+def tapes_of(reference: RecordedRun) -> Experiment:
+    """Return the experiment with the reference's tapes and outcomes: its control, or `from_itself` if that exists."""
+    own = Experiment(FROM_ITSELF, reference.path.name)
+    return control_of(reference) if EvidenceFolder.of(reference).find(own) is None else own
 
 
 def _states_of(reference: RecordedRun) -> Path:

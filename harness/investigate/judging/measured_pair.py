@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import TypeVar
+from dataclasses import dataclass, replace
+from typing import Literal, TypeVar
 
 from ...drift.calibration import threshold_of_pair
 from ...drift.global_batch import whole_batch_compared
@@ -29,9 +29,10 @@ from ...runs.recorded_run import RecordedRun
 from ...runs.step_outcomes import read_state, state_steps
 from ..evidence.ended_by_values import ended_by_values, length_in_words
 from ..evidence.explained_scores import Scores, with_explanations
+from ..evidence.mode_spreads import ModeSpread, Spreads
 from ..evidence.pair_evidence import PairEvidence
 from ..evidence.pair_localizations import localizations
-from ..evidence.pair_scores import accuracy_of, scores_of, spec_of
+from ..evidence.pair_scores import accuracy_of, scores_of, spec_of, spreads_of
 from ..experiments.investigation_plan import remedy_of_draws
 from .investigate_command import command_for
 
@@ -56,6 +57,7 @@ class MeasuredPair:
     referee: the comparison with the steps in double; None if it was not made, or if the runs are identical
     unreadable: the evidence that could not be read
     length: a sentence about two lengths that follow from computed values, else ""
+    spreads: the spread of each mode that does not repeat, by its label
     """
 
     compared: RunComparison
@@ -66,6 +68,7 @@ class MeasuredPair:
     referee: Accuracy | None
     unreadable: Sequence[str]
     length: str
+    spreads: Mapping[str, ModeSpread]
 
 
 def measure(evidence: PairEvidence) -> MeasuredPair:
@@ -79,12 +82,15 @@ def measure(evidence: PairEvidence) -> MeasuredPair:
     scores = with_explanations(_readable(lambda: scores_of(evidence), empty, unreadable), localized)
     is_alike = compared.identical or several
     by_values = ended_by_values(a, b, evidence.forced)
+    nothing: Spreads = {}
+    spreads = _readable(lambda: spreads_of(evidence), nothing, unreadable)
     return MeasuredPair(
         compared=compared,
         setup=_setup(evidence, localized, by_values=by_values),
         localized=localized,
         scores=scores,
-        controls=_controls(evidence, by_values=by_values),
+        controls=_controls(evidence, spreads, by_values=by_values),
+        spreads={run.manifest.label: spreads[side] for side, run in (("a", a), ("b", b)) if side in spreads},
         referee=None if is_alike else _readable(lambda: accuracy_of(evidence), None, unreadable),
         unreadable=unreadable,
         length=length_in_words(a, b) if by_values else "",
@@ -159,9 +165,14 @@ def _setup(evidence: PairEvidence, localized: Sequence[Localization], *, by_valu
     return [difference for difference in differences if difference.kind not in void]
 
 
-def _controls(evidence: PairEvidence, *, by_values: bool) -> dict[str, Repetition]:
+def _controls(evidence: PairEvidence, spreads: Spreads, *, by_values: bool) -> dict[str, Repetition]:
     repeated = ((evidence.a, evidence.a_again), (evidence.b, evidence.b_again))
     controls = {run.manifest.label: repetition(run, again) for run, again in repeated if again is not None}
+    sides: tuple[tuple[Literal["a", "b"], RecordedRun], ...] = (("a", evidence.a), ("b", evidence.b))
+    for side, run in sides:
+        if side in spreads:
+            label = run.manifest.label
+            controls[label] = replace(controls[label], score=spreads[side].spread.score)
     label = evidence.b.manifest.label
     if by_values and label in controls and controls[label].what == "steps":
         # The control has the reference's length because it began its last step in the reference's state.

@@ -18,7 +18,7 @@ from ...tape.files.tape_file import TAPES, tape_file, write_tape
 from ...tape.recording.call_log import OPAQUE, VALUE_BUDGET
 from ...tape.recording.step_recorder import RecordingRequest, StepRecorder, StepRecorders
 from ...tape.recording.tape_recorder import TapeRecorder
-from ...tape.replaying.ensemble import StepNoise, in_words, measure_noise, write_noise
+from ...tape.replaying.ensemble import StepNoise, in_words, measure_noise, measure_settled, write_noise
 from ...tape.serving.step_kernels import StepKernels
 from ...tape.storages import is_plain
 from ...tape.tape import NotReplayable, Tape
@@ -190,9 +190,11 @@ class TapeRecording(StepWatcher):
             measures = measured and not self._leaves_noise and (replays > 0 or kernels is None)
             if kernels is not None or not measures:
                 self._write_tape(tape)
-            if measures:
-                noise = measure_noise(tape, replays, edge, compiled=kernels is not None)
-                if kernels is None and noise.equal:
+            if measures and kernels is not None:
+                self._write_noise(measure_noise(tape, replays, edge, compiled=True))
+            elif measures:
+                noise, tape = measure_settled(tape, replays, edge)
+                if noise.equal:
                     self._write_tape(tape)
                 self._write_noise(noise)
         except Exception as error:  # noqa: BLE001, the training goes on whatever fails here

@@ -44,6 +44,10 @@ KINDS: dict[str, ExperimentKind] = {
     "again": ExperimentKind("{run}-again", "each"),
     # resynced steps: chosen steps, each begun in the reference's state
     "forced": ExperimentKind("{run}-from-{reference}", "mode"),
+    # the same in a training of its own, where one training could not be the control, too
+    "apart": ExperimentKind("{run}-apart-{reference}", "mode"),
+    # chosen steps of a reference that does not repeat, each begun in its own state, with tapes
+    "from-itself": ExperimentKind("{run}-from-itself", "reference"),
     # tapes of the suspicious steps, and the tape of the step that is localized
     "taped": ExperimentKind("{run}-tape-{number}", "reference"),
     "taped-at": ExperimentKind("{run}-tape-at-{step}", "reference", inquiry=True),

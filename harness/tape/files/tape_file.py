@@ -4,6 +4,7 @@
     watched 0         a value that executions are compared by, number 0 of the fact `watched`
     given 0           an argument of the first root module, number 0 of the fact `given`
     drawn 7 1         the second tensor that the call number 7 drew
+    settled 9 0       the first result of the call number 9, which does not repeat
     generator 2       the state of a generator, number 2
 
 The reader checks ops against the dispatcher's list, and views against the sizes of their storages. Ops that a script
@@ -63,6 +64,8 @@ def described_tape(tape: Tape) -> tuple[dict[str, torch.Tensor], dict[str, Any]]
     for number, call in enumerate(tape.calls):
         if call.draw is not None:
             tensors |= {f"drawn {number} {at}": value for at, value in enumerate(call.draw.drawn)}
+        if call.settled is not None:
+            tensors |= {f"settled {number} {at}": value for at, value in enumerate(call.settled)}
     facts = {
         "schema": SCHEMA,
         "step": tape.step,
@@ -109,6 +112,7 @@ def _described_call(call: Call, encoder: Encoder, places: dict[tuple[str, ...], 
         "repeats": call.repeats,
         "compiled": None if call.compiled is None else list(astuple(call.compiled)),
         "draw": None if draw is None else [len(draw.drawn), [encoder.encode(state) for state in draw.states]],
+        "settled": None if call.settled is None else len(call.settled),
     }
     # Leave out what a call lacks: most calls lack most of these, and a tape has thousands of calls.
     return described | {name: value for name, value in optional.items() if value is not None}
@@ -223,6 +227,7 @@ class _CallReader:
             iteration=iteration,
             order=order,
             repeats=repeats,
+            settled=self._settled(number, described.get("settled")),
         )
         # In a replay, a view that exceeds its storage would read or write other memory of the process.
         for view in (*views_in(call), *(leaf for leaf in leaves(outputs) if isinstance(leaf, View))):
@@ -245,6 +250,11 @@ class _CallReader:
         count, states = described
         generators = tuple(self.decoder.generator(state["generator"]) for state in states)
         return Draw(generators, tuple(self.tensors[f"drawn {number} {at}"] for at in range(whole(count))))
+
+    def _settled(self, number: int, count: Any) -> tuple[torch.Tensor, ...] | None:
+        if count is None:
+            return None
+        return tuple(self.tensors[f"settled {number} {at}"] for at in range(whole(count)))
 
 
 def _sequence(described: Any) -> int | None:

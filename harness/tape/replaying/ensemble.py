@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -17,6 +17,7 @@ from ..step_settings import settings_of_step
 from ..tape import NotReplayable, Tape
 from .replay import AsRecorded, Replay, is_same
 from .rounding import RandomRounding, has_digits
+from .settling import UnrepeatableCall, settle
 
 SCHEMA = 1
 
@@ -40,12 +41,14 @@ class ReplayNoise:
     flips: the number of replays in which an integer or boolean tensor differed
     norm: ||x||
     reach: the largest ||x_i - x|| of the replays with stronger rounding, 0 without such replays
+    spread: the same as rms over executions without random rounding, 0 for a step that repeats bit for bit
     """
 
     rms: float
     flips: int
     norm: float
     reach: float = 0.0
+    spread: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,7 @@ class StepNoise:
     dropped: the number of replays that raised an error, for instance because rounding changed the size of a selection
     failure: the first of these errors
     unmoved: the names of the parameters with a gradient that no rounding moved
+    unrepeatable: the calls that compute other bits from the same arguments
     """
 
     step: int
@@ -73,10 +77,17 @@ class StepNoise:
     failure: str | None = None
     unmoved: Sequence[str] = ()
     edge_replays: int = 0
+    unrepeatable: Sequence[UnrepeatableCall] = ()
 
     def to_json(self) -> dict[str, object]:
         tensors = {
-            name: {"rms": noise.rms, "flips": noise.flips, "norm": noise.norm, "reach": noise.reach}
+            name: {
+                "rms": noise.rms,
+                "flips": noise.flips,
+                "norm": noise.norm,
+                "reach": noise.reach,
+                "spread": noise.spread,
+            }
             for name, noise in self.tensors.items()
         }
         return {
@@ -93,6 +104,7 @@ class StepNoise:
             "failure": self.failure,
             "unmoved": list(self.unmoved),
             "edge": {"replays": self.edge_replays, "strength": EDGE_STRENGTH},
+            "unrepeatable": [asdict(call) for call in self.unrepeatable],
         }
 
 
@@ -135,6 +147,26 @@ def measure_noise(
         edge = _spread(replay, expected, tape.step, edge_replays, EDGE_STRENGTH)
     tensors = {name: replace(tensor_noise, reach=edge.reach[name]) for name, tensor_noise in noise.tensors.items()}
     return replace(noise, tensors=tensors, edge_replays=edge_replays)
+
+
+def measure_settled(
+    tape: Tape, replays: int, edge_replays: int = 0, *, threads: int | None = None
+) -> tuple[StepNoise, Tape]:
+    """Measure the noise of a step that was executed op by op, and return the tape that replays bit for bit.
+
+    If calls of the step do not repeat, that is the settled tape (see `settling`), with their spread in the noise.
+    """
+    noise = measure_noise(tape, replays, edge_replays, threads=threads)
+    if not noise.differs:
+        return noise, tape
+    try:
+        settled = settle(tape, Replay(tape).run(AsRecorded()))
+    except Exception as error:  # noqa: BLE001, the training goes on whatever fails here
+        return replace(noise, reason=f"{noise.reason}; {in_words(error)}"), tape
+    noise = measure_noise(settled.tape, replays, edge_replays, threads=threads)
+    spread = settled.spread
+    tensors = {name: replace(value, spread=spread.get(name, 0.0)) for name, value in noise.tensors.items()}
+    return replace(noise, tensors=tensors, unrepeatable=settled.calls), settled.tape
 
 
 def write_noise(folder: Path, noise: StepNoise) -> None:

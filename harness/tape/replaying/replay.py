@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -65,13 +65,19 @@ class Arithmetic(Protocol):
 
 
 class AsRecorded:
-    """The recorded arithmetic: an unchanged replay, which reproduces every bit."""
+    """The recorded arithmetic: an unchanged replay, which reproduces every bit.
+
+    A call that does not repeat is executed for its outputs' memory, and then takes its settled results over.
+    """
 
     def held(self, recorded: torch.dtype) -> torch.dtype:
         return recorded
 
     def execute(self, computation: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
-        return executed(computation, arguments, keywords)
+        outputs = executed(computation, arguments, keywords)
+        if computation.call.settled is not None:
+            take_over(computation.call.settled, results(computation, outputs, arguments, keywords))
+        return outputs
 
 
 class Replay:
@@ -153,6 +159,20 @@ def executed(computation: Computation, arguments: Iterable[Any], keywords: Mappi
         set_generator_state(moved.device, moved.state)
     outputs = computation.operation(*arguments, **keywords)
     return [] if outputs is None else list(leaves(outputs))
+
+
+def results(
+    computation: Computation, outputs: Sequence[Any], arguments: tuple[Any, ...], keywords: Mapping[str, Any]
+) -> list[torch.Tensor]:
+    """Return the results of an executed call: its fresh outputs, then the arguments that it has written."""
+    fresh = [output for output, new in zip(outputs, computation.call.fresh, strict=False) if new]
+    return [*fresh, *computation.written(arguments, keywords)]
+
+
+def take_over(values: Sequence[torch.Tensor], into: Sequence[torch.Tensor]) -> None:
+    """Write these values into the results of a call."""
+    for tensor, value in zip(into, values, strict=True):
+        tensor.copy_(value)
 
 
 def is_same(first: torch.Tensor, second: torch.Tensor) -> bool:

@@ -65,7 +65,7 @@ def taken_apart(tape: Tape) -> tuple[Tape, tuple[CallOrigin, ...]]:
 
 def _length(call: Call) -> int | None:
     """Return the length of the lists of a call, None for a call that is left whole."""
-    if not call.name.startswith(PREFIX):
+    if not call.name.startswith(PREFIX) or call.settled is not None:
         return None
     lengths = {len(value) for value in (*call.arguments, *call.keywords.values()) if isinstance(value, tuple)}
     if len(lengths) != 1 or 0 in lengths:

@@ -16,9 +16,9 @@ from ...records.run.run_config import RunConfig
 from ...records.run.step_files import outcome_file, recompiled_folder
 from ...torch_private.dispatching import unseen
 from ...torch_private.profiling.device_work import give_back_memory
-from ..files.tape_file import TAPES, read_tape, tape_file
+from ..files.tape_file import TAPES, read_tape, tape_file, write_tape
 from ..files.tensor_file import write_tensors
-from ..replaying.ensemble import in_words, measure_noise
+from ..replaying.ensemble import StepNoise, in_words, measure_noise, measure_settled
 from ..replaying.laid_out import LaidOut, relaid
 from ..replaying.replay import Computation, call_arguments, executions
 from ..step_settings import settings_of_step
@@ -106,9 +106,8 @@ class Requests:
             case "noise":
                 step, options = self._step(request), request.fields
                 with settings_of_step(step.tape.settings):
-                    compiled = not isinstance(step.kernels, ReplayedKernels)
                     replays, edge = whole(options["replays"]), whole(options["edge"])
-                    noise = measure_noise(self._tape(step.tape.step), replays, edge, compiled=compiled)
+                    noise = self._noise(step, replays, edge)
                 give_back_memory()
                 return Message({"noise": noise.to_json()})
             case "digests":
@@ -141,6 +140,16 @@ class Requests:
                 return self._recompiled(request)
             case name:
                 raise ValueError(f"no request is called {name!r}")
+
+    def _noise(self, step: HeldStep, replays: int, edge: int) -> StepNoise:
+        tape = self._tape(step.tape.step)
+        if not isinstance(step.kernels, ReplayedKernels):
+            return measure_noise(tape, replays, edge, compiled=True)
+        noise, settled = measure_settled(tape, replays, edge)
+        if settled is not tape:  # the step did not replay by chance: every reader needs the settled tape
+            write_tape(tape_file(self._folder, tape.step), settled)
+            self._steps.clear()
+        return noise
 
     def _call(self, request: Message) -> tuple[HeldStep, Computation]:
         step, position = self._step(request), whole(request.fields["position"])

@@ -11,7 +11,7 @@ import torch
 from ...records.modes.mode_spec import ModeSpec
 from ..recording.call_log import digest_of
 from ..replaying.laid_out import ALIGNMENT, LaidOut
-from ..replaying.replay import AsRecorded, Computation, Replay, call_arguments, executed, set_apart
+from ..replaying.replay import AsRecorded, Computation, Replay, call_arguments, executed, results, set_apart
 from ..storages import viewed
 from ..tape import SCRATCH, Call, NotReplayable, Slot, Tape, View, views_in
 
@@ -70,6 +70,7 @@ class ReplayedKernels:
         """Keep `read`, which returns the step's tape; the tape itself is not kept."""
         self._read = read
         self._digests: list[list[str | None]] | None = None
+        self._settled: dict[int, list[torch.Tensor]] | None = None
 
     def digests(self) -> list[list[str | None]]:
         """Return the digests in which two replays on differently filled memory agree, None for the others.
@@ -101,7 +102,11 @@ class ReplayedKernels:
         return None
 
     def value(self, position: int) -> list[torch.Tensor] | None:
-        return None
+        """Return the settled results of a call that does not repeat."""
+        if self._settled is None:
+            calls = enumerate(self._read().calls)
+            self._settled = {number: list(call.settled) for number, call in calls if call.settled is not None}
+        return self._settled.get(position)
 
     def recompiled(self, tape: Tape, spec: ModeSpec, own: ModeSpec) -> dict[str, torch.Tensor]:
         raise NotReplayable("nothing of the step is compiled")
@@ -139,14 +144,6 @@ class _Digesting(AsRecorded):
             f"unwritten {self._pattern}" if unwritten else digest_of(value) for value in values
         ]
         return outputs
-
-
-def results(
-    computation: Computation, outputs: list[Any], arguments: tuple[Any, ...], keywords: Mapping[str, Any]
-) -> list[torch.Tensor]:
-    """Return the results of an executed call: its fresh outputs, then the arguments that it has written."""
-    fresh = [output for output, new in zip(outputs, computation.call.fresh, strict=False) if new]
-    return [*fresh, *computation.written(arguments, keywords)]
 
 
 # The memory that one call uses, cut out of its storages: only the spans of its views.

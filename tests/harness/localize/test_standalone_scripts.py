@@ -33,7 +33,7 @@ from numdrift.harness.localize.scripts.standalone_scripts import ScriptWriter, e
 from numdrift.harness.records.results.culprit import Culprit, CulpritScript
 from numdrift.harness.tape.recording.call_log import digest_of
 from numdrift.harness.tape.replaying.replay import AsRecorded, Computation, Replay, executed, executions
-from numdrift.harness.tape.serving.step_kernels import results
+from numdrift.harness.tape.replaying.replay import results
 from numdrift.harness.tape.tape import CompiledNode, Tape
 
 from ...conftest import ROOT, Numdrift

@@ -1,0 +1,83 @@
+"""How far the executions of one step by one mode are apart, for a mode that does not repeat itself.
+
+A kernel that adds atomically computes other bits each time. The spread of its results is no drift: it joins the
+rounding noise of the step that another mode's drift is compared with.
+
+    noise of a value    sqrt(rms**2 + spread**2 + other spread**2)      rms: of random rounding; both modes' spreads
+
+A spread far beyond rounding is something else: a draw without a seed, a race, memory that nobody filled.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from ..runs.mapped_tensors import TensorFile
+from .norms import as_float, difference, is_floating, norm
+from .step_noise import Noise
+from .step_score import unit_roundoff
+
+
+@dataclass(frozen=True, slots=True)
+class OwnSpread:
+    """The spread of one mode's values, each relative to its norm; `steps` were executed several times.
+
+    `largest` is the value whose spread is the largest multiple of its rounding noise, `score` that multiple.
+    """
+
+    relative: Mapping[str, float]
+    steps: tuple[int, ...]
+    score: float = 0.0
+    largest: str = ""
+
+    def scored(self, noise: Noise, units: Mapping[str, float]) -> OwnSpread:
+        """Return the spread with its score against the rounding noise of the reference's step; `units` are the unit
+        roundoffs of the values."""
+        worst, largest = 0.0, ""
+        for name, relative in self.relative.items():
+            known = noise.of(name)
+            rounding = (known.relative or 0.0) if known is not None else 0.0
+            score = relative / (rounding + units.get(name, 0.0)) if relative else 0.0
+            if score > worst:
+                worst, largest = score, name
+        return replace(self, score=worst, largest=largest)
+
+
+def joined(spreads: Iterable[OwnSpread]) -> OwnSpread | None:
+    """Return the spread over all these steps: the largest of each value. None without any."""
+    relative: dict[str, float] = {}
+    steps: set[int] = set()
+    for spread in spreads:
+        steps |= set(spread.steps)
+        for name, size in spread.relative.items():
+            relative[name] = max(size, relative.get(name, 0.0))
+    return OwnSpread(relative, tuple(sorted(steps))) if steps else None
+
+
+def of_noise(noise: Noise) -> OwnSpread:
+    """Return the spread that replays of a step's tape have measured."""
+    relative = {
+        name: tensor.spread / tensor.norm for name, tensor in noise.tensors.items() if tensor.spread and tensor.norm
+    }
+    return OwnSpread(relative, (noise.step,))
+
+
+def of_outcomes(step: int, first: TensorFile, second: TensorFile) -> OwnSpread:
+    """Return the spread between two outcomes of a step from one state."""
+    relative: dict[str, float] = {}
+    for name, value in first.tensors.items():
+        other = second.tensors.get(name)
+        if other is None or other.shape != value.shape:
+            relative[name] = math.inf
+        elif is_floating(value):
+            apart, size = difference(value, other), norm(value).value
+            distance = as_float(apart.distance.exact) if apart.same_places else math.inf
+            relative[name] = 0.0 if not distance else distance / size if size else math.inf
+    return OwnSpread(relative, (step,))
+
+
+def units_of(outcome: TensorFile) -> dict[str, float]:
+    """Return the unit roundoff of each value of an outcome."""
+    return {name: unit_roundoff(name, outcome, outcome) for name in outcome.tensors}

@@ -1,0 +1,86 @@
+"""The spreads of the modes of a pair that do not repeat, from their tapes and from steps that were executed twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ...drift.own_spread import OwnSpread, joined, of_noise, of_outcomes, units_of
+from ...drift.repetition import COMPUTED, Repetition, repetition
+from ...drift.step_noise import Noise, read_noise
+from ...errors import JournalError, RunNotFound
+from ...runs.recorded_run import RecordedRun
+from ...runs.step_outcomes import noise_steps, outcome_steps, read_outcome
+from .pair_evidence import PairEvidence
+
+
+@dataclass(frozen=True, slots=True)
+class ModeSpread:
+    """The spread of a mode that does not repeat, and the calls that its tapes show to do so; `control` says what
+    differed first between the mode's two trainings."""
+
+    control: Repetition
+    spread: OwnSpread
+    calls: tuple[Mapping[str, Any], ...] = ()
+
+
+Spreads = dict[Literal["a", "b"], ModeSpread]
+
+
+def mode_spreads(evidence: PairEvidence, noises: Mapping[int, Noise]) -> Spreads:
+    """Return the spread of each side that does not repeat and whose spread is known.
+
+    `noises` are those of the reference's steps, with which the spreads are compared.
+    """
+    found: Spreads = {}
+    sides: tuple[tuple[Literal["a", "b"], RecordedRun, RecordedRun | None], ...] = (
+        ("a", evidence.a, evidence.a_again),
+        ("b", evidence.b, evidence.b_again),
+    )
+    for side, run, again in sides:
+        if again is None:
+            continue
+        control = repetition(run, again)
+        if control.repeatable or control.what not in COMPUTED:
+            continue
+        taped = list(_taped(evidence.taped if side == "a" else evidence.started))
+        calls = {(call["op"], call["line"], call["module"]): call for noise in taped for call in noise.unrepeatable}
+        pairs = _of_reference(evidence, control) if side == "a" else _of_mode(evidence)
+        spread = joined([*(of_noise(noise) for noise in taped if noise.unrepeatable), *pairs])
+        if spread is None or not noises:
+            continue
+        nearest = noises[min(noises, key=lambda step: min(abs(step - own) for own in spread.steps))]
+        units = units_of(read_outcome(evidence.taped[0].path, nearest.step))
+        found[side] = ModeSpread(control, spread.scored(nearest, units), tuple(calls.values()))
+    return found
+
+
+def _taped(runs: tuple[RecordedRun, ...] | list[RecordedRun]) -> Iterator[Noise]:
+    for run in runs:
+        for step in noise_steps(run.path):
+            with suppress(JournalError):
+                noise = read_noise(run.path, step)
+                if noise is not None and noise.equal:
+                    yield noise
+
+
+def _of_reference(evidence: PairEvidence, control: Repetition) -> Iterator[OwnSpread]:
+    """Yield the spread of the step in which the control differed first: up to there its states are the first run's."""
+    own, again, step = evidence.only("a", "from-itself"), evidence.a_again, control.step
+    if own is not None and again is not None and step is not None:
+        yield from _between(own, again, [step])
+
+
+def _of_mode(evidence: PairEvidence) -> Iterator[OwnSpread]:
+    """Yield the spreads of the steps that the mode has begun twice in the reference's state."""
+    first, second = evidence.only("b", "forced"), evidence.only("b", "apart")
+    if first is not None and second is not None:
+        yield from _between(first, second, sorted({*outcome_steps(first.path)} & {*outcome_steps(second.path)}))
+
+
+def _between(first: RecordedRun, second: RecordedRun, steps: list[int]) -> Iterator[OwnSpread]:
+    for step in steps:
+        with suppress(JournalError, RunNotFound):
+            yield of_outcomes(step, read_outcome(first.path, step), read_outcome(second.path, step))

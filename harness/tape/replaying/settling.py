@@ -1,0 +1,177 @@
+"""Settle a step that does not replay to its own bits because some of its calls do not repeat.
+
+A kernel that adds atomically adds in the order in which its threads arrive, and so computes other bits each time. Such
+a call is executed several times on the same arguments. Where the bits differ, the first execution's results are kept on
+the tape (`Call.settled`), and every later replay takes them over:
+
+    index_put     gradient 1.0000001, then 1.0000002, then 1.0000001       settled: 1.0000001
+    mul           the same bits each time                                  executed again in each replay
+
+So the settled tape replays bit for bit. Its watched values are those of the settled replay: one possible outcome of the
+step, as the recorded one is. The tape is only accepted if the recorded outcome is about as far from the settled one as
+two replays are from each other; otherwise something else than these calls made the difference.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from ...torch_private.dispatching import bare_execution
+from ..tape import SCRATCH, NotReplayable, Tape
+from .replay import AsRecorded, Computation, Replay, executed, is_same, results, take_over
+from .rounding import has_digits
+
+EXECUTIONS = 4
+"""How often each call is executed on the same arguments."""
+
+FAR = 8.0
+"""The largest distance of the recorded outcome from the settled one, as a multiple of the largest distance between the
+step's other executions. There are few of those, and the largest of three distances is easily exceeded twice."""
+
+ADDS_ANYWHERE = re.compile(
+    r"index_(put|add|reduce)|_unsafe_(masked_)?index_put|put$|scatter|embedding_.*backward|embedding_bag|bincount|histc"
+    r"|_backward$|convolution_backward|attention.*backward|cumsum|grid_sampler"
+)
+"""The ops whose kernels may add atomically on some device (the list of torch.use_deterministic_algorithms, and the
+backwards of attention and convolution). Once a step does not replay, their results are settled even if they happened to
+repeat here."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnrepeatableCall:
+    """A call that computed other bits from the same arguments.
+
+    position: its number among the calls of the tape
+    spread: the largest distance of an execution's results from the first one's, in units of their own rounding
+        (u ||x||, with u half the spacing of numbers at 1)
+    """
+
+    position: int
+    op: str
+    phase: str
+    module: str | None
+    line: str | None
+    spread: float
+
+
+@dataclass(frozen=True, slots=True)
+class SettledStep:
+    """A step whose calls that do not repeat have settled results.
+
+    tape: the tape, which replays bit for bit
+    calls: the calls that do not repeat
+    spread: for each watched value, the root mean square of its distances from the settled value, over the other
+        executions of the step
+    """
+
+    tape: Tape
+    calls: Sequence[UnrepeatableCall]
+    spread: Mapping[str, float]
+
+
+class Settling(AsRecorded):
+    """A replay that executes each call EXECUTIONS times, and continues with the results of the first execution."""
+
+    def __init__(self, executions: int = EXECUTIONS) -> None:
+        self.settled: dict[int, tuple[torch.Tensor, ...]] = {}
+        self.calls: list[UnrepeatableCall] = []
+        self._executions = executions
+
+    def execute(self, computation: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
+        call, written = computation.call, computation.written(arguments, keywords)
+        if call.name in SCRATCH:  # memory without values
+            return executed(computation, arguments, keywords)
+        before = [tensor.clone() for tensor in written]
+        outputs = executed(computation, arguments, keywords)
+        first = [tensor.clone() for tensor in results(computation, outputs, arguments, keywords)]
+        spread, repeats = 0.0, True
+        for _ in range(1, self._executions):
+            take_over(before, written)
+            again = results(computation, executed(computation, arguments, keywords), arguments, keywords)
+            for value, other in zip(first, again, strict=True):
+                if not is_same(value, other):
+                    repeats, spread = False, max(spread, _roundings(value, other))
+        take_over(first[len(first) - len(written) :], written)
+        if not repeats:
+            kept = UnrepeatableCall(computation.position, call.op, call.phase, call.module, call.line, spread)
+            self.calls.append(kept)
+        if not repeats or ADDS_ANYWHERE.search(call.name):
+            self.settled[computation.position] = tuple(value.cpu() for value in first)
+        return outputs
+
+
+def settle(tape: Tape, replayed: Mapping[str, torch.Tensor]) -> SettledStep:
+    """Settle a step whose unchanged replay computed the values `replayed`, other ones than were recorded.
+
+    Raises NotReplayable if no call computes other bits in several executions, or if such calls do not explain how far
+    the recorded values are from those of a replay; and the errors of ops.
+    """
+    settling = Settling()
+    values = Replay(tape).run(settling)
+    if not settling.calls:
+        raise NotReplayable(f"each call repeats in {EXECUTIONS} executions, but the replay does not repeat the step")
+    calls = tuple(replace(call, settled=settling.settled.get(position)) for position, call in enumerate(tape.calls))
+    others = [replayed, Replay(tape).run(AsRecorded())]
+    far = [
+        name
+        for name, recorded in tape.expected().items()
+        if not _is_within(recorded, values[name], [other[name] for other in others])
+    ]
+    if far:
+        names = ", ".join(far[:3]) + (" and others" if len(far) > 3 else "")
+        ops = ", ".join(sorted({call.op for call in settling.calls})[:3])
+        raise NotReplayable(f"{ops} do not repeat, but {names} is farther from its replays than they are apart")
+    everything = [*others, tape.expected()]
+    spread = {
+        name: math.sqrt(sum(_distance(other[name], value) ** 2 for other in everything) / len(everything))
+        for name, value in values.items()
+    }
+    watched = tuple(replace(value, value=values[value.name]) for value in tape.watched)
+    return SettledStep(replace(tape, calls=calls, watched=watched), tuple(settling.calls), spread)
+
+
+def _is_within(recorded: torch.Tensor, settled: torch.Tensor, others: Sequence[torch.Tensor]) -> bool:
+    """Check whether a recorded value is about as near to the settled value as other executions are."""
+    if is_same(recorded, settled) or any(is_same(recorded, other) for other in others):
+        return True
+    if not has_digits(recorded):  # an integer that depends on a value that does not repeat
+        return any(not is_same(settled, other) for other in others)
+    apart = max(_distance(other, settled) for other in others)
+    return _distance(recorded, settled) <= FAR * (apart + _rounding(settled))
+
+
+def _roundings(value: torch.Tensor, other: torch.Tensor) -> float:
+    """Return the distance of two tensors in units of their own rounding; infinite if they hold no numbers with digits,
+    or are not finite at the same places."""
+    if not has_digits(value):
+        return math.inf
+    distance, unit = _distance(value, other), _rounding(value)
+    return distance / unit if unit else math.inf
+
+
+def _rounding(value: torch.Tensor) -> float:
+    with bare_execution(), torch.no_grad():
+        wide = _wide(value)
+        return float(torch.where(wide.isfinite(), wide, 0.0).norm()) * torch.finfo(value.dtype).eps / 2
+
+
+def _distance(value: torch.Tensor, other: torch.Tensor) -> float:
+    """Return the distance of two tensors over the elements that are finite in both, infinite if others are not."""
+    if not has_digits(value):
+        return 0.0
+    with bare_execution(), torch.no_grad():
+        left, right = _wide(value), _wide(other.to(value.device))
+        finite = left.isfinite()
+        if not torch.equal(finite, right.isfinite()):
+            return math.inf
+        return float(torch.where(finite, left - right, 0.0).norm())
+
+
+def _wide(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.view_as_real(tensor).double() if tensor.is_complex() else tensor.double()
