@@ -92,9 +92,9 @@ def pairs_to_compare(paths: Sequence[str], suffixes: Sequence[str], out: Path) -
 
 
 def compared_whole(paths: Sequence[str]) -> tuple[ReferenceAndRun, GlobalBatchComparison]:
-    """Compare a run of one process with a run of several that share its batch; return both runs, and their distances.
+    """Compare a run of one process with a run of several processes that share one global batch.
 
-    Raises UsageError.
+    Return both runs and their distances. Raises UsageError.
     """
     if len(paths) != 2:
         raise UsageError("--global-batch takes two runs: one of a single process, and one of several")

@@ -18,7 +18,7 @@ from ...torch_private.dispatching import storage_address
 from .pending_graph import LazyCall
 
 VALUES = (0, 1)
-"""The values that replace the content of such memory."""
+"""The values that replace the content of unfilled memory."""
 
 
 class UnfilledMemory:
@@ -40,7 +40,7 @@ class UnfilledMemory:
     def look(
         self, real: Sequence[torch.Tensor], taped: Sequence[torch.Tensor], execute: Callable[[list[torch.Tensor]], Any]
     ) -> None:
-        """Find the unfilled memory that an executed graph's results depend on. Add the calls that made it to `read`.
+        """Add to `read` the calls that allocated unfilled memory on which an executed graph's results depend.
 
         `real` are the graph's inputs in the core, `taped` the same inputs on the tape. `execute` executes the graph
         again with other inputs.
