@@ -197,7 +197,7 @@ class Lines(Silent):
 
 
 def listener(shown: bool) -> Silent:
-    """Return the listener: a silent one unless progress is `shown`."""
+    """Return a listener that prints if progress is `shown`, else a silent one."""
     return Lines() if shown else Silent()
 
 

@@ -46,7 +46,8 @@ def compare(a: RecordedRun | Recording | Path | str, b: RecordedRun | Recording 
 def compared(pairs: Sequence[ReferenceAndRun]) -> tuple[list[RunComparison], Findings]:
     """Return the distances of these pairs, and the findings on them.
 
-    Runs with equally many processes are compared rank by rank. Raises UsageError if no pair has steps on both sides.
+    Runs with the same number of processes are compared rank by rank. Raises UsageError if no pair has steps on both
+    sides.
     """
     distances = []
     for a, b in pairs:

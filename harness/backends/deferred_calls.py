@@ -166,8 +166,8 @@ class KnownValues:
 class CallFollower:
     """The follower of a core's kernel calls, from its construction to `close`.
 
-    A failure in the middle of an op is `kept`; from then on ops run unobserved. `is_pending` is true when the wanted
-    steps are over and only their last graphs are still to be executed.
+    A failure of the follower in the middle of an op is `kept`; from then on ops run unobserved. `is_pending` is true
+    when the wanted steps are over and only their last graphs are still to be executed.
     """
 
     def __init__(self, values: KnownValues, request: CaptureRequest, kernels: Iterable[DeviceKernel], key: str) -> None:

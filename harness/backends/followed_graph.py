@@ -30,8 +30,8 @@ class MadeNodes:
 
     nodes: the nodes by their numbers.
     calls: the call that made each node, by the node's number.
-    main: the number of each call's main node, by the call's number: the last node of the call's own op, else
-        the call's last node.
+    main: the number of each call's main node, by the call's number. The main node is the last node with the call's own
+        op, else the call's last node.
     """
 
     nodes: Mapping[int, DumpedNode]
@@ -228,7 +228,7 @@ class FollowedGraph:
 
 
 class GraphFiler:
-    """The base class of writers, which write the graphs that contain ops of the steps in `steps`."""
+    """The base class of the writers of graphs that contain ops of the steps in `steps`."""
 
     def __init__(self, folder: GraphFolder, values: KnownValues, steps: Container[int]) -> None:
         self._folder = folder

@@ -1,6 +1,6 @@
-"""A piece of Python that dynamo has captured, and the bindings of its graphs' inputs and outputs to the script.
+"""A region of Python code that dynamo has captured, and the bindings of its graphs' inputs and outputs to the script.
 
-A binding is a parameter or buffer by name, the loss, or an input or output by number.
+A binding names a value of the script: `parameter 0.weight`, `buffer mean`, `loss`, `input 0`, `output 1`.
 """
 
 from __future__ import annotations

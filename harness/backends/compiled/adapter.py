@@ -213,7 +213,7 @@ def _lowered_call(lowered: Sequence[LoweredNode], lines: ScriptLines) -> Operato
         kwargs = torch.fx.node.map_arg(nodes[0].kwargs, lambda node: node.meta.get("val"))
         configured = configuration(original, args, kwargs, device)
     else:
-        # The operator's own arguments are lost: the tensors that its nodes take replace them.
+        # The operator's own arguments are lost, so the tensors that its nodes take are described instead.
         input_nodes = dict.fromkeys(
             input_node for node in nodes for input_node in node.all_input_nodes if input_node not in nodes
         )

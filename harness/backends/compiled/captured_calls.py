@@ -23,7 +23,7 @@ from ...tape.tape import NotReplayable, View
 class CapturedCall:
     """One call of a captured graph.
 
-    first, last: the index of its first call on the tape, and the index after its last.
+    first, last: the index of its first op on the tape, and the index after its last op.
     inputs, outputs: its inputs and outputs, with a view in place of each tensor.
     differentiable: for each input, whether it needs a gradient.
     grad: whether gradients were enabled.
@@ -49,7 +49,7 @@ class BackwardCall:
     """One execution of a compiled backward.
 
     forward: the number of the forward execution that it belongs to.
-    first, last: the index of its first call on the tape, and the index after its last.
+    first, last: the index of its first op on the tape, and the index after its last op.
     tangents: the gradients of the captured call's outputs, by the number of the output.
     gradients: its results, in the order of the forward graph's inputs, None for an input without a gradient.
     generators: the states of the random generators before it, by device.

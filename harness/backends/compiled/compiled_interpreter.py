@@ -250,14 +250,14 @@ class NodeNames:
         )
 
     def sequence(self, run: int, node: torch.fx.Node) -> int | None:
-        """Return a negative number that only this node and its counterparts in the other direction share."""
+        """Return a negative number that this node shares only with its counterparts in the forward or backward."""
         number = node.meta.get("seq_nr")
         if not isinstance(number, int) or number < 0:
             return None
         return self._sequences.setdefault((run, number), -len(self._sequences) - 1)
 
     def module(self, graph: CompiledGraph, node: torch.fx.Node) -> str | None:
-        """Return the path of the node's module. A backward node has that of the forward node with the same number."""
+        """Return the path of the node's module. A backward node has the path of its forward node."""
         key = (graph.region, node.meta.get("seq_nr"))
         for name in STACKS:
             if node.meta.get(name):

@@ -93,14 +93,14 @@ class CompileMode(Mode):
     def settings(self, mode: str | None, options: Mapping[str, Any] | None, dynamic: bool | None) -> Mapping[str, Any]:
         """Return the `mode` and `options` that the script's call of `torch.compile` keeps.
 
-        With Inductor it keeps everything but the options that numdrift's mode sets. With another backend it keeps
-        nothing.
+        With Inductor, the call keeps everything but the options that numdrift's mode sets. With another backend, it
+        keeps nothing.
         """
         if self.backend != "inductor":
             return {}
         named = inductor_mode_options(mode, dynamic) if mode not in (None, "default") else {}
         chosen = {name.replace("-", "_"): value for name, value in {**named, **(options or {})}.items()}
-        # The options that numdrift's mode sets. The script's values of these would override the user's.
+        # The options that numdrift's mode sets. The script's values for them would override the user's.
         spec = self.spec
         of_keys = {
             "cpp.enable_floating_point_contract_flag": spec.contract,

@@ -1,4 +1,4 @@
-"""Compile nodes of a graph one by one: the kernel that the compiler makes of an op when nothing is fused with it."""
+"""Compile nodes of a graph one by one, into the kernels that the compiler makes when it fuses nothing with an op."""
 
 from __future__ import annotations
 

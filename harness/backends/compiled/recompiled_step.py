@@ -90,8 +90,8 @@ class RecompiledStep:
                         computation.call,
                         executed_apart(computation, *call_arguments(computation.call, self._storages.tensor)),
                     )
-                # The calls of a region are skipped, since the whole region was executed at its start. The slots that
-                # end with them are still freed.
+                # The calls of a region are skipped, since the whole region was executed at its start. Slots whose last
+                # use is among these calls are still freed.
                 self._storages.free(computation.ends)
             for region in regions:
                 watch(region.first)

@@ -128,7 +128,7 @@ class UnrolledRegion:
         return all(is_same(real, repeated) for real, repeated in pairs if isinstance(real, torch.Tensor))
 
     def leave(self, outputs: Sequence[Any], random: RandomCalls) -> None:
-        """Record the execution op by op. It returned `outputs` and made the random calls `random`.
+        """Record op by op the execution, which returned `outputs` and made the random calls `random`.
 
         Raise NotReplayable if the tape cannot represent it.
         """

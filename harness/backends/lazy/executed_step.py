@@ -280,7 +280,7 @@ class LazyStepRecorder(HeldBackStep):
         return outputs
 
     def _number(self, iteration: int, order: int) -> None:
-        """Set the pass and the order of the latest recorded call."""
+        """Set the `iteration` and `order` of the latest recorded call."""
         self._log.calls[-1] = replace(self._log.calls[-1], iteration=iteration, order=order)
 
     # The executions of graphs.

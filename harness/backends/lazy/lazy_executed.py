@@ -118,7 +118,7 @@ class ExecutedGraphs(GraphFiler):
     def _write(
         self, dump: DumpedGraph, built: FollowedGraph, script: ScriptGraph | None, alignment: Alignment, cut: Cut
     ) -> str:
-        """Write the graph before and, if it is known, after TorchScript's optimisation. Return its name."""
+        """Write the unoptimised graph and, if it is known, the optimised one. Return their common name."""
         pre = replace(built.graph(self._folder.step), hash=dump.digest, cut=cut)
         base = self._names.get(dump.digest)
         if base is None:

@@ -2,7 +2,7 @@
 
 The core keeps the tensor of an `empty` as data, and represents each write to it by a new node. If that node is lost, a
 graph takes the data as it was allocated. That alone is not a fault, since the graph may overwrite all of it. The graph
-is therefore executed with other values in place of the data. It is reported only if its results then differ.
+is therefore executed with other values in place of the data. A dependence is reported only if the results then differ.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ VALUES = (0, 1)
 
 
 class UnfilledMemory:
-    """The unfilled memory of one step. `read` has the calls that made the memory on which a result depends."""
+    """The unfilled memory of one step. `read` has the calls that allocated memory on which a result depends."""
 
     def __init__(self) -> None:
         self.read: list[LazyCall] = []

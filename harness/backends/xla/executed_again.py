@@ -29,7 +29,7 @@ OVERWRITING = ("aten::copy",)
 UNREAD: Mapping[str, tuple[int, ...]] = {"aten::nll_loss_forward": (1,), "aten::nll_loss2d_forward": (1,)}
 """The indices of results that torch_xla (2.9) does not compute.
 
-For the sum of the weights it returns 1. Its backward does not read that result.
+For the sum of the weights it returns 1. The backwards of these ops do not read that result.
 """
 
 MOST_EXECUTIONS = 24

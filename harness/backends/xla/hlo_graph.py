@@ -72,9 +72,9 @@ class LoweredNodes:
 def post_graph(
     module: HloModule, pre: Graph, calls: Mapping[str, int], device_data: Sequence[str], outputs: Sequence[str | None]
 ) -> Graph:
-    """Return the graph that XLA has made of `pre`: its entry computation. Each fusion is a node with a `body`.
+    """Return XLA's graph of `pre`, the module's entry computation. Each fusion is a node with a `body`.
 
-    calls: the same as in `LoweredNodes`, also for values from outside.
+    calls: as in `LoweredNodes`, but also for values from outside.
     device_data: the values from outside that are not constants of the graph.
     outputs: the values that the graph was executed for, None for an unknown one.
     """

@@ -154,7 +154,7 @@ class PendingCalls:
 
     def _before(self, call: OpCall) -> OpCall:
         with self._looking():
-            # Before the op runs: torch_xla writes to some arguments in place, whatever the schema says.
+            # Do this before the op runs: torch_xla writes to some arguments in place, whatever the schema says.
             for tensor in filter(_is_on_xla, call.tensors):
                 self._argument(tensor)
         return call
@@ -165,7 +165,7 @@ class PendingCalls:
 
     @contextmanager
     def _looking(self) -> Iterator[None]:
-        """Hide the context from all modes. Keep its first failure as the `reason` instead of raising it."""
+        """Hide the context from torch's modes. Keep its first failure as the `reason` instead of raising it."""
         try:
             with torch.no_grad(), without_dispatch_modes(), without_function_modes():
                 yield
