@@ -116,7 +116,7 @@ def _written(config: LocalizerConfig, facts: dict[str, Any], began: float) -> in
 
 
 def _scripts(config: LocalizerConfig, modes: Mapping[Side, LocalizedSide], stack: ExitStack) -> ScriptWriter | None:
-    """Return the writer of scripts; None if no scripts are requested, or nothing executes them."""
+    """Return the writer of scripts; None if no scripts are requested, or no interpreter executes them."""
     if not config.interpreter:
         return None
     try:

@@ -116,7 +116,7 @@ class Recorder:
 
     def finish(self, status: str, **facts: Any) -> None:
         """Close the journal with the status of the script's end."""
-        # Hooks first: the work of closing observers is not part of the training.
+        # Remove the hooks first: the work of closing observers is not part of the training.
         self._hooks.remove()
         self._settings.close()
         connection.close()

@@ -147,7 +147,7 @@ class ForcedSteps:
         return [tensor for tensor, _ in self._replaced[before:]]
 
     def settled(self) -> None:
-        """Record the distances of computed batches from the reference's, now that the steps so far have values."""
+        """Record the distances between computed batches and the reference's, now that the steps so far have values."""
         waiting, self._waiting = self._waiting, []
         with unseen():
             for step, place, tensor, wanted in waiting:
@@ -171,7 +171,7 @@ class ForcedSteps:
             # The copies must not become part of the step's first graph.
             self._execute()
             if self._mode.device in DEFERRED_DEVICES:
-                # Otherwise lazy tensors that were written past autograd are one step behind when they are read.
+                # Otherwise lazy tensors that were written bypassing autograd are one step behind when they are read.
                 self._mode.read([named.tensor for named in training.named()])
             return missing + load_generators(state, self._mode.device)
         except (KeyError, TypeError, ValueError) as error:
@@ -199,7 +199,7 @@ class ForcedSteps:
 
 
 def roundings_apart(value: torch.Tensor, reference: torch.Tensor) -> float | None:
-    """Return the relative distance of two floating-point tensors, in units of half the dtype's epsilon.
+    """Return the relative distance between two floating-point tensors, in units of half the dtype's epsilon.
 
     The distance is ||value - reference|| / ||reference||. Return None for other dtypes, for two different dtypes, or if
     the distance is not finite.

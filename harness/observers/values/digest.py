@@ -10,7 +10,7 @@ eight lanes; a lane of a stripe is a pair of 32-bit words (a, b). With keys K fr
 
 The last stripe is padded with zeros, stripes after it contribute nothing, and 0 (which means unreadable) becomes 1. P
 is the NH hash (Black et al., UMAC, CRYPTO 1999): for random keys, two different contents of a lane collide with
-probability 2**-32. Its weak point, a factor of zero that hides the other word, is closed by S, which any change
+probability 2**-32. Its weak point, a factor of zero that hides the other word, is covered by S, which any change
 confined to one pair always alters. To go unseen a change must keep both S (its differences in a lane cancel) and P in
 every lane that it touches: for two exchanged words this takes neighbours that differ by exactly the difference of their
 keys, and equal neighbours never do, because the keys are distinct. mix64 is the finaliser of splitmix64 (Steele et al.,

@@ -56,7 +56,7 @@ class Sketcher:
     ) -> Sketch | None:
         """Return the sketch of a tensor, or of a block of a larger tensor.
 
-        The larger tensor has the shape `whole`, and the block begins at index `offset` of it. Return None where the
+        The larger tensor has the shape `whole`, and the block begins at its index `offset`. Return None if the
         tensor has no readable values. Raises ValueError for a block that is not inside the whole.
         """
         with unseen():
@@ -96,7 +96,7 @@ class Sketcher:
 def _plain(tensor: torch.Tensor) -> torch.Tensor | None:
     """Return the elements as a contiguous real CPU tensor of a dtype in KINDS, with complex numbers as pairs.
 
-    Return None where they cannot be read.
+    Return None if they cannot be read.
     """
     try:
         if tensor.is_meta:
