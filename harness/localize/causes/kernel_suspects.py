@@ -51,7 +51,8 @@ def _astray(flow: StorageFlow, number: int, found: Found) -> tuple[str, ...]:
 def _unrounded(flow: StorageFlow, number: int) -> tuple[str, ...]:
     """Name the inputs of a compiled node that may have more digits than their dtype.
 
-    Inductor rounds between ops only where it has to. Casts are not named, because the script requests their rounding.
+    Inductor rounds between ops only where it has to. A cast from a wider dtype is not named, because the script
+    requests its rounding.
     """
     node = flow.nodes[number]
     digits = max((_digits(use) for use in node.made), default=0)

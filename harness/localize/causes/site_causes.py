@@ -76,8 +76,7 @@ def causes_of(pair: TapePair, examined: Mapping[int, Examined], sites: Iterable[
 
 
 def _not_tested_apart(pair: TapePair, examined: Mapping[int, Examined], site: SwapSite) -> tuple[str, ...]:
-    """Name the kernels that cannot be tested without the lead. The lead, after which the site is named, may be
-    innocent."""
+    """Name the kernels that cannot be tested without the lead, which names the site but may be innocent."""
     if examined[site.lead].suspect.kind != "kernel" or examined[site.lead].differs is not None:
         return ()
     entangled = [

@@ -48,7 +48,7 @@ def _are_equal(tests: HybridTests, examined: Mapping[int, Examined], site: SwapS
     causes, whole = causes_of(tests.pair, examined, parts), causes_of(tests.pair, examined, [site])
     try:
         for cause in causes:
-            # an infeasible part mostly fails when it is swapped out
+            # an infeasible part usually fails when it is swapped out
             tests.swapped_out([cause])
             tests.swapped_in([cause])
         is_out = tests.swapped_out(causes) == tests.swapped_out(whole)

@@ -244,8 +244,7 @@ class _Joining:
                 unmatched.setdefault((look, sides[0]), []).append(number)
 
     def rewritten_backwards(self) -> None:
-        """Join a backward that takes its gradients from elsewhere to the rewritten forward of its module, which causes
-        that."""
+        """Join a backward that takes its gradients from elsewhere to the cause: the rewritten forward of its module."""
         pair = self._pair
         forwards = [number for number in self._structures if pair.phase(number) == "forward"]
         for number in self._structures:

@@ -198,7 +198,7 @@ EXPONENT = 0x7FF << 52
 
 
 def _ulps(differences: torch.Tensor, exact: torch.Tensor, dtype: torch.dtype) -> float:
-    """Return the largest distance, in units in the last place that the exact value has in the result's format."""
+    """Return the largest distance, in units in the last place of the exact value in the result's format."""
     units = differences.abs().div_(spacing_of(exact, dtype)).reshape(-1)
     largest = float(units.max()) if units.numel() else math.inf
     if math.isfinite(largest):

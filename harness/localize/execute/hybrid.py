@@ -133,7 +133,7 @@ class HybridExecution:
             self.pair.flows[other(side)].nodes[block.of(other(side))[0]],
         )
         for own, far in common_reads(own_node, far_node):
-            # Views of identical contents correspond only if they show the same part. Of other contents, all views may.
+            # Views of identical contents correspond only if they show the same part. For others, layouts say nothing.
             link = self.pair.links.of[side].get(own.value)
             unknown = link is None or link.value != far.value or not has_same_layout(link)
             alike = own.view.size == far.view.size and (unknown or layout_of(own.view) == layout_of(far.view))

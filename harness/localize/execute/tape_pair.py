@@ -15,8 +15,7 @@ from .prepared_call import Kernels, PlainKernels
 from .step_memory import Flows, Lifetimes
 
 END = -2
-"""The number, in place of a block's, of the end of the step. It reads the values by which steps are compared, and the
-batch."""
+"""The block number of the end of the step, which reads the values by which steps are compared, and the batch."""
 
 
 @dataclass(slots=True, eq=False)

@@ -197,8 +197,8 @@ def _belongs(argument: torch.Tensor, shape: tuple[int, ...]) -> bool:
 
 
 def _spread(elements: int) -> torch.Tensor:
-    """Return at most CANDIDATES elements: multiples of the golden ratio, which are evenly spread and follow no rows or
-    columns."""
+    """Return at most CANDIDATES elements, placed at multiples of the golden ratio: these are evenly spread and follow
+    no rows or columns."""
     if elements <= CANDIDATES:
         return torch.arange(elements)
     parts = torch.arange(CANDIDATES, dtype=torch.float64).mul_((math.sqrt(5) - 1) / 2).frac_()

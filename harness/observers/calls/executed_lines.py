@@ -1,4 +1,4 @@
-"""Follows the lines of the user's own files, as a debugger does, in experiments that look for a line that draws."""
+"""Follows the lines of the user's own files, as a debugger does, to find the line that draws a random number."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
     step            0    1    2    3    4    5
     starts from     own  own  a's  own  a's  own       a's: the state of the reference, in `resync`
-    and is          both      resynced  resynced       at step 0 both states are equal: nothing is loaded
+    resynced        yes       yes       yes            at step 0 both states are equal: nothing is loaded
 
 Before step 3 the training's own state of that step is loaded; an earlier run of the same mode left it in `rejoin`. So
 steps 0, 1, 3 and 5 start from the training's own states and can be compared with that earlier run bit for bit.

@@ -219,7 +219,7 @@ class Experiments(Observer):
 
     def _keep_state(self, step: int) -> None:
         if transformation_level():
-            if self._states.by_default:  # an explicit request reports this later
+            if self._states.by_default:  # nobody requested it: stop without a notice
                 self._states.give_up()
                 return
             raise NotAvailable(STATE, "it begins within a transformation of torch.func, where tensors have no values")

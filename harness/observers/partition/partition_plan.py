@@ -28,7 +28,7 @@ from .graph_operators import Operator, Support, Written, operators_of
 from .partition_journal import Part, PartCall
 
 PLACE, OPERATOR = "numdrift_place", "numdrift_operator"
-"""Keys of a node's metadata while its graph is fused: where the node runs, and the operator that it belongs to."""
+"""Keys of a node's metadata while its graph is being fused: where the node runs, and the operator it belongs to."""
 
 
 @dataclass(frozen=True, slots=True)
