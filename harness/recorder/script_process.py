@@ -107,7 +107,7 @@ def _prepare(
 def _seed_generators(seed: int, shift: int) -> list[str]:
     """Seed the generators that would start from the operating system's entropy, and return their packages.
 
-    They get the same seed in every mode. If the script seeds a generator, it keeps the script's seed, shifted too.
+    They get the same seed in every mode. A generator that the script seeds keeps the script's seed, plus the shift.
     """
     seeded = ["torch", "random"]
     torch.manual_seed(seed + shift)
@@ -122,7 +122,7 @@ def _seed_generators(seed: int, shift: int) -> list[str]:
 
 
 def _serve(config: RunConfig, recorder: Recorder, log: EventLog) -> None:
-    """Answer requests until nobody needs the worker. A failure becomes a notice: the run itself has ended well."""
+    """Answer requests until nobody needs the worker. A failure becomes a notice: the run itself has succeeded."""
 
     def notice(text: str) -> None:
         with suppress(OSError):
@@ -134,12 +134,12 @@ def _serve(config: RunConfig, recorder: Recorder, log: EventLog) -> None:
         importlib.import_module("numdrift.harness.tape.serving.service").serve(config, notice, recorder.kernels)
     except Exception as error:  # noqa: BLE001, any failure here is only recorded
         notice(f"serving the run failed: {type(error).__name__}: {error}")
-    with suppress(RuntimeError):  # the script has ended: what it does at exit does not matter here
+    with suppress(RuntimeError):  # the script has ended: only its exit handlers could miss the tensors
         parked.restore()
 
 
 def _record(config: RunConfig, code: types.CodeType, recorder: Recorder, swaps: Swaps, log: EventLog) -> int:
-    """Execute the script and close the journal with its end. Return the exit code."""
+    """Execute the script and write how it ended as the journal's last line. Return the exit code."""
     recorder.start()
     ended: BaseException | None = None
     try:
@@ -147,8 +147,8 @@ def _record(config: RunConfig, code: types.CodeType, recorder: Recorder, swaps: 
     except BaseException as error:  # noqa: BLE001, any exception that ends the script is its result
         ended = error
     end = end_of(ended, config.script)
-    # The screen shows the same ending as under Python: the script's part of the traceback. An error of numdrift is one
-    # line.
+    # The screen shows the same ending as under plain Python: the script's part of the traceback. An error of numdrift
+    # is one line.
     if isinstance(ended, SystemExit):
         if ended.code is not None and not isinstance(ended.code, int):
             print(ended.code, file=sys.stderr)
@@ -164,7 +164,7 @@ def _record(config: RunConfig, code: types.CodeType, recorder: Recorder, swaps: 
 
 
 def swaps_of(config: RunConfig, log: EventLog) -> Swaps:
-    """Return the swaps of the run's mode, which count their calls in its journal.
+    """Return the swaps of the run's mode, which count their calls in the run's journal.
 
     Raises the error of a wrong request or kernel.
     """

@@ -55,7 +55,7 @@ class Session:
             if spec.threads is not None:
                 self._undo.callback(torch.set_num_threads, torch.get_num_threads())
             if mode.capabilities.compiles:
-                # Graphs compiled before or during the recording have different settings and kernels.
+                # Graphs from before the recording have other settings and kernels than those compiled during it.
                 torch.compiler.reset()
                 self._undo.callback(torch.compiler.reset)
                 if spec.is_inductor:

@@ -29,7 +29,7 @@ def named_versions(pair: PairFindings, two: TwoInterpreters) -> str:
 
 
 def advice(pair: PairFindings, two: TwoInterpreters) -> str:
-    """Describe how to tell the two apart; "" if both have one version, or no command can tell."""
+    """Describe how to tell an effect of the version from one of the mode; "" if there is no need to, or no way."""
     if pair.verdict not in WITH_A_CAUSE or not two.command:
         return ""
     return f"to tell the version from the mode, run the reference in the same interpreter: {two.command}"

@@ -1,4 +1,4 @@
-"""The layout of tensor files. It is that of safetensors, so any reader of safetensors opens them.
+"""The layout of tensor files. It is the layout of safetensors, so any reader of safetensors opens the files.
 
     8 bytes       length of the header, little-endian
     the header    JSON: {name: {"dtype", "shape", "data_offsets"}, "__metadata__": {"numdrift": facts as JSON}}
@@ -71,7 +71,7 @@ class TensorPlace:
 
 
 def build_header(tensors: Mapping[str, tuple[str, Sequence[int]]], facts: Mapping[str, Any]) -> tuple[bytes, list[str]]:
-    """Return a file's bytes up to the first tensor, and the names in the order in which their bytes must follow.
+    """Return a file's bytes up to the first tensor, and the tensors' names in the order in which their bytes follow.
 
     `tensors` maps names to dtype and shape. The widest dtypes come first, so each tensor is aligned.
     """
