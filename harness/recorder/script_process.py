@@ -44,7 +44,7 @@ UNSEEDED = 0
 def run(config: RunConfig, shared: str = "") -> int:
     """Run the script of `config` and return the exit code for the process.
 
-    `shared` is the reason why the script runs in the shared folder, or "" if it has an overlay.
+    `shared` is the reason why the script shares its folder with other runs, or "" if it has an overlay of its own.
     """
     log = EventLog(Path(config.journal) / frames.EVENTS)
     has_own_folder = bool(config.files.folders) and not shared
@@ -87,7 +87,7 @@ def _prepare(
 ) -> Recorder:
     """Set up the mode, the processes and the generators, and return the script's recorder.
 
-    `names` are the names that the script mentions. Raises the error of a mode or a swap that this machine refuses.
+    `names` are the names that the script mentions. Raises the error of a mode or swap that cannot run on this machine.
     """
     facts = AdoptionFacts(log.write, strict=config.strict)
     script = ScriptFacts(names)
@@ -166,7 +166,7 @@ def _record(config: RunConfig, code: types.CodeType, recorder: Recorder, swaps: 
 def swaps_of(config: RunConfig, log: EventLog) -> Swaps:
     """Return the swaps of the run's mode, which count their calls in the run's journal.
 
-    Raises the error of a wrong request or kernel.
+    Raises the error of an invalid request or kernel.
     """
     journal = Path(config.journal)
     kernels = known_kernels([(op, Path(path)) for op, path in config.kernels])

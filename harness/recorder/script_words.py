@@ -110,7 +110,7 @@ class ScriptWords:
     def _hear(self, values: Mapping[str, Any]) -> None:
         with self._guard:
             # A value that is logged after a step's end and before anything of the next step is seen belongs to the
-            # ended step, unless its graph shows that a forward has begun.
+            # ended step, unless the value's graph shows that a forward has begun.
             unseen = not self._begun() and self._steps.step > 0 and not self.steps_are_own
             late = unseen and not made_after(self._border, values.values())
             self.logged.add(self._steps.step - late, values)

@@ -79,7 +79,7 @@ class Session:
         self._recorder = recorder
 
     def close(self, error: BaseException | None) -> int:
-        """End the recording, with the exception that ended the training, if any. Return the run's exit code."""
+        """End the recording. Return the run's exit code. `error` is the exception that ended the training, if any."""
         assert self._recorder is not None
         end = end_of(error, self._config.script)
         try:

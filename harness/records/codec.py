@@ -1,4 +1,4 @@
-"""Converts records to plain JSON values and back, by the type hints of their fields.
+"""Converts records to plain JSON values and back, according to the type hints of their fields.
 
     @dataclass(frozen=True, slots=True)
     class Trial:
@@ -62,7 +62,7 @@ class Unreadable(ValueError):
         self.place = place
 
     def within(self, outer: str) -> Unreadable:
-        """Return the same error, with `outer`, the field or index that contains its place, put before the place."""
+        """Return the same error with a longer place: `outer` is the field or index that contains the old place."""
         dot = "." if self.place and not self.place.startswith("[") else ""
         return Unreadable(self.why, f"{outer}{dot}{self.place}")
 

@@ -44,10 +44,10 @@ LEAST = 0.05
 """The share of the drift below which its causes are not named."""
 
 MOST = 0.9
-"""The share of the drift at which the named causes suffice: further causes are only counted."""
+"""Once the named causes explain this share of the drift, further causes are only counted."""
 
 ALL = 0.995
-"""The share of the drift that is printed as `all`, as are larger shares."""
+"""The smallest share of the drift that is printed as `all`."""
 
 AGAINST = re.compile(r"^([A-Za-z_]\w*: )?(\S+) against (\S+)$")
 """The pattern of a reason that compares an argument of the reference with that of the other mode."""

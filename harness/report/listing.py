@@ -15,7 +15,7 @@ from ..runs.recorded_run import RecordedRun, investigations, runs_in
 from .answer import answers_of
 
 TONES = {"complete": "good", "running": "look"}
-"""The tone of a run's status; a status that is not listed went wrong."""
+"""The tone of a run's status. Any other status means that the run went wrong."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ WITH_A_CAUSE = ("rounding", "beyond-rounding", "different-setup", "nonfinite")
 
 
 def named_versions(pair: PairFindings, two: TwoInterpreters) -> str:
-    """Return the words that follow the sentence about what happened."""
+    """Return the words about the versions that follow the sentence about what happened."""
     torch_a, torch_b = two.torch["a"], two.torch["b"]
     named = (
         f"torch {torch_b} against {torch_a}" if two.are_two_versions else f"two interpreters with one torch {torch_a}"

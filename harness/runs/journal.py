@@ -213,7 +213,7 @@ class Journal:
 
     @property
     def end(self) -> dict[str, Any] | None:
-        """The end that the script's process recorded; None if it could not."""
+        """The end that the script's process recorded; None if it recorded none."""
         ends = self.events("end")
         return ends[-1] if ends else None
 

@@ -38,7 +38,7 @@ def write_pickle(path: Path, mode: str, journal: Journal) -> None:
         "state_dict_steps": kept_steps,
         "state_dicts": [journal.values(step) for step in kept_steps],
     }
-    # Write to a file named after this process first: two processes may end the same run.
+    # Write to a file named after this process first: two processes may write the pickle of the same run.
     written = path.with_name(f".{path.name}.{os.getpid()}")
     with written.open("wb") as file:
         pickle.dump(content, file, protocol=PROTOCOL)

@@ -23,7 +23,7 @@ HOLE = "\0"
 OWN_REFERENCES = 3
 """The number of references to a tensor that is kept alive only by its deferred read.
 
-They are those of the sequence, of the loop, and of the call that counts them.
+The references are those of the sequence, of the loop, and of the call that counts them.
 """
 
 KEPT = (

@@ -156,7 +156,7 @@ class LossRecording:
 
 
 def require_device(losses: Sequence[torch.Tensor], device: str) -> None:
-    """Refuse a training without modules whose loss is on another device: its run would silently be another mode's.
+    """Refuse a training without modules if its loss is on another device: the run would silently be another mode's.
 
     Raises AdoptionError.
     """

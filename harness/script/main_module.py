@@ -21,7 +21,7 @@ from ..tape.origin import own_files
 def execute(config: RunConfig, code: types.CodeType) -> None:
     """Execute the script's code as `python SCRIPT` does or, if it was requested as a module, as `python -m` does."""
     if config.module:
-        # Finding the module imports the packages around it, as `python -m` does.
+        # Finding the module imports the packages that contain it, as `python -m` does.
         sys.path.insert(0, str(Path.cwd()))
         spec = importlib.util.find_spec(config.module)
         if spec is not None and spec.submodule_search_locations is not None:

@@ -29,7 +29,7 @@ def log(**values: Any) -> None:
 
     `loss` replaces the loss that numdrift found (the tensor whose `backward()` was called). A value belongs to the
     current step. A value that is logged after `optimizer.step()` and before the next forward belongs to the step that
-    has just ended. If a step logs a name twice, the later value counts. Only losses are all kept, and the first is the
+    has just ended. If a step logs a name twice, the later value counts; but all losses are kept, and the first is the
     step's loss. Nothing is computed or awaited here: tensors are read when the step has ended.
     """
     listener = connection.listener
@@ -83,7 +83,7 @@ def steps(iterable: Iterable[Item]) -> Steps[Item]:
 
 
 def phase(name: str) -> AbstractContextManager[None]:
-    """Name the phase of the ops that are executed in a context: forward, backward, optimizer, data or a new name.
+    """Name the phase of the ops that are executed in a context: forward, backward, optimizer, data or any other name.
 
     with numdrift.phase("data"):
         batch = augment(batch)

@@ -24,7 +24,7 @@ class Compiler(Protocol):
     backend: str
 
     def settings(self, mode: str | None, options: Mapping[str, Any] | None, dynamic: bool | None) -> Mapping[str, Any]:
-        """Return the arguments of torch.compile for the parts of a call's `mode` and `options` that the mode keeps."""
+        """Return what is kept of the `mode` and `options` of a script's call, as arguments of torch.compile."""
 
     def leave_alone(self, module: torch.nn.Module) -> None:
         """Exclude a module from compilation, because a compiled function of the script calls it."""

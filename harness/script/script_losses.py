@@ -141,7 +141,7 @@ def report_gradient_functions(observer: FunctionObserver) -> Undo:
                     return made(*args, **kwargs)
                 arguments = [args[number] for number in wanted if -len(args) <= number < len(args)]
                 observer.function_called(arguments)
-                # A mode that compiles adopts the function together with its gradient. It is asked at the first call.
+                # A mode that compiles adopts the function together with its gradient. The mode is asked only once.
                 if not whole:
                     whole.append(observer.adopted(differentiate(func, argnums, has_aux)))
                 if whole[0] is None:

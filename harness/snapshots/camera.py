@@ -76,7 +76,7 @@ class SnapshotFolder:
         return ""
 
     def write(self, snapshot: Snapshot) -> Path:
-        """Write a snapshot. Raises OSError, and then marks the snapshot as incomplete."""
+        """Write a snapshot. If that fails, mark the snapshot as incomplete and raise OSError."""
         execution = snapshot.execution
         path, index = self.path / execution.file, self.path / INDEX
         self.path.mkdir(parents=True, exist_ok=True)

@@ -74,7 +74,7 @@ class ModeSpec:
     inductor: Mapping[str, str] = field(default_factory=dict)
 
     def with_values(self) -> ModeSpec:
-        """Return the mode or, if its ops have no values when called, a mode on the CPU with its ops and kernels."""
+        """Return the mode or, if its results come later than its calls, a mode on the CPU with its ops and kernels."""
         if self.capabilities.has_values:
             return self
         return replace(self, base="cpu", device=None, mark_step=None, execute=None, fallback_random=None, draws=None)

@@ -51,7 +51,7 @@ class SwappedIn:
 
 @dataclass(frozen=True, slots=True)
 class SwappedOut:
-    """The mode with the reference's side in place of the culprit. In `score_without_all` it replaces all culprits."""
+    """The mode with the reference's side in place of the culprit, or of all culprits for `score_without_all`."""
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True
 
@@ -88,7 +88,7 @@ class CulpritScript:
     path: the script's file, None if there is no script
     why: the reason why there is no script
     output: the last line of the script's output
-    error_ulp: the errors of the one block that the script shows; a culprit's errors are the largest of all its places
+    error_ulp: the errors of the one block that the script shows; a culprit has the largest errors of all its places
     """
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True

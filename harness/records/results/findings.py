@@ -52,7 +52,7 @@ class TensorScore:
     score: the score z, which is computed with the rms `noise`
     why: the explanation of a score that is not computed from a distance
     discrete: whether the value holds integers; then `distance` counts the elements that differ, `norm` all elements,
-        and `noise` the flips
+        and `noise` the replays with random rounding in which the value differed
     """
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True

@@ -39,8 +39,8 @@ class LocalizedSide:
 class LocalizerConfig:
     """The configuration of the localizer, in one JSON file.
 
-    noise: the run that measured the reference's noise
-    interpreter: the address of the interpreter that executes standalone scripts, "" if no scripts are written
+    noise: the folder of the run that measured the reference's noise
+    interpreter: the socket of the interpreter that executes standalone scripts, "" if no scripts are written
     inputs: the facts that the result depends on, which are written beside it
     own: the arguments of the models that the training itself computes; None if a batch that differs is not to be
         traced back to its causes

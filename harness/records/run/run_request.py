@@ -138,7 +138,7 @@ class RunRequest:
     """The bytes for states that may be requested later; 0 keeps none. The states are spread evenly over a training of
     any length."""
     keep_inputs: bool = False
-    """Keep the tensors of the models' first calls in a step of `states` beside its state."""
+    """Keep the tensors that the models' first calls in a step of `states` receive, beside the step's state."""
     prepares: bool = False
     """Record a tape from the script's first line to its first call of a model."""
     perturb: int | None = None

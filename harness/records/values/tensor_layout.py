@@ -92,7 +92,7 @@ def build_header(tensors: Mapping[str, tuple[str, Sequence[int]]], facts: Mappin
 
 
 def read_header(path: Path, file: BinaryIO) -> tuple[list[TensorPlace], dict[str, Any]]:
-    """Read the entries of a file that is open at its beginning, in the order of their bytes, and its facts.
+    """Read a file's entries, in the order of their bytes, and its facts. `file` must be open at its beginning.
 
     Raises JournalError unless the entries cover the rest of the file exactly.
     """
@@ -133,7 +133,7 @@ def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _entry(name: str, described: Mapping[str, Any], first: int) -> TensorPlace:
-    """Read one entry; `first` is the beginning of the tensors. Raises ValueError, TypeError or KeyError."""
+    """Read one entry; `first` is where the first tensor begins. Raises ValueError, TypeError or KeyError."""
     dtype, shape, offsets = described["dtype"], described["shape"], described["data_offsets"]
     if not isinstance(dtype, str) or dtype not in TORCH_NAMES:
         raise ValueError(f"{name!r} has the unknown dtype {dtype!r}")

@@ -94,7 +94,7 @@ OPAQUE = "a part of the step is compiled by torch.compile, and a tape cannot loo
 
 
 def devices_in(values: Iterable[Any]) -> set[torch.device]:
-    """Return the devices of the tensors among the values, and those of tensors created on the `torch.device`s."""
+    """Return the devices of the tensors among the values, and those that the `torch.device`s among them mean."""
     placed = [value for value in values if isinstance(value, (torch.Tensor, torch.device))]
     return {device_meant(value) if isinstance(value, torch.device) else value.device for value in placed}
 
