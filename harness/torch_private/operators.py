@@ -175,9 +175,9 @@ def schema_text(overload: Any) -> str:
 
 @functools.cache
 def view_behind(overload: Any) -> Any:
-    """Return the view op of which this op is the copying form, None for any other op.
+    """Return the view op whose copying form this op is, None if there is no such view op.
 
-    It is `aten.t.default` for `aten.t_copy.default`.
+    For `aten.t_copy.default` it is `aten.t.default`.
     """
     name = str(overload).split(".")[1]
     packet = getattr(torch.ops.aten, name.removesuffix("_copy"), None) if name.endswith("_copy") else None
@@ -189,7 +189,7 @@ def is_composite(overload: Any) -> bool:
     """Return whether the op is composed of other ops above autograd, as `linear` is."""
     has_kernel = private("torch._C", "_dispatch_has_kernel_for_dispatch_key")
     name = overload.name()
-    # An op may have both kinds of kernel: then a device executes its own.
+    # An op may have both kinds of kernel. A device then executes its own kernel.
     has_own_kernel = any(has_kernel(name, key) for key in ("CPU", "CUDA", "Lazy", "CompositeExplicitAutograd"))
     return has_kernel(name, "CompositeImplicitAutograd") and not has_own_kernel
 

@@ -98,7 +98,7 @@ class Replay:
         return values
 
     def show(self, arithmetic: Arithmetic, seen: Callable[[str, torch.Tensor], None]) -> None:
-        """Execute the tape and pass each watched value to `seen`, on its device and in memory that later calls write.
+        """Execute the tape and pass each watched value to `seen`, on its device, in memory that later calls overwrite.
 
         Random generators and the grad mode are restored afterwards. Raises NotReplayable, and the errors of ops on
         values that are not the recorded ones.

@@ -1,4 +1,4 @@
-"""Execute single calls of a recorded step by the kernels of its mode, in the mode's own process."""
+"""Execute single calls of a recorded step with the kernels of its mode, in the mode's own process."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class StepKernels(Protocol):
         """Return the values of a call's results, in the order of `digests`, None if they were not kept."""
 
     def recompiled(self, tape: Tape, spec: ModeSpec, own: ModeSpec) -> dict[str, torch.Tensor]:
-        """Return the watched values of the step with its compiled code compiled as `spec` states.
+        """Return the watched values of the step, executed with its graphs compiled as `spec` states.
 
         `own` is the recorded mode, in which the step must first repeat its recorded bits. Raises NotReplayable, and the
         errors of compilers and ops.
@@ -158,7 +158,8 @@ Bytes = Mapping[int, tuple[int, torch.Tensor]]
 class CallMemory:
     """Storages for one call, made from spans of the recorded storages. The call may write to these spans.
 
-    A span begins at the same byte modulo ALIGNMENT as in its storage, since kernels may sum in another order elsewhere.
+    A span begins at the same byte modulo ALIGNMENT as in its storage, since kernels may sum in another order at another
+    alignment.
 
     Raises ValueError unless every view that the call takes is within the span of its slot: a kernel that reads beyond
     its memory ends the process.

@@ -45,7 +45,7 @@ class Answer:
 
 
 def answer_of(path: Path, mode: str | None = None, snapshot: Snapshot | None = None) -> Answer:
-    """Replay the snapshot in a file in a mode, by default its own.
+    """Replay the snapshot in a file, by default in its own mode.
 
     Raises SnapshotError if it cannot be read or executed, ModeError for an unknown mode, UsageError for an unsuitable
     interpreter, and NotAvailable."""
@@ -111,13 +111,14 @@ def _text_of_compared(comparison: ReplayComparison) -> str:
 
 # The replay's outputs compared with the recorded ones: bit for bit, in ULP, and in units of the noise of rounding.
 #
-# An output is *within rounding* if it is no farther from the recorded one than
+# An output is *within rounding* if its NaN and infinities are at the same places, and if its distance from the recorded
+# output is at most
 #
 #     LIMIT * rms,    rms = sqrt(mean_i ||x_i - x||_2**2)
 #
-# where x is the result of the calls op by op and the x_i their results with random rounding after every op (Monte
-# Carlo arithmetic, see `harness/tape/replaying/rounding.py`), and if NaN and infinities are at the same places. An
-# output that rounding does not move (integers, copies) must be the same, or must differ in one of the x_i, too.
+# where x is the result of the calls executed op by op, and the x_i are their results with random rounding after every
+# op (Monte Carlo arithmetic, see `harness/tape/replaying/rounding.py`). An output that rounding does not move
+# (integers, copies) must be the same, or must differ in one of the x_i, too.
 
 LIMIT = 16.0
 """The largest multiple of rounding's noise that counts as rounding: the threshold in docs/guide/verdict.md."""

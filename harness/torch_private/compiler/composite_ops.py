@@ -17,7 +17,7 @@ PYTHON_KEYS = ("CompositeImplicitAutograd", "Autograd")
 
 
 def traced_graph() -> torch.fx.Graph | None:
-    """Return the graph that a compiler is writing on this thread, None outside of one."""
+    """Return the graph that a compiler is writing on this thread, None if there is none."""
     tracing = private("torch.fx.experimental.proxy_tensor", "get_proxy_mode")()
     return None if tracing is None else tracing.tracer.graph
 
@@ -81,9 +81,9 @@ Change = Callable[[torch.fx.GraphModule], None]
 
 
 def change_around_inner_compile(before: Change, inside: Change) -> Undo:
-    """Apply `before` to each graph ahead of Inductor's inner compile, and `inside` at its beginning; return the undo.
+    """Apply `before` to each graph before Inductor's inner compile, and `inside` at the start of the inner compile.
 
-    A wrapper of the inner compile runs between the two, and sees the graph after `before`.
+    Returns the undo. A wrapper of the inner compile runs between the two, and sees the graph after `before`.
     """
     compiling = importlib.import_module("torch._inductor.compile_fx")
     outer_names = ("compile_fx_forward", "compile_fx_backward")

@@ -68,9 +68,9 @@ class _Watched:
 
 
 def watch_kernels(show: Callable[[Lowered], None], failed: Callable[[Exception], None]) -> Undo:
-    """Pass each graph for which Inductor has generated code to `show`, or the error to `failed` if it is unreadable.
+    """Pass each graph for which Inductor has generated code to `show`, or the error of reading it to `failed`.
 
-    Neither may raise.
+    Neither function may raise.
     """
     lowering = private("torch._inductor.graph", "GraphLowering")
     wrapper = private("torch._inductor.codegen.wrapper", "PythonWrapperCodegen")
@@ -80,7 +80,7 @@ def watch_kernels(show: Callable[[Lowered], None], failed: Callable[[Exception],
     with Patches("Inductor's kernels") as patches:
         patches.wrap(lowering, "codegen", generations.of_graphs)
         patches.wrap(wrapper, "define_kernel", generations.with_sources)
-        # The callers of this function import it by name, so it is replaced in its module and in theirs.
+        # The callers of PROVENANCE import this function by name, so it is replaced in its module and in theirs.
         for name in (
             "torch._inductor.debug",
             "torch._inductor.codegen.cpp",
@@ -218,8 +218,8 @@ def _kernel(name: str, leaves: Sequence[Any], source: str, removed: set[str], or
 class _Origins:
     """The FX nodes from which each operation was made.
 
-    The origins that Inductor records for an operation include too many: nodes that another operation computes and this
-    one only reads. The operation that computes an argument of a library's op also has that op among its origins.
+    Inductor records too many origins for an operation: they include nodes that another operation computes and this one
+    only reads. The operation that computes an argument of a library's op also has that op among its origins.
     """
 
     def __init__(self, scheduled: Sequence[Any], graph: torch.fx.Graph) -> None:

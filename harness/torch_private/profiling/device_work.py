@@ -21,15 +21,15 @@ MEMORY: Mapping[str, tuple[str, ...]] = {
     "reserved": ("memory_reserved", "driver_allocated_memory"),
     "reserved_peak": ("max_memory_reserved",),
 }
-"""The readings of a device's memory, in bytes, and the functions that return them; the second function is that of
-mps."""
+"""The readings of a device's memory, in bytes, and the functions that return them. The second function of a reading is
+that of mps."""
 
 NO_DEVICE = ("cpu", "lazy", "xla", "meta")
 """Device types without a separate queue that this process could query or wait for."""
 
 
 def kind_of_device(device: str) -> str:
-    """Return the type of a device: `cuda` of `cuda:0`."""
+    """Return the type of a device: `cuda` for `cuda:0`."""
     return device.partition(":")[0]
 
 

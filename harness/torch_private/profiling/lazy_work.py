@@ -58,8 +58,8 @@ class Copy:
 
     counted: the increases of the counters of graphs, as in `ExecutedCut`
     fell_back: the `aten::` counters that grew since the last copy, which name the ops that the core now runs on the CPU
-    returns: the copy brings back a result of such an op
-    own: the copy is numdrift's, not the training's
+    returns: whether the copy brings back a result of an op that ran on the CPU
+    own: whether the copy is numdrift's, not the training's
     caller: the Python frame that led to the copy; in a backward, the frame that waits for the backward
     """
 
