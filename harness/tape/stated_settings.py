@@ -55,10 +55,10 @@ def put_stated(spec: ModeSpec) -> None:
             torch.set_float32_matmul_precision(spec.matmul_precision)
         if spec.tf32 is not None:
             products, convolutions = spec.tf32 in ("on", "products"), spec.tf32 in ("on", "convolutions")
-            if (read_settings([PRODUCTS]).get(PRODUCTS) == TF32) != products:  # matmul_precision may state more
+            if (read_settings([PRODUCTS]).get(PRODUCTS) == TF32) != products:  # else keep matmul_precision's value
                 if products:
                     allow_tf32("cublas", True)
-                else:  # set the CPU's precision too: if it differs from CUDA's, torch reports neither
+                else:  # set the CPU's precision too: if it differs from CUDA's, torch refuses to report one for both
                     torch.set_float32_matmul_precision("highest")
             allow_tf32("cudnn", convolutions)
             # Without TF32 the switch leaves convolutions at the general precision, which a script may have set.

@@ -43,7 +43,7 @@ SETTINGS: dict[str, KernelSetting] = {
 
 
 class DeviceSettings:
-    """The settings of a vendor's device that its mode declares, each with functions to read and to set it."""
+    """The settings of a vendor's device that the vendor's mode declares, each with functions to read and to set it."""
 
     def __init__(self) -> None:
         self.settings: dict[str, KernelSetting] = {}

@@ -28,7 +28,7 @@ class HeldSlots:
         return viewed(storage, view, self._dtype(view))
 
     def bound(self, view: View, tensor: torch.Tensor) -> torch.UntypedStorage:
-        """Return a new storage for the view's slot that contains this tensor, in the recorded layout."""
+        """Return a storage for the view's slot that contains this tensor, in the recorded layout."""
         slot = replace(self._tape.slots[view.slot], size=self.size(view.slot))
         return bound(tensor, view, slot, self._dtype(view))
 
@@ -199,7 +199,7 @@ class SlotTable:
     def renew(self, tensor: torch.Tensor) -> None:
         """Give the tensor's storage a new slot, as an input, since its content was written without any op.
 
-        Earlier uses of the storage keep the old slot, with the content of that time.
+        Earlier uses of the storage keep the old slot, with the content that the storage had then.
         """
         self._numbers.pop(storage_address(tensor), None)
         self.view(tensor, is_input=True)

@@ -21,7 +21,7 @@ in-place ops therefore need no special treatment, and a call that only creates a
     backward aten.expand.default [3, (2,)] -> [3] (False,)
     backward aten.mul.Tensor [3, 3] -> [4] (True,)
 
-Slot 0 holds the weight, which exists before the step; expand returns another view of slot 3 and nothing fresh.
+Slot 0 holds the weight, which exists before the step. `expand` returns another view of slot 3, which is not fresh.
 """
 
 from __future__ import annotations

@@ -151,7 +151,7 @@ def partition_module(request: PartitionRequest, target: str, spec: ModeSpec) -> 
 
 
 def _run(file: Path, spec: ModeSpec, folder: Path, timeout: float | None) -> str:
-    """Run the process to its end; return how it failed, "" on success."""
+    """Run the process to its end. Return a description of its failure, "" on success."""
     command = guest_command(file.absolute(), python=interpreter(spec), module=PROCESS)
     limit = spec.timeout if spec.timeout is not None else timeout
     with (folder / "stdout.log").open("ab") as stdout, (folder / "stderr.log").open("ab") as stderr:

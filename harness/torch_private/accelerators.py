@@ -53,7 +53,7 @@ _silent_guards: list[ctypes.Array[ctypes.c_void_p]] = []
 
 
 def _silent_guard(device_guard: int | None, mute: int | None) -> int:
-    """Create a guard that returns the current device, as `device_guard` does, and otherwise does nothing, as `mute`.
+    """Create a guard that returns the current device like `device_guard`, and otherwise does nothing, like `mute`.
 
     `mute` is the guard of the CPU. Before each node the engine of autograd passes the current device to every
     registered guard. A device's own guard ends the process when it receives a device of another type
@@ -208,7 +208,7 @@ def redirect_traced_devices(redirected: Callable[[Any], Any]) -> Undo:
 def without_weak_references(module: torch.nn.Module) -> Iterator[None]:
     """Remove the weak references of recurrent modules to their parameters within the context.
 
-    A tensor with a weak reference cannot become a tensor of another device. torch's own `to` does the same.
+    A tensor with a weak reference cannot become a tensor of another device. torch's own `to` also removes them.
     """
     recurrent = [part for part in module.modules() if isinstance(part, torch.nn.RNNBase)]
     for part in recurrent:

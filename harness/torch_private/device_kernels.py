@@ -101,7 +101,7 @@ _wrapped: dict[tuple[type, str], torch.Tensor] = {}
 
 
 def wrapped_number(value: complex) -> torch.Tensor:
-    """Return the tensor in which torch wraps the number of `tensor * 2`, and which is weak in type promotion.
+    """Return the tensor in which torch wraps the number of `tensor * 2`. Such a tensor is weak in type promotion.
 
     Autograd saves it for the backward of the product, where this function finds it. The product is computed in another
     thread, where autograd is on, whatever the mode of the caller.

@@ -96,7 +96,7 @@ class InterceptedOps(TorchDispatchMode):
 def functions_transformed() -> Iterator[None]:
     """Make `torch.func` transform the calls within the context.
 
-    Otherwise they do not transform the calls of a dispatch mode's handler, which excludes the keys of torch.func (2.9).
+    Otherwise it does not transform the calls of a dispatch mode's handler, which runs without its dispatch keys (2.9).
     """
     keys = private("torch._C", "DispatchKey")
     excluded = private("torch._C", "_dispatch_tls_local_exclude_set")()

@@ -59,7 +59,7 @@ def _setting(
     shown: Callable[[Any], Any] = lambda value: value,
     arguments: Callable[[Any], Sequence[Any]] = lambda value: [value],
 ) -> KernelSetting | None:
-    """Return the setting that these functions read and set, given `place` first; None if torch lacks one of them."""
+    """Return the setting that two functions read and set, called with `place` first; None if torch lacks one."""
     read, put = _found(reader), _found(writer)
     if read is None or put is None:
         return None

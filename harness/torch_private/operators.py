@@ -1,4 +1,4 @@
-"""aten ops: their overloads, schemas and decompositions, and the dispatcher's kernels for them on a device."""
+"""aten ops: their overloads, schemas and decompositions, and the arguments that they write to."""
 
 from __future__ import annotations
 
@@ -211,7 +211,7 @@ def _position_of(overload: Any, name: str) -> int | None:
 
 
 def written_values(overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[Any]:
-    """Yield the values that are passed to the op for it to write to; lists are yielded item by item."""
+    """Yield the passed values that the op writes to; lists are yielded item by item."""
     for position, name, in_schema in _written_positions(overload):
         training = _position_of(overload, "training")
         if not in_schema and training is not None and training < len(args) and not args[training]:

@@ -40,7 +40,7 @@ class _Name:
     """A replaced name.
 
     own: the value in the holder itself, ABSENT if a class only inherits it
-    read_value: the value that reading the name returned
+    read_value: the value that reading the name returned before any replacement
     """
 
     holder: Any

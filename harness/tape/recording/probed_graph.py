@@ -116,7 +116,7 @@ class ReadingTime:
 
     @property
     def limit(self) -> float:
-        """The time in which values may be read, in seconds."""
+        """The time that may be spent on reading values, in seconds."""
         return max(READING_LEAST, READING_FACTOR * self.compiled)
 
     @property

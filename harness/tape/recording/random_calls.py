@@ -1,7 +1,7 @@
 """The ops that a compiled graph executes with torch's own kernels, and the layouts of the tensors that they take.
 
 Most random kernels draw in the order of memory. If a tensor has another layout, the same numbers go to other elements.
-For another layout, kernels that are not random may sum in another order.
+With another layout, a kernel that is not random may sum in another order.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ class StepRecorders:
         self.of_step = of_step
 
     def install(self) -> None:
-        """Begin before the script's first line. Raises NotAvailable, and then leaves no hook installed."""
+        """Begin to observe before the script's first line. Raises NotAvailable, and then leaves no hook installed."""
 
     def remove(self) -> None:
         """Remove every hook."""

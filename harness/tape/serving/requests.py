@@ -150,7 +150,7 @@ class Requests:
         return step, computation
 
     def _call_on_sent_tensors(self, request: Message) -> tuple[HeldStep, Computation, tuple[Any, ...], dict[str, Any]]:
-        """Return a step, its call, and the arguments of the call with the request's tensors in place of its views."""
+        """Return a step, its call, and the call's arguments with the request's tensors in place of the views."""
         step, computation = self._call(request)
         with unseen():
             tensors = tensors_of(request.fields["tensors"], request.segments)

@@ -72,7 +72,7 @@ class StepTimes:
 
     phases: the time of the script's thread, divided among the phases
     blocks: the whole time of each block
-    ops: the own times of ops, on all threads
+    ops: the self times of ops, on all threads
     executions: the executions of lazy graphs, by (cause, line)
     """
 

@@ -41,7 +41,7 @@ def read_trace(path: Path) -> dict[str, Any]:
 
 
 def with_lines(events: Iterable[Event], lines: Mapping[str, str]) -> list[Event]:
-    """Return the events, and add to each op the script's line that called it; `lines` are keyed by External id."""
+    """Return the events with the line of the script that called each op; `lines` are keyed by External id."""
     located = []
     for event in events:
         arguments = event.get("args") or {}
@@ -159,7 +159,7 @@ def shown(events: Iterable[Event]) -> list[Event]:
 
 
 def write_log_directory(folder: Path, runs: Sequence[RecordedRun]) -> list[Path]:
-    """Copy each run's trace into a folder of its mode, named as `torch.profiler.tensorboard_trace_handler` names it.
+    """Copy each run's trace into a folder of its mode, with a file name as `tensorboard_trace_handler` chooses it.
 
     An earlier trace of the same run in that folder is replaced. Raises UsageError.
     """

@@ -1,4 +1,4 @@
-"""The answer of a snapshot's replay: its outputs compared with the recorded outputs, and a sentence about them."""
+"""The result of replaying a snapshot: its outputs compared with the recorded outputs, and a sentence about them."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ class Answer:
     """The result of a replay in the mode `spec`.
 
     It `holds` if all outputs are identical or within rounding. If an error was recorded, it holds if the replay raises
-    an error as well; another backend may word it differently. `error` is the replay's error, "" if it raised none.
+    an error as well; another backend may word the error differently. `error` is the replay's error, "" if it raised
+    none.
 
     Outputs that depend on random numbers are not judged if the replay drew other numbers. The answer is then not
-    `comparable`, and holds if the other outputs do.
+    `comparable`, and holds if the other outputs are identical or within rounding.
     """
 
     spec: str

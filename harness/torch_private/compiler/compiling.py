@@ -92,7 +92,7 @@ def compile_alone(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _seen_by_compilers() -> AbstractContextManager[object]:
-    """Return a context in which dispatch modes see every op, even if they were excluded: compilers trace with them."""
+    """Return a context in which dispatch modes, and so compilers, see ops even if the thread excludes those modes."""
     guard = getattr(torch._C, "_ForceDispatchKeyGuard", None)
     hidden = private("torch._C", "_dispatch_tls_local_exclude_set")()
     python = private("torch._C", "DispatchKey").Python
@@ -269,7 +269,7 @@ def _path_in(meta: Mapping[str, Any]) -> str:
 
 
 def is_traced(tensor: torch.Tensor) -> bool:
-    """Return whether a tensor is a compiler's stand-in for another one while it traces."""
+    """Return whether a tensor is a stand-in that a compiler uses for another tensor while it traces."""
     if type(tensor) in (torch.Tensor, torch.nn.Parameter):
         return False
     fake = private("torch._subclasses.fake_tensor", "FakeTensor")

@@ -56,7 +56,7 @@ def replace_python_kernels(
 ) -> Callable[[], None]:
     """Replace an op's Python kernels, which compilers prefer to its C++ kernel; return the undo.
 
-    `replacement` makes the new kernel from the one that it replaces.
+    `replacement` takes the old kernel and returns the new one.
     """
     require(overload, "py_kernels")
     kernels, cached = overload.py_kernels, overload._dispatch_cache

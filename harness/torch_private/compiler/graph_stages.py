@@ -247,7 +247,7 @@ def without_graph_caches(*, of_inductor: bool = True) -> Undo:
     """Make torch compile every graph again; the cache of built C++ and Triton kernels stays in use.
 
     A graph from AOTAutograd's cache bypasses every hook of this module. A graph from Inductor's cache bypasses the
-    hooks that observe lowering; with `of_inductor=False` that cache stays as the script has set it.
+    hooks that observe lowering. With `of_inductor=False`, Inductor's cache stays as the script has set it.
     """
     caches = [("torch._functorch.config", name) for name in ("enable_autograd_cache", "enable_remote_autograd_cache")]
     if of_inductor:

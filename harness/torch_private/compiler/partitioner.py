@@ -66,7 +66,7 @@ def compile_with_autograd(
     """Make `compile_` produce the functions that execute a captured graph's forward and backward.
 
     `planned` receives both aten graphs of a training before the first is compiled. The backward is compiled when it is
-    first needed. The graphs have the ops that are dispatched: nothing is decomposed.
+    first needed. The graphs consist of the dispatched ops: nothing is decomposed.
     """
     autograd = private("torch._dynamo.backends.common", "aot_autograd")
     split = private("torch._functorch.partitioners", "default_partition")

@@ -32,7 +32,7 @@ Boxed = Callable[[list[Any]], Any]
 
 def compile_again(compilation: InnerCompilation, module: torch.fx.GraphModule) -> Boxed:
     """Compile another graph with a compilation's inputs and options, even within another compilation."""
-    # Leave out what belongs to the first compilation: its number, and its record of whether CUDA graphs are possible.
+    # Leave out the options that describe the first compilation: its number, and whether CUDA graphs are possible.
     options = {name: value for name, value in compilation.options.items() if name not in ("graph_id", "cudagraphs")}
     return _compiled(module, list(compilation.inputs), options)
 
@@ -56,7 +56,8 @@ class CompiledGraphsWatcher(Protocol):
 def watch_compiled_graphs(watcher: CompiledGraphsWatcher) -> Undo:
     """Show every compiled graph to `watcher`, with the cache of captured graphs turned off.
 
-    Inductor's code for a graph may still come from Inductor's cache. If it raises NotAvailable, no hook is left.
+    Inductor's code for a graph may still come from Inductor's cache. Raises NotAvailable, and then leaves no hook
+    installed.
     """
     with Patches("compiled graphs") as patches:
         patches.also(without_graph_caches(of_inductor=False))

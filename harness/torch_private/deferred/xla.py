@@ -1,4 +1,4 @@
-"""numdrift's interface to torch_xla, most of it by private names (written with torch_xla 2.9)."""
+"""numdrift's interface to torch_xla, mostly through private names (written with torch_xla 2.9)."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def execute_pending() -> None:
 
 
 def show_xla_blocks() -> Undo:
-    """Show torch's profiler the blocks that a script names by `xp.Trace` and `xp.StepTrace`; return the undo.
+    """Show torch's profiler the blocks that a script names with `xp.Trace` and `xp.StepTrace`; return the undo.
 
     Raises NotAvailable.
     """

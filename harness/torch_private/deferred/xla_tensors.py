@@ -1,6 +1,6 @@
-"""The values of xla tensors, the kernels that make them, and the graphs in which they are pending (torch_xla 2.9).
+"""The values of xla tensors, the kernels that compute them, and the graphs in which they are pending (torch_xla 2.9).
 
-An op makes a new value. A write in place replaces the tensor's value with a new one.
+An op creates a new value. An in-place write replaces the tensor's value with a new one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .xla import CORE, read_xla, sync_xla, xla_generator_kept
 def xla_value_id(tensor: torch.Tensor) -> int:
     """Return the number of an xla tensor's value.
 
-    Each write in place changes the number, and no number is used again. A tensor and its detached alias have the same
+    Each in-place write changes the number, and no number is used again. A tensor and its detached alias have the same
     number.
     """
     return int(private(CORE, "_xla_get_tensor_id")(tensor))

@@ -110,7 +110,7 @@ COMPILED_FROM = "_torchdynamo_orig_callable"
 
 @dataclass(frozen=True, slots=True)
 class GraphBreak:
-    """A break that ended a graph before its function: the first line of the reason, and the innermost `file:line`."""
+    """A break that ended a graph before its function's end: the reason's first line, and the innermost `file:line`."""
 
     reason: str
     source: str

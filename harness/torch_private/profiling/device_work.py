@@ -52,7 +52,7 @@ def device_activity(device: str) -> Any | None:
 
 
 def lacks_times(device: str) -> str:
-    """Return the reason why torch's profiler has no times of an accelerator, "" if it has them."""
+    """Return the reason why torch's profiler reports no times for an accelerator, "" if it reports them."""
     if device_activity(device) is not None:
         return ""
     kind, profiler = kind_of_device(device), f"the profiler of torch {torch.__version__}"
