@@ -96,7 +96,7 @@ class InterceptedOps(TorchDispatchMode):
 def functions_transformed() -> Iterator[None]:
     """Make `torch.func` transform the calls within the context.
 
-    Otherwise it does not transform the calls of a dispatch mode's handler, which runs without its dispatch keys (2.9).
+    Otherwise `torch.func` does not transform the calls of a dispatch mode's handler: its keys are excluded there (2.9).
     """
     keys = private("torch._C", "DispatchKey")
     excluded = private("torch._C", "_dispatch_tls_local_exclude_set")()
