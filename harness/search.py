@@ -94,7 +94,7 @@ Drifts = Callable[[Sequence[frozenset[Item]]], Sequence[float]]
 MOST_CARRIERS = 5
 
 CARRIED = 0.5
-"""The smallest fraction of a drift that counts as carrying it. The search ends when a smaller part of it remains."""
+"""The smallest fraction of a drift that counts as carrying it. The search ends when a smaller fraction remains."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,10 +176,10 @@ class _Measurements(Generic[Item]):
 
 
 def between(results: Iterable[tuple[int, bool]], most: int) -> list[int]:
-    """Return at most `most` places to test next for the first that fails.
+    """Return at most `most` places to test next, in a search for the first place that fails.
 
     They are evenly spaced between a failing place and the last passing place before it. There are none if the two are
-    neighbours, nothing fails, or nothing passes before.
+    neighbours, if no place fails, or if none before it passes.
     """
     before = -1
     for place, failed in results:

@@ -79,7 +79,7 @@ class Recording:
         self._began = time.monotonic()
         try:
             session.open(names_of(sys._getframe(1)))  # the names in the code of the `with`
-        except BaseException:  # also Ctrl-C: a run left at "running" reads as killed
+        except BaseException:  # also on Ctrl-C: a run whose status stays "running" would count as killed
             self._end(2)
             raise
         self._session = session
@@ -164,7 +164,7 @@ def record(
 
 def _manifest_of(config: RunConfig, folder: RunFolder, program: Path, suffix: str) -> RunManifest:
     """Return the manifest of a new recording of a program or notebook."""
-    # if the notebook's file is unknown, its name is hashed
+    # without a file (a notebook whose path is unknown), hash the program's name
     content = program.read_bytes() if program.is_file() else str(program).encode()
     return RunManifest(
         mode=config.mode.name,
@@ -183,7 +183,7 @@ def _manifest_of(config: RunConfig, folder: RunFolder, program: Path, suffix: st
 
 
 def reproducer_of(frame: FrameType) -> str:
-    """Return a name for the caller's code: its notebook if that is known, else its file."""
+    """Return a name for the caller's code: the path of its notebook if known, else the path of its file."""
     module_names = frame.f_globals
     # VS Code puts the notebook's path in a global variable, Jupyter in the environment; a program has `__file__`
     for place in (

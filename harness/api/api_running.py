@@ -157,16 +157,16 @@ class Silent:
         self.texts: list[str] = []
 
     def started(self, name: str) -> None:
-        """Receive that a run has begun."""
+        """Handle the start of a run."""
 
     def progressed(self, name: str, progress: JournalProgress) -> None:
-        """Receive the progress of a run."""
+        """Handle the progress of a run."""
 
     def ended(self, name: str, end: ProcessEnd) -> None:
-        """Receive that a run has ended."""
+        """Handle the end of a run."""
 
     def say(self, text: str) -> None:
-        """Receive a message for the user."""
+        """Handle a message for the user."""
         self.texts.append(text)
 
     @contextmanager
@@ -197,13 +197,13 @@ class Lines(Silent):
 
 
 def listener(shown: bool) -> Silent:
-    """Return the listener: a silent one unless progress is `shown`."""
+    """Return a listener that prints if progress is `shown`, else a silent one."""
     return Lines() if shown else Silent()
 
 
 @contextmanager
 def passive_threads() -> Iterator[None]:
-    """Make the waiting OpenMP threads of processes started within the context sleep. Results do not change."""
+    """Let waiting OpenMP threads sleep in all processes that start within the context. Results do not change."""
     # OpenMP reads the policy when a process starts. By default waiting threads spin, which slows down everything else.
     is_set = POLICY in os.environ
     os.environ.setdefault(POLICY, "passive")

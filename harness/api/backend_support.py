@@ -75,8 +75,8 @@ def partitioned(
 ) -> Partitioned:
     """Partition the module of a factory, or the models of a script.
 
-    `reporter_for` returns the reporter of the runs with these names. Before anything is started, raises UsageError, and
-    NotAvailable for a feature that the mode or this machine lacks.
+    `reporter_for` takes the names of runs and returns their reporter. Raises UsageError before anything is started, and
+    likewise NotAvailable for a feature that the mode or this machine lacks.
     """
     (spec,) = request.modes
     refuse_swaps(spec)
@@ -104,7 +104,7 @@ def partitioned(
 
 
 def require_parts(done: Partitioned) -> None:
-    """Raise UsageError for an exceeded limit, and AdoptionError if nothing was partitioned."""
+    """Raise UsageError for an exceeded limit or a wrong use, AdoptionError for a failure or if there are no parts."""
     record = done.record
     if record.violated:
         raise UsageError(record.violated)

@@ -19,7 +19,8 @@ def bundled(
 ) -> tuple[Bundle, int]:
     """Pack an investigation into an archive at a path or URL; return the archive's content and size.
 
-    `packed` receives the bytes done and the total bytes. Raises CollisionError, UsageError and NotAvailable.
+    `packed` is called with the number of bytes packed so far and the total number. Raises CollisionError, UsageError
+    and NotAvailable.
     """
     if is_url(to):
         with tempfile.TemporaryDirectory() as temporary:

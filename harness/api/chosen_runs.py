@@ -44,12 +44,12 @@ def runs_meant(target: str | None, out: Path, mode: str | None = None) -> list[R
 
 
 def metrics_of_runs(runs: Sequence[RecordedRun]) -> list[RunMetrics]:
-    """Return the metrics of the runs that recorded some. Raises MetricsNotFound if none did."""
+    """Return the metrics of those runs that recorded metrics. Raises MetricsNotFound if none did."""
     return _records_of(runs, metrics_of, MetricsNotFound)
 
 
 def graphs_of_runs(runs: Sequence[RecordedRun]) -> list[RunGraphs]:
-    """Return the graphs of the runs that recorded some. Raises GraphsNotFound if none did."""
+    """Return the graphs of those runs that recorded graphs. Raises GraphsNotFound if none did."""
     return _records_of(runs, graphs_of, GraphsNotFound)
 
 
@@ -80,7 +80,7 @@ def graphs_of_only_run(target: str | None, out: Path, mode: str | None) -> RunGr
 def choose_graph(
     graphs: RunGraphs, *, name: str | None, step: int | None, phase: str | None, stage: str | None
 ) -> list[GraphEntry]:
-    """Return the graph of this name, or the graphs of this step, phase and stage, the chosen one first.
+    """Return the graph of this name, or all graphs of this step, phase and stage. The first one counts as chosen.
 
     The defaults are the first step, the forward, and the stage before the compiler, if the run has them.
     Raises GraphsNotFound if there is no such graph.
@@ -130,7 +130,7 @@ def choose_graph(
 def graphs_to_compare(paths: Sequence[str], modes: str | None, out: Path) -> list[tuple[RunGraphs, RunGraphs]]:
     """Return the pairs of graphs to compare.
 
-    These are of two runs, of two modes, or of each run of an investigation and its batch's first run.
+    A pair has the graphs of two runs, of two modes, or of a run of an investigation and the first run of its batch.
     Raises UsageError, RunNotFound and GraphsNotFound.
     """
     if len(paths) > 2:

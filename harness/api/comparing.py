@@ -46,7 +46,8 @@ def compare(a: RecordedRun | Recording | Path | str, b: RecordedRun | Recording 
 def compared(pairs: Sequence[ReferenceAndRun]) -> tuple[list[RunComparison], Findings]:
     """Return the distances of these pairs, and the findings on them.
 
-    Runs with equally many processes are compared rank by rank. Raises UsageError if no pair has steps on both sides.
+    Runs with the same number of processes are compared rank by rank. Raises UsageError if no pair has steps on both
+    sides.
     """
     distances = []
     for a, b in pairs:
@@ -92,9 +93,9 @@ def pairs_to_compare(paths: Sequence[str], suffixes: Sequence[str], out: Path) -
 
 
 def compared_whole(paths: Sequence[str]) -> tuple[ReferenceAndRun, GlobalBatchComparison]:
-    """Compare a run of one process with a run of several that share its batch; return both runs, and their distances.
+    """Compare a run of one process with a run of several processes that share one global batch.
 
-    Raises UsageError.
+    Return both runs and their distances. Raises UsageError.
     """
     if len(paths) != 2:
         raise UsageError("--global-batch takes two runs: one of a single process, and one of several")

@@ -38,7 +38,7 @@ def investigate(
     progress: bool = False,
     **options: Unpack[InvestigationOptions],
 ) -> Investigation:
-    """Find out whether modes differ by more than rounding, which side is right, and which op causes it: `numdrift
+    """Find out whether modes differ by more than rounding, which side is right, and which op is the cause: `numdrift
     investigate`.
 
         found = numdrift.investigate("train.py", modes=["cpu", "compile"], arguments=["--epochs", "10"])
@@ -49,12 +49,12 @@ def investigate(
     investigation, and `suffix` one of its batches. Runs that exist under this `name` are not repeated. `localize=False`
     judges without searching for causes. Each run has `nproc` processes; `against_single` compares them with the first
     mode in one process. The other options are the command's (docs/guide/investigate.md): `state_budget` is in MiB,
-    `timeout` in seconds per run; `max_steps` and `max_seconds` end each training; `keep_files` and `in_place` decide
-    about the files that a training writes; `envelope` and `seeds` are numbers of further trainings; `graphs` captures
-    each mode's graphs for the report.
+    `timeout` in seconds per run; `max_steps` and `max_seconds` end each training; `keep_files` and `in_place` control
+    what happens to files that a training writes; `envelope` and `seeds` are numbers of further trainings; `graphs`
+    captures each mode's graphs for the report.
 
     Prints nothing unless `progress` is set. Writes `investigation.json` into the folder. Raises UsageError before
-    anything is started, except for `steps` that the training does not have: those are found after the first runs.
+    anything is started, except for `steps` that the training does not reach: these are detected after the first runs.
     Raises KeyboardInterrupt when Ctrl-C ended the runs.
     """
     reporter = listener(progress)
@@ -88,7 +88,7 @@ def investigated(request: InvestigationRequest, progress: Progress) -> tuple[Fin
 
 def _runs_of_folder(request: InvestigationRequest, folder: Path, arguments: Sequence[str]) -> list[RecordedRun]:
     """Return the runs of a recorded investigation. Raises UsageError for options that a recorded run cannot follow."""
-    find_investigation(request.out, str(folder))  # refuses a folder without runs first, with its own message
+    find_investigation(request.out, str(folder))  # for a folder without runs, this raises its own message
     of_trainings = (request.modes, arguments, request.name, request.kernels, request.nproc > 1, request.run)
     if any(of_trainings) or request.against_single:
         raise UsageError(

@@ -154,14 +154,14 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Investigation:
-    """The findings of an investigation. `path` is its folder, `pairs` compare each other mode with the reference.
+    """The findings of an investigation. `path` is its folder; `pairs` compare the modes with the reference.
 
         found = numdrift.investigate("train.py", modes=["cpu", "compile"])
         found.pairs[0].verdict
         found.culprits_frame()
 
-    `content` is the content of `investigation.json` (docs/guide/investigation-json.md). `messages` has its rounds of
-    runs, and the work that it could not do."""
+    `content` is the content of `investigation.json` (docs/guide/investigation-json.md). `messages` lists
+    the rounds of runs, and the work that could not be done."""
 
     path: Path
     reproducer: str

@@ -31,8 +31,8 @@ from ..errors import CollisionError, NotAvailable, UsageError, nearest
 from ..records.run.surroundings import cores
 
 ShownSweep = Callable[[str, int, int], AbstractContextManager[Callable[[int], None]]]
-"""Shows one kernel's sweep. Takes its label, the number of inputs and the number already measured; yields a function
-that receives the progress."""
+"""Shows the sweep of one kernel. Takes the kernel's label, the number of inputs and the number already measured; yields
+a function that receives the progress."""
 
 
 def refuse_outputs(plot: Path | None, json_path: str | None, *, force: bool) -> None:
@@ -81,7 +81,7 @@ def checked(
 
 
 def _open(device: str) -> None:
-    """Make the device that kernels are measured on usable in this process; it may need a vendor's package.
+    """Open the device on which kernels are measured, for this process. The device may need a vendor's package.
 
     Raises UsageError, and NotAvailable for a device that this machine lacks.
     """
@@ -103,7 +103,10 @@ def _open(device: str) -> None:
 
 
 def _subjects(op: str, named: Sequence[str], seconds: float) -> Subjects:
-    """Return the requested kernels, in order, with `aten` if all are files. Without a request, return all."""
+    """Return the requested kernels, with `aten` if all of them are files.
+
+    Without a request, return all kernels of the op that are not `on_request`.
+    """
     registry = built_in()
     overloads(op)  # raises for an op that torch lacks
     names: list[str] = []

@@ -125,7 +125,7 @@ def _timeline_figures(
 
 
 def _title_of(runs: Sequence[RecordedRun]) -> str:
-    """Return the reproducer, suffixes and torch versions."""
+    """Return the title of a figure: the reproducer, suffixes and torch versions."""
     scripts = dict.fromkeys(Path(run.manifest.reproducer).name for run in runs)
     suffixes = [suffix for suffix in dict.fromkeys(run.manifest.suffix for run in runs) if suffix]
     versions = dict.fromkeys(str(run.manifest.environment.get("torch", "unknown")) for run in runs)
@@ -134,7 +134,7 @@ def _title_of(runs: Sequence[RecordedRun]) -> str:
 
 
 def _pair_figures(folder: Path, subject: str, output: Path | None) -> tuple[Figures, list[str]]:
-    """Draw a figure of each pair that has data for it, and return a note on each other pair."""
+    """Draw a figure of each pair that has data for it. Return a note on each pair without data."""
     pairs = drawn_pairs(folder)
     drawable = [pair for pair in pairs if (pair.steps if subject == "drift" else pair.envelope)]
     if not drawable:

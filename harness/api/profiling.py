@@ -21,7 +21,7 @@ from ..tools.profile.profile_made import profile_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileRequest(TrainingRequest):
-    """The trainings of `numdrift profile`, and what is traced of them."""
+    """The trainings of `numdrift profile`, and the parts of them to trace."""
 
     kind: Kind = option("trace", "The detail of the traces.", flag="--type", choices=get_args(Kind), shows_default=True)
     steps: StepSelection | None = option(
@@ -49,7 +49,10 @@ class ProfileRequest(TrainingRequest):
 
     @property
     def trace(self) -> TraceRequest:
-        """The traced part of each run. With a `duration` but no `steps`, these are all steps within it."""
+        """The part of each run to trace.
+
+        With a `duration` but no `steps`, it has all steps from the first default step to the end of the duration.
+        """
         steps = self.steps or DEFAULT_STEPS
         if self.duration is not None and self.steps is None:
             steps = StepSelection(((DEFAULT_STEPS.ranges[0][0], None),))

@@ -23,7 +23,7 @@ def runs_exported(
 ) -> list[ExportedRun]:
     """Export runs of an investigation, by default the newest, and return the exported runs.
 
-    Exports the runs of these batches and modes, by default all, and each process of a run with several.
+    Exports the runs of these batches and modes (default: all). Of a run with several processes, exports each process.
     Raises UsageError, CollisionError, RunNotFound, ExtraNotFound and JournalError.
     """
     folder = find_investigation(out, investigation, suffixes=() if investigation else suffixes)

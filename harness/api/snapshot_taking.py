@@ -21,7 +21,7 @@ from ..snapshots.snapshot_choice import EVENTS, Choice
 
 
 def _words(what: str) -> tuple[str, ...]:
-    """Read the parts of an execution that are kept. Raises UsageError."""
+    """Parse the names of the parts of an execution to keep. Raises UsageError."""
     words = what.split()
     if not words or not set(words) <= set(KEYWORDS):
         raise UsageError(f'--what {what!r}: the words are inputs and outputs, as in --what "inputs outputs"')
@@ -125,12 +125,15 @@ class SnapshotRequest(TrainingRequest):
 
     @property
     def until_drift(self) -> bool:
-        """True if these trainings only find the step of each mode. Further trainings take snapshots of these steps."""
+        """True if these trainings only find each mode's first differing step.
+
+        Further trainings then take the snapshots of that step.
+        """
         return self.on == "drift"
 
     @property
     def selects(self) -> bool:
-        """True if the request names steps, counts, graphs or a function."""
+        """True if the request names steps, executions, graphs or a callback."""
         return self.steps is not None or self.executions is not None or bool(self.graphs or self.callback)
 
     @property
@@ -151,7 +154,10 @@ class SnapshotRequest(TrainingRequest):
 
 
 def planned_snapshots(request: SnapshotRequest) -> BatchPlan:
-    """Plan the trainings that take the snapshots, or with `--on drift` those that find the steps. Raises UsageError."""
+    """Plan the trainings that take the snapshots, or with `--on drift` those that find the first differing steps.
+
+    Raises UsageError.
+    """
     if request.until_drift and len(request.modes) < 2:
         raise UsageError("--on drift needs two modes, the first of which is the reference, as in --modes cpu,compile")
     return planned(

@@ -27,7 +27,7 @@ ADOPTION = {
         "adopted/placement", "parallel", "script_api", "script_compiling", "understood",
     )
 }  # fmt: skip
-"""Files that the script's own calls pass through. The other files of that folder read values for numdrift."""
+"""Files that the script's own calls pass through. The other files of the folder `script` read values for numdrift."""
 
 PASSED_OVER = frozenset(
     (
@@ -42,7 +42,7 @@ PASSED_OVER = frozenset(
 
 
 def is_called_by_harness(within: Sequence[str]) -> bool:
-    """Return whether the harness makes the current call, to read values, rather than the training.
+    """Return whether the current call is made by the harness, to read values, and not by the training.
 
     Frames of the files `within`, which observe the call, are skipped. So are frames that make calls for the script.
     """
@@ -79,7 +79,7 @@ def line_in_trace(script: str, trace: str | None) -> str:
     return ""
 
 
-# Keep the failure of an observer out of the observed work until it is requested.
+# Failures of observers, kept out of the observed work until they are requested.
 
 
 class KeptFailure:
@@ -182,6 +182,6 @@ def plain(value: Any) -> Any:
 
 
 def instruction(kind: str, outputs: Any, inputs: str) -> str:
-    """Return an instruction's text for a backend that has none for the op: `complex64[4] aten::mul(float32[4])`."""
+    """Return an instruction's text if the backend has no text for the op: `complex64[4] aten::mul(float32[4])`."""
     made = ", ".join(tensor_text(tensor) for tensor in tensors_in(outputs))
     return f"{made} {kind}({inputs})".lstrip()

@@ -1,8 +1,8 @@
 """The CPU's random numbers on another device, for `draws=cpu`.
 
-torch's own kernels draw them on the CPU, hence in the same order and from the generator that `torch.manual_seed` seeds.
-They are then copied to the device. Without this, two modes on two devices draw different numbers: each device draws its
-own from the same seed.
+torch's own CPU kernels draw them from the CPU's default generator, hence in the order in which a run on the CPU draws
+them. They are then copied to the device. Without this, two modes on two devices draw different numbers: each device
+draws its own from the same seed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ bernoulli.p bernoulli_.float cauchy_ exponential_ geometric_ log_normal_ normal_
 uniform_
 """
 FILLING = frozenset(FILLING_NAMES.split())
-"""Ops that draw each element alike. The tensor's previous values do not matter and are not read."""
+"""Ops that draw every element from the same distribution. They do not read the previous values of the tensor."""
 
 READING_NAMES = """
 bernoulli bernoulli_.Tensor binomial multinomial multinomial.out native_dropout normal.Tensor_Tensor normal.Tensor_float
@@ -31,7 +31,7 @@ normal.float_Tensor poisson randperm randperm.generator_out rrelu_with_noise rre
 _sample_dirichlet _standard_gamma
 """
 READING = frozenset(READING_NAMES.split())
-"""Ops whose draws depend on the values of their arguments. Ops pending for those values are executed first."""
+"""Ops whose draws depend on the values of their arguments. Pending ops that compute those values are executed first."""
 
 ATTENTION, PLAIN_ATTENTION = "scaled_dot_product_attention", "_scaled_dot_product_attention_math"
 """The op that scripts call, and the op that computes it from plain ops."""
@@ -99,7 +99,7 @@ def _attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Any:
-    """Compute `scaled_dot_product_attention` as torch does, but with the CPU's ops if there is dropout."""
+    """Compute `scaled_dot_product_attention` as torch does, but from plain ops, as on the CPU, if there is dropout."""
     keywords = {"scale": scale, "enable_gqa": enable_gqa}
     if not dropout_p:
         overload = find_overload(ATTENTION)

@@ -35,7 +35,7 @@ class Operand:
 
     @property
     def is_number(self) -> bool:
-        """Return whether it is a number, not a value of the device. A CPU tensor without dimensions is a number too."""
+        """Return whether this is a number, not a value on the device. A CPU tensor without dimensions is one too."""
         return self.tensor is None and (self.value is None or not self.value.shape)
 
 
@@ -166,8 +166,8 @@ class KnownValues:
 class CallFollower:
     """The follower of a core's kernel calls, from its construction to `close`.
 
-    A failure in the middle of an op is `kept`; from then on ops run unobserved. `is_pending` is true when the wanted
-    steps are over and only their last graphs are awaited.
+    A failure of the follower in the middle of an op is `kept`; from then on ops run unobserved. `is_pending` is true
+    when the wanted steps are over and only their last graphs are still to be executed.
     """
 
     def __init__(self, values: KnownValues, request: CaptureRequest, kernels: Iterable[DeviceKernel], key: str) -> None:
@@ -202,9 +202,9 @@ class CallFollower:
         """Note a call that has run, or has raised."""
 
     def _whole(self, call: KernelCall, place: Node) -> int | None:
-        """Return the number of the decomposed op's call that the kernel call belongs to; None if there is none.
+        """Return the number of the decomposed op's call that this kernel call is a part of; None if there is none.
 
-        Only for kernel calls that no other kernel call surrounds.
+        Not called for a kernel call within another kernel call.
         """
         return None
 

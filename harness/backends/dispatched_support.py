@@ -47,10 +47,11 @@ class ObservedCall:
     """A call that is about to run.
 
     line: the script's line.
-    fallbacks: how often the op had been executed on the CPU before.
-    is_new: whether its instructions are read: it is the first call of its configuration, and within no other call.
+    fallbacks: how often the op had been executed on the CPU before the call.
+    is_new: True if its instructions are read: it is the first call with its configuration, and within no other call.
     before: the result of `DeviceBackend.before`, for a new call.
-    is_told: whether it is to be reported: no call within it has been reported as unsupported.
+    is_told: False once a call within it has failed or has been reported as unsupported. Its own success or failure is
+        then not reported.
     """
 
     number: int
@@ -78,8 +79,8 @@ class DeviceBackend:
 
     key: its dispatch key.
     part: the component that a failure is attributed to.
-    fallbacks: returns how often an op, by its full name, was executed on the CPU.
-    before: takes the arguments of a new call, and returns the data from before the call that `added` needs.
+    fallbacks: takes the full name of an op, and returns how often the op was executed on the CPU.
+    before: takes the arguments of a new call before it runs, and returns the data that `added` needs.
     added: takes a new call that has run, and its outputs; returns the instructions that it added.
     """
 
@@ -195,7 +196,7 @@ class _Observer:
             outer.is_told = False
 
     def _tell(self, observed: ObservedCall, instructions: tuple[str, ...], reason: str) -> None:
-        """Report a call. If it is unsupported, the calls around it are not reported as well."""
+        """Report a call. If it is unsupported, do not report the calls around it."""
         part = self._backend.part if reason else ""
         self._report(OperatorCall(observed.kind, observed.configuration, observed.line, instructions, part, reason))
         for outer in self._within if reason else ():

@@ -30,8 +30,8 @@ class MadeNodes:
 
     nodes: the nodes by their numbers.
     calls: the call that made each node, by the node's number.
-    main: the number of each call's main node, by the call's number: the last node of the call's own op, else
-        the call's last node.
+    main: the number of each call's main node, by the call's number. The main node is the last node with the call's own
+        op, else the call's last node.
     """
 
     nodes: Mapping[int, DumpedNode]
@@ -211,24 +211,24 @@ class FollowedGraph:
         )
 
     def _input_binding(self, node: DumpedNode) -> str:
-        """Return the binding of a given value to the script, "" for an input that the script has no name for."""
+        """Return the binding of an input to the script, "" if the script has no name for it."""
         operand, own = self._identified.input_operands.get(node.number), self._calls.get(node.number)
         if node.op == "Constant":
             return "constant"
-        if operand is None:  # no operand is known; a number that a known call has made is fixed
+        if operand is None:  # no operand is known; a number that a known call made is a constant
             return "" if own is None or node.outputs[0].shape else "constant"
         if operand.tensor is None:
             return "constant"
         saved = self._known_values.executed.get(operand.tensor)
         bound = self._known_values.binding(operand.tensor) or (f"saved {saved}" if saved else "")
-        # A kernel that is called with a number may have made a tensor from it.
+        # A kernel that is called with a number may have made a tensor from the number.
         if not bound and own is not None and self._known_values.makers.get(operand.tensor) is own:
             return "constant" if any(argument.is_number for argument in own.operands) else ""
         return bound
 
 
 class GraphFiler:
-    """The base of the writers of the graphs that contain ops of the steps in `steps`."""
+    """The base class of the writers of graphs that contain ops of the steps in `steps`."""
 
     def __init__(self, folder: GraphFolder, values: KnownValues, steps: Container[int]) -> None:
         self._folder = folder
@@ -241,10 +241,10 @@ class GraphFiler:
         return bool(self._names)
 
     def _file(self, steps: Collection[int], write: Callable[[], None], *, is_awaited: bool) -> int:
-        """Write an execution whose ops are of these steps, and return the latest of them.
+        """Write an execution with ops of these steps, and return the latest of the steps.
 
-        It is filed under the last of these steps that is in `self._steps`. If its latest step is not in it, the
-        execution is written only if it `is_awaited`.
+        The execution is filed under the latest step that is in `self._steps`. If the latest of all its steps is not in
+        `self._steps`, the execution is written only if it `is_awaited`.
         """
         wanted = [step for step in steps if step in self._steps]
         if wanted and (is_awaited or max(steps) in self._steps):
@@ -263,7 +263,7 @@ def call_of(node: DumpedNode, known_values: KnownValues) -> FollowedCall | None:
 
 
 def is_foreign(dumped: Sequence[DumpedNode], known_values: KnownValues) -> bool:
-    """Return whether a graph has ops, and each was made before calls were followed or only reads values."""
+    """Return whether a graph has ops, and each of them was made before calls were followed or only reads values."""
     calls = [call_of(node, known_values) for node in dumped if not node.is_input]
     return bool(calls) and all(call is None or call.is_reading for call in calls)
 

@@ -40,7 +40,7 @@ class KernelCall(OpCall):
     args: the arguments. A number passed where the kernel takes a tensor is replaced by the tensor that torch makes of
         it.
     passed: the arguments as the dispatcher passes them.
-    caller: the frame of the call, None in a thread of the device.
+    caller: the frame that made the call, None in a thread of the device.
     """
 
     kernel: DeviceKernel
@@ -55,7 +55,7 @@ class KernelCall(OpCall):
 
 
 class FollowedKernels:
-    """The functions in place of the `kernels` of the dispatch key `key`, until `close`.
+    """The functions that replace the `kernels` of the dispatch key `key`, until `close`.
 
     `before`, `after` and `failed` are those of a `CallConsumer`. Do not call `close` from within a call.
     """

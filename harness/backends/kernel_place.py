@@ -11,7 +11,7 @@ def kernel_place(covered: Sequence[Node]) -> Node:
     """Return the site of a kernel for these ops as a node without name, inputs or outputs.
 
     Its module is the innermost that contains all of the ops, its line the last known one. Its autograd sequence number
-    is the one that all of them share, else None.
+    is the number that all of the ops share, None if they have different ones.
     """
     paths = (node.module for node in covered)
     split_paths = [path.split(".") if path else [] for path in paths if path is not None]

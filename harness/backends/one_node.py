@@ -56,14 +56,14 @@ def one_node(node: torch.fx.Node) -> OneNode:
 
 
 def examples(kinds: Sequence[TensorKind]) -> list[torch.Tensor]:
-    """Return tensors with values, on the CPU."""
+    """Return example tensors of these kinds, with values, on the CPU."""
     return [kind.example() for kind in kinds]
 
 
 # The execution of the CPU's aten graphs on another device, op by op or lazily.
 
 Settle = Callable[[Sequence[torch.Tensor]], None]
-"""Executes the ops pending for tensors of a device together, so that reading one does not execute it alone."""
+"""Executes all pending ops that compute these tensors together, so that reading one tensor executes nothing."""
 
 Counters = Callable[[], Mapping[str, int]]
 

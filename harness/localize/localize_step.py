@@ -43,10 +43,10 @@ def localize_step(
     unproven: Callable[[UnprovenCauses], None] = lambda causes: None,
     own: Collection[str] | None = None,
 ) -> LocalizedStep:
-    """Align both tapes, find the blocks that differ, and prove which of them make the drift.
+    """Align both tapes, find the blocks that differ, and prove which of them cause the drift.
 
     `unproven` receives the causes before their proofs, which take a while. If `own` is not None, also find the causes
-    of a difference in the batch. It names the arguments of the batch that the training makes itself.
+    of a difference in the batch. `own` names the arguments of the batch that the training makes itself.
 
     Raises NotReplayable if a tape cannot be executed.
     """

@@ -116,7 +116,7 @@ def _written(config: LocalizerConfig, facts: dict[str, Any], began: float) -> in
 
 
 def _scripts(config: LocalizerConfig, modes: Mapping[Side, LocalizedSide], stack: ExitStack) -> ScriptWriter | None:
-    """Return the writer of scripts; None if no scripts are requested, or nothing executes them."""
+    """Return the writer of scripts; None if no scripts are requested, or no interpreter executes them."""
     if not config.interpreter:
         return None
     try:
@@ -209,7 +209,7 @@ def _tape(config: LocalizerConfig, side: LocalizedSide, *, on_devices: bool) -> 
 
 
 def _draw_where_modes_draw(modes: Mapping[Side, LocalizedSide], stack: ExitStack) -> None:
-    """Make random ops of this process draw on the CPU if they do in the modes."""
+    """Make random ops of this process draw on the CPU if they do so in the modes."""
     for spec in (parse_mode(side.spec) for side in modes.values() if side.spec):
         if spec.draws == "cpu" and spec.accelerator is not None:
             with suppress(NumdriftError):  # then the mode's process executes them

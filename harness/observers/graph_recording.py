@@ -1,4 +1,4 @@
-"""Notifies the capture of a mode's graphs of each moment of the training."""
+"""Notifies a mode's graph capture of each moment of the training."""
 
 from __future__ import annotations
 
@@ -68,5 +68,5 @@ class GraphRecording(Observer):
 
     def _capture_failed(self, error: Exception) -> None:
         """Report an error that the capture raised when the observed code, not the recorder, called it."""
-        with self._guard:  # the guard makes the capture leave, as if the recorder had called it
+        with self._guard:  # the guard reports it and ends the capture, as if the recorder had called it
             raise error

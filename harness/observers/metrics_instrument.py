@@ -1,7 +1,8 @@
 """Records what a run's backend compiles, executes and transfers, step by step.
 
 The run's file `metrics.jsonl` has a line for the start, a line `setup` for everything before the first forward, a line
-for each ended step, and one for the end. Each line is appended in one piece, so a killed run keeps every ended step.
+for each completed step, a line `rest` for everything after the last one, and a line for the end. Each line is appended
+in one piece, so a killed run keeps every completed step.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class MetricsInstrument(Observer):
         self._step = 0
 
     def install(self) -> None:
-        # Reset: the modules imported since `__init__` are not part of the training.
+        # Restart the clock: the imports since `__init__` are not part of the training.
         self._began = self._since = self._line_began = time.perf_counter()
         lacks = ""
         try:

@@ -1,7 +1,7 @@
 """The part of `numdrift snapshot take` in the script's process: it follows the mode's executions.
 
-With torch.compile an execution is a call of a compiled graph. In the modes lazy and xla it is the graph of a cut. In
-eager modes it is the forward, the backward or the optimizer of a step.
+With torch.compile, an execution is a call of a compiled graph. In the modes lazy and xla, it is the execution of a
+cut's graph. In eager modes, it is the forward, the backward or the optimizer of a step.
 """
 
 from __future__ import annotations

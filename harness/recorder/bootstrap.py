@@ -2,7 +2,7 @@
 
 With a MODULE of numdrift, it calls that module's `main` with the path of the configuration, instead of the recorder.
 
-It is started by its path, with any interpreter, so numdrift need not be installed there. The package is loaded from its
+This file is started by its path, so the interpreter need not have numdrift installed. The package is loaded from its
 folder PACKAGE, and nothing else is added to the import path.
 """
 

@@ -1,11 +1,12 @@
 """The observers of a training, in the order in which they are notified: the one place that defines this order.
 
-A later observer acts on top of the earlier ones, and comes first at an end (`OUTWARDS`):
+A later observer acts on top of the earlier ones, and comes first when something ends (`OUTWARDS`):
 
-- a step is written before its files are kept: in lazy mode the first to read values decides what one graph computes;
+- a step is written before its files are: in lazy mode, the first observer that reads values decides what one graph
+  computes;
 - observation of the ops begins after a state is restored, and ends before the tape of the step is replayed;
-- generators are read when the state is restored, and a model's initial values before anything has begun;
-- graphs are read before the mode executes them, and by the tools after they were captured.
+- generators are read after the state is restored, and a model's initial values before its first step begins;
+- graphs are captured before the mode executes them, and the tools read them after that.
 
 A new observer is a class of `observers/` and a line here. tests/harness/recorder/test_observing_order.py lists the
 order for a whole training.

@@ -3,8 +3,8 @@
     the folder as it was  +  what the run writes   =  what the script sees at the folder's own path
     (lower, read only)       (upper, in its run)      (mounted in a namespace of this process and its children)
 
-So paths, `__file__`, imports and git work as without it, nothing is copied, and no other process sees the overlay. It
-is mounted before torch is imported: a process must enter the namespace while it has a single thread.
+So paths, `__file__`, imports and git work as usual, nothing is copied, and no other process sees the overlay. It is
+mounted before torch is imported: a process must enter the namespace while it has a single thread.
 """
 
 from __future__ import annotations

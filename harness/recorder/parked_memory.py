@@ -11,7 +11,7 @@ from ..torch_private.dispatching import without_dispatch_modes, without_function
 from ..torch_private.profiling.device_work import is_accelerator, kind_of_device, memory_of
 
 LEAST = 1 << 20
-"""The least size in bytes that is worth a copy to the host and one back."""
+"""The least size in bytes that is worth copying to the host and back."""
 
 
 class ParkedMemory:

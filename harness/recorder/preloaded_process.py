@@ -1,7 +1,7 @@
 """A process that has imported torch and forks the processes that would otherwise import it again.
 
-`python preloaded_process.py CONNECTION MODULE,...` takes the number of an open socket, and modules to import while it
-is idle. `launch/preloaded.py` is the other side. The exchange for each requested process:
+`python preloaded_process.py CONNECTION MODULE,...` takes the file descriptor of an open socket, and modules to import
+while it is idle. `launch/preloaded.py` is the other side. The exchange for each requested process:
 
     sends two streams and a connection      -->  imports the modules, forks, sends the process id
     sends the instructions                  -->  the fork runs `bootstrap.py` with them
@@ -62,7 +62,7 @@ class Preloaded:
         self.filling: list[object] = []
 
     def serve(self, ahead: list[str]) -> dict[str, Any]:
-        """Answer requests until the asker has gone. Return only in a fork, with the fork's instructions."""
+        """Answer requests until the asking process has ended. Return only in a fork, with the fork's instructions."""
         while True:
             ready = [number for number, _ in self.watched.poll(0 if ahead else None)]
             for number in self.under_way.keys() & set(ready):
@@ -127,7 +127,7 @@ class Preloaded:
             end = os.pidfd_open(process)
             self.under_way[end] = process, connection
             self.watched.register(end, select.POLLIN)
-            with contextlib.suppress(OSError):  # the asker has gone: the fork notices too
+            with contextlib.suppress(OSError):  # the asking process has ended: the fork notices, too
                 connection.sendall(str(process).encode())
         else:
             connection.close()
@@ -225,11 +225,11 @@ def fill_pools() -> list[object]:
 
 
 def elsewhere() -> list[object]:
-    """Occupy a random number of pools and fill those before them. Later objects then have other addresses in each fork.
+    """Occupy a random number of pools and fill those before them, so that later addresses differ from fork to fork.
 
-    The kernel assigns each started process other addresses, which differ by whole pages. A training whose bits depend
-    on addresses, for example through the order of a large set of parameters, is not deterministic, and this must show.
-    Return the objects that occupy the pools.
+    The kernel assigns each started process different addresses; they differ by whole pages. A training whose bits
+    depend on addresses, for example through the order of a large set of parameters, is not deterministic, and this must
+    show. Return the objects that occupy the pools.
     """
     pools = objects(512, random.SystemRandom().randrange(128) * ((POOL - HEAD) // 512))
     return [pools, fill_pools()]

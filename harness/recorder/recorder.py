@@ -116,7 +116,7 @@ class Recorder:
 
     def finish(self, status: str, **facts: Any) -> None:
         """Close the journal with the status of the script's end."""
-        # Hooks first: the work of closing observers is not part of the training.
+        # Remove the hooks first: the work of closing observers is not part of the training.
         self._hooks.remove()
         self._settings.close()
         connection.close()
@@ -311,7 +311,7 @@ class Recorder:
             self._tell(Observer.tensors_found, self.step)
 
     def _fields(self, step: int) -> dict[str, Any]:
-        # Two optimizers that take turns train two losses: nothing else records to which one a step belongs.
+        # Two optimizers that take turns train two losses: nothing else records which of them a step belongs to.
         fields: dict[str, Any] = {"optimizer": self._stepped.pop(step)} if step in self._stepped else {}
         for observed in self._tell(Observer.fields, step):
             fields |= observed

@@ -1,8 +1,9 @@
 """The process of the fp64 referee: `python bootstrap.py PACKAGE CONFIG numdrift.harness.recorder.referee_process`.
 
-CONFIG is JSON, `{"tapes": [paths]}`. Beside each tape the process writes the values that are compared in that step,
-computed in double precision. It replaces no kernel, so a suspect does not judge itself. It runs on the devices of the
-tapes, with the environment of their mode; a device without double precision is replaced by the CPU.
+CONFIG is JSON, `{"tapes": [paths]}`. The process executes each tape in double precision. The values that are compared
+in the tape's step go into a file beside the tape. The process replaces no kernel, so a suspect does not judge itself.
+It runs on the devices of the tapes, with the environment of their mode; a device without double precision is replaced
+by the CPU.
 """
 
 from __future__ import annotations

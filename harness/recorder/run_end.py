@@ -1,4 +1,4 @@
-"""The end of a run: the limits at which the script is left, and the last line of the journal."""
+"""The end of a run: the limits at which numdrift ends the script, and the last line of the journal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .parked_memory import device_memory
 
 
 class RunEnd:
-    """Measures the time since the recording began, leaves the script at a limit, and writes how it ended.
+    """Measures the time since the recording began, ends the script at a limit, and writes how the run ended.
 
     nonfinite: the steps whose loss was not finite
     """
@@ -40,7 +40,7 @@ class RunEnd:
         return round(time.perf_counter() - self._started, 6)
 
     def leave_at_limit(self, steps: int) -> None:
-        """Raise SystemExit if the run needs no step after these."""
+        """Raise SystemExit if the run needs no more than these first `steps` steps."""
         config = self._config
         if steps == config.max_steps:
             self._limit = {"max_steps": steps}

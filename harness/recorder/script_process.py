@@ -44,7 +44,7 @@ UNSEEDED = 0
 def run(config: RunConfig, shared: str = "") -> int:
     """Run the script of `config` and return the exit code for the process.
 
-    `shared` is the reason why the script runs in the shared folder, or "" if it has an overlay.
+    `shared` is the reason why the script shares its folder with other runs, or "" if it has an overlay of its own.
     """
     log = EventLog(Path(config.journal) / frames.EVENTS)
     has_own_folder = bool(config.files.folders) and not shared
@@ -87,7 +87,7 @@ def _prepare(
 ) -> Recorder:
     """Set up the mode, the processes and the generators, and return the script's recorder.
 
-    `names` are the names that the script mentions. Raises the error of a mode or a swap that this machine refuses.
+    `names` are the names that the script mentions. Raises the error of a mode or swap that cannot run on this machine.
     """
     facts = AdoptionFacts(log.write, strict=config.strict)
     script = ScriptFacts(names)
@@ -107,7 +107,7 @@ def _prepare(
 def _seed_generators(seed: int, shift: int) -> list[str]:
     """Seed the generators that would start from the operating system's entropy, and return their packages.
 
-    They get the same seed in every mode. If the script seeds a generator, it keeps the script's seed, shifted too.
+    They get the same seed in every mode. A generator that the script seeds keeps the script's seed, plus the shift.
     """
     seeded = ["torch", "random"]
     torch.manual_seed(seed + shift)
@@ -122,7 +122,7 @@ def _seed_generators(seed: int, shift: int) -> list[str]:
 
 
 def _serve(config: RunConfig, recorder: Recorder, log: EventLog) -> None:
-    """Answer requests until nobody needs the worker. A failure becomes a notice: the run itself has ended well."""
+    """Answer requests until nobody needs the worker. A failure becomes a notice: the run itself has succeeded."""
 
     def notice(text: str) -> None:
         with suppress(OSError):
@@ -134,12 +134,12 @@ def _serve(config: RunConfig, recorder: Recorder, log: EventLog) -> None:
         importlib.import_module("numdrift.harness.tape.serving.service").serve(config, notice, recorder.kernels)
     except Exception as error:  # noqa: BLE001, any failure here is only recorded
         notice(f"serving the run failed: {type(error).__name__}: {error}")
-    with suppress(RuntimeError):  # the script has ended: what it does at exit does not matter here
+    with suppress(RuntimeError):  # the script has ended: only its exit handlers could miss the tensors
         parked.restore()
 
 
 def _record(config: RunConfig, code: types.CodeType, recorder: Recorder, swaps: Swaps, log: EventLog) -> int:
-    """Execute the script and close the journal with its end. Return the exit code."""
+    """Execute the script and write how it ended as the journal's last line. Return the exit code."""
     recorder.start()
     ended: BaseException | None = None
     try:
@@ -147,8 +147,8 @@ def _record(config: RunConfig, code: types.CodeType, recorder: Recorder, swaps: 
     except BaseException as error:  # noqa: BLE001, any exception that ends the script is its result
         ended = error
     end = end_of(ended, config.script)
-    # The screen shows the same ending as under Python: the script's part of the traceback. An error of numdrift is one
-    # line.
+    # The screen shows the same ending as under plain Python: the script's part of the traceback. An error of numdrift
+    # is one line.
     if isinstance(ended, SystemExit):
         if ended.code is not None and not isinstance(ended.code, int):
             print(ended.code, file=sys.stderr)
@@ -164,9 +164,9 @@ def _record(config: RunConfig, code: types.CodeType, recorder: Recorder, swaps: 
 
 
 def swaps_of(config: RunConfig, log: EventLog) -> Swaps:
-    """Return the swaps of the run's mode, which count their calls in its journal.
+    """Return the swaps of the run's mode, which count their calls in the run's journal.
 
-    Raises the error of a wrong request or kernel.
+    Raises the error of an invalid request or kernel.
     """
     journal = Path(config.journal)
     kernels = known_kernels([(op, Path(path)) for op, path in config.kernels])

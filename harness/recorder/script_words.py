@@ -1,4 +1,4 @@
-"""A script's calls of numdrift while it is recorded: its losses, its steps, its phases."""
+"""A script's calls to numdrift while the script is recorded: its losses, its steps, its phases."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from ..tape.origin import script_line
 from ..torch_private.dispatching import next_sequence_number, sequence_number
 
 MOST_NODES = 1000
-"""Maximum number of graph nodes of a value that are inspected."""
+"""The maximum number of graph nodes that are inspected."""
 
 
 def made_after(border: int, values: Iterable[Any]) -> bool:
-    """Check that the graphs of these values hold no node older than the autograd node with number `border`.
+    """Return whether these values have autograd graphs, and no node in them is older than the node number `border`.
 
-    If so, a forward has begun unseen, for example in a function that the script compiles.
+    If so, a forward has begun unnoticed, for example in a function that the script compiles.
     """
     nodes = [value.grad_fn for value in values if isinstance(value, torch.Tensor) and value.grad_fn is not None]
     waiting, visited = list(nodes), set(nodes)
@@ -54,7 +54,7 @@ class TrainingSteps(Protocol):
 
 
 class ScriptWords:
-    """Receives one script's calls of numdrift (see `script/script_api.py`).
+    """Receives one script's calls to numdrift (see `script/script_api.py`).
 
     steps_are_own: true once the script itself marks the ends of its steps
     logged: the values that the script logged
@@ -102,15 +102,15 @@ class ScriptWords:
 
     def log(self, values: Mapping[str, Any]) -> None:
         if self._hears is None and "torch._dynamo" in sys.modules:
-            # In a function that the script compiles, the graph breaks here and nothing of this is traced.
+            # In a function that the script compiles, the graph breaks here, and none of `_hear` is traced.
             self._hears = torch.compiler.disable(self._hear)
         hear = self._hears or self._hear
         hear(values)
 
     def _hear(self, values: Mapping[str, Any]) -> None:
         with self._guard:
-            # A value that is logged after a step's end and before anything of the next step was seen belongs to the
-            # ended step, unless its graph shows that a forward has begun.
+            # A value that is logged after a step's end and before anything of the next step is seen belongs to the
+            # ended step, unless the value's graph shows that a forward has begun.
             unseen = not self._begun() and self._steps.step > 0 and not self.steps_are_own
             late = unseen and not made_after(self._border, values.values())
             self.logged.add(self._steps.step - late, values)

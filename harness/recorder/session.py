@@ -55,7 +55,7 @@ class Session:
             if spec.threads is not None:
                 self._undo.callback(torch.set_num_threads, torch.get_num_threads())
             if mode.capabilities.compiles:
-                # Graphs compiled before or during the recording have different settings and kernels.
+                # Graphs from before the recording have other settings and kernels than those compiled during it.
                 torch.compiler.reset()
                 self._undo.callback(torch.compiler.reset)
                 if spec.is_inductor:
@@ -79,7 +79,7 @@ class Session:
         self._recorder = recorder
 
     def close(self, error: BaseException | None) -> int:
-        """End the recording, with the exception that ended the training, if any. Return the run's exit code."""
+        """End the recording. Return the run's exit code. `error` is the exception that ended the training, if any."""
         assert self._recorder is not None
         end = end_of(error, self._config.script)
         try:

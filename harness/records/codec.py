@@ -1,4 +1,4 @@
-"""Converts records to plain JSON values and back, by the type hints of their fields.
+"""Converts records to plain JSON values and back, according to the type hints of their fields.
 
     @dataclass(frozen=True, slots=True)
     class Trial:
@@ -10,8 +10,8 @@
     read(Trial, {"name": "a"})              Trial(name='a', scores={}, parts=())
     read(Trial, {"name": 3})                Unreadable: name is 3, not text
 
-A class with `to_json` and `from_json` is written and read with these. Numbers that JSON lacks become text. Nothing here
-imports torch, because the process of a script uses this module too.
+A class with `to_json` and `from_json` is written and read with these methods. Numbers that JSON lacks become text.
+Nothing here imports torch, because the process of a script uses this module too.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Unreadable(ValueError):
         self.place = place
 
     def within(self, outer: str) -> Unreadable:
-        """Return the same error, seen from the record or list around it."""
+        """Return the same error with a longer place: `outer` is the field or index that contains the old place."""
         dot = "." if self.place and not self.place.startswith("[") else ""
         return Unreadable(self.why, f"{outer}{dot}{self.place}")
 
@@ -87,7 +87,7 @@ def plain(value: Any) -> Any:
 
 
 def of_fields(record: Any) -> dict[str, object]:
-    """Return a record's fields by name. A class whose `to_json` differs little from this calls it."""
+    """Return a record's fields by name. A `to_json` that changes only some of them calls this function."""
     content = {}
     kind: Any = type(record)
     for name, default in _written(kind):
@@ -99,7 +99,7 @@ def of_fields(record: Any) -> dict[str, object]:
 
 @cache
 def _written(kind: type) -> tuple[tuple[str, Any], ...]:
-    """Return the written fields by name, each with the empty value for which it is left out, or MISSING."""
+    """Return each written field's name, with the empty value for which it is left out, or MISSING if there is none."""
     sparing = getattr(kind, "EMPTY_IS_LEFT_OUT", False)
 
     def empty(item: Field[Any]) -> Any:
@@ -157,7 +157,7 @@ def _reader(hint: Any) -> Reader:
 
 
 def read_fields(kind: type[Record], data: Any) -> Record:
-    """Read a record field by field. A class whose `from_json` differs little from this calls it. Raises Unreadable."""
+    """Read a record field by field. A `from_json` that changes only some of them calls this. Raises Unreadable."""
     if not isinstance(data, Mapping):
         raise Unreadable(f"is {_shown(data)}, not an object")
     shape: Any = kind
@@ -206,7 +206,7 @@ def _shown(data: Any) -> str:
 def _number(data: Any) -> Any:
     if isinstance(data, str) and data in NUMBERS:
         return NUMBERS[data]
-    # a whole number stays one, so that it is written again as the same text
+    # an int stays an int, so that it is written again as the same text
     return _checked(data, isinstance(data, (int, float)) and not isinstance(data, bool), "not a number")
 
 
@@ -265,7 +265,7 @@ def json_text(content: Any, indent: int | None = 2) -> str:
 
 
 def put(path: Path, text: str) -> None:
-    """Write a file in one piece: a reader sees the old content or the new one, never a part."""
+    """Write a file atomically: a reader sees the old content or the new one, never a part."""
     written = path.with_name(f".{path.name}.{os.getpid()}")
     written.write_text(text, encoding="utf-8")
     written.replace(path)

@@ -3,7 +3,7 @@
     events.jsonl    one JSON object per line: start, initial, adopted, compiling, compiled, hyper, tensors, step,
                     logged, notice, end
     digests.bin     one frame per step: the digest records of its tensors
-    values-N.bin    one frame per kept step: the tensors' bytes; 2**N is the largest power of two that divides its index
+    values-N.bin    one frame per kept step: the tensors' bytes; 2**N is the largest power of two that divides the step
     values-last.bin the last step's values, written when the script ends
     sketches.bin    one frame per step: the sketches of its tensors, for sharded runs (or --sketches)
     ops.jsonl       one JSON object per op (record level `ops`)
@@ -77,7 +77,7 @@ def scan_frames(path: Path) -> Iterator[FrameAt]:
             magic, table, step, length = HEADER.unpack(file.read(HEADER.size))
             offset = position + HEADER.size
             position = offset + length + TRAILER.size
-            if magic != MAGIC or position > size:  # its length alone leads to the next frame
+            if magic != MAGIC or position > size:  # without a valid length, the next frame cannot be found
                 return
             # skip the payload, which may be gigabytes long
             file.seek(offset + length)

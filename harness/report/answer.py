@@ -38,16 +38,16 @@ NAMED = 2
 """The number of causes, and of places of a cause, that a sentence names before it counts the others."""
 
 LESS_EXACT = 2.0
-"""The multiple of the other side's error from which on a side is called less exact."""
+"""A side is called less exact if its error is more than this multiple of the other side's error."""
 
 LEAST = 0.05
 """The share of the drift below which its causes are not named."""
 
 MOST = 0.9
-"""The share of the drift beyond which further causes are only counted."""
+"""Once the named causes explain this share of the drift, further causes are only counted."""
 
 ALL = 0.995
-"""The share of the drift from which on it is printed as 100 %."""
+"""The smallest share of the drift that is printed as `all`."""
 
 AGAINST = re.compile(r"^([A-Za-z_]\w*: )?(\S+) against (\S+)$")
 """The pattern of a reason that compares an argument of the reference with that of the other mode."""
@@ -74,7 +74,7 @@ class PairAnswer:
 
 
 def answer_of(pair: PairFindings) -> PairAnswer:
-    """Return the answer for one pair, with both versions of torch if its runs have two."""
+    """Return the answer for one pair. It names both versions of torch if the runs have different interpreters."""
     answer, two = _of_same_versions(pair), pair.interpreters
     if two is None:
         return answer
@@ -87,7 +87,7 @@ def answer_of(pair: PairFindings) -> PairAnswer:
 
 
 def _of_same_versions(pair: PairFindings) -> PairAnswer:
-    """Return the answer for a pair whose runs have the same versions."""
+    """Return the answer for a pair as if both runs had the same interpreter."""
     words = _verdict_words(pair)
     proven = [culprit for culprit in pair.culprits if culprit.is_proven]
     match pair.verdict:
@@ -164,7 +164,7 @@ def _fault(pair: PairFindings, proven: Sequence[Culprit]) -> PairAnswer:
     hidden = pair.score is not None and pair.threshold is not None and pair.score <= pair.threshold
     by_itself = next((culprit for culprit in causes if culprit.is_wrong_by_itself), None)
     if hidden and by_itself is not None:
-        # Faults hidden by the noise of a whole step were looked for only in the step that was taken apart.
+        # Faults hidden by the noise of a whole step were looked for only in the localized step.
         since = f" (seen in step {pair.first_significant_step}, the one that was taken apart)"
         op = name_of(by_itself).removeprefix("aten.")
         whole = (
@@ -262,7 +262,7 @@ def _exactness(culprit: Culprit, pair: PairFindings) -> str:
 
 
 def _value(setting: CulpritSetting) -> str:
-    """Format the other mode's value of a setting as the key of a mode."""
+    """Format a setting with the other mode's value, as a key of a mode."""
     return f"{setting.name}={setting.values.get('b', '')}"
 
 
@@ -282,7 +282,7 @@ def _where(culprit: Culprit) -> str:
 
 
 def _at(causes: Sequence[Culprit]) -> str:
-    """Return the line of the first cause, with only the file's name, which keeps the sentence short."""
+    """Return the line of the first cause. To keep the sentence short, the file has no folder."""
     return f" ({PurePath(causes[0].source).name})" if causes and causes[0].source else ""
 
 

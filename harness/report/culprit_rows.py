@@ -1,7 +1,7 @@
 """The rows of a culprit's card that come from the file beside its script: the ops of both sides, and their errors over
 the inputs.
 
-The file may come from a stranger. If its content is not as expected, a line says so in its place.
+The file may come from a stranger. If its content is not as expected, one line that says so replaces the rows.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class SideRow:
     how: how it executes the op, in words
     formula: the formula of its kernel
     code: its calls
-    label: the label of the picture of its errors; "" without one
+    label: the label of the plot of its errors; "" without a plot
     generated, source: the name and the source of the kernel, if a compiler generated it and the run kept it
     """
 
@@ -74,9 +74,9 @@ class SideRow:
 
 @dataclass(frozen=True, slots=True)
 class ErrorPlot:
-    """The errors of each mode over each of the `axes`, in the ULP of `unit`; None if a number is not finite.
+    """The errors of each mode over each of the `axes`, in ULP of the dtype `unit`.
 
-    `caption` states how many of the elements are shown.
+    A number that is not finite is None. `caption` states how many of the elements are shown.
     """
 
     caption: str

@@ -15,16 +15,17 @@ from ..runs.recorded_run import RecordedRun, investigations, runs_in
 from .answer import answers_of
 
 TONES = {"complete": "good", "running": "look"}
-"""The tone of a run's status; a status that is not listed went wrong."""
+"""The tone of a run's status. Any other status means that the run went wrong."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
     """A run in the list.
 
-    path: its path below the folder that is viewed
+    path: its path relative to the folder that is viewed
     spec: its mode as the user wrote it
-    drift: the largest relative difference of a loss from the first run of its investigation; None without one
+    drift: the largest relative difference between a loss and the first run's loss in the same step; None for the first
+        run itself, and if no step has both losses
     graphs: whether it recorded graphs
     """
 
@@ -68,7 +69,7 @@ class InvestigationRow:
 
 
 def listed(folder: Path) -> Iterator[InvestigationRow]:
-    """Yield every investigation of a folder, the newest first. An investigation that cannot be read has no answers."""
+    """Yield every investigation of a folder, the newest first. If findings cannot be read, the only answer says so."""
     for investigation in investigations(folder):
         runs = runs_in(investigation)
         if not runs:

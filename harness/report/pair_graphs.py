@@ -43,7 +43,7 @@ def pair_graphs(pair: PairFindings, runs: Sequence[RecordedRun]) -> PairGraphs:
     try:
         diff = compare_graphs(a, b)
         page = graphs_page(diff, a, b, pair)
-    except NumdriftError as error:  # the findings can be reported without them
+    except NumdriftError as error:  # the findings can be reported without the graphs
         return PairGraphs(why=f"the graphs cannot be shown: {error}")
     if len(page) > LARGEST:
         command = f"numdrift graph diff {a.run.path} {b.run.path} --html graphs.html"
@@ -74,6 +74,6 @@ def investigated_pair(a: RecordedRun, b: RecordedRun) -> PairFindings | None:
     try:
         findings = Findings.from_json(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, Unreadable, RecursionError):
-        return None  # only colours are missing; the reader of its culprits reports the damaged file
+        return None  # only colours are missing; the reader of the culprits reports the damaged file
     modes = {a.manifest.mode, b.manifest.mode}
     return next((pair for pair in findings.pairs if {pair.a, pair.b} == modes), None)

@@ -26,8 +26,8 @@ def page_of(report: Report) -> str:
     library, script = _library(), f'"use strict";\n{_text("page/report.js")}\n{_text("page/errors.js")}'
     style, library_style = _text("page/report.css"), _text("vendor/uplot.min.css")
     # uPlot positions its parts by styles that its code sets, and no hash can admit these, so all styles are admitted.
-    # The strings of a run contain none, as they are escaped. Graphs are a page within this one, and both policies apply
-    # to it.
+    # The strings of a run cannot add styles, because they are escaped. The graphs are a page within this one, and both
+    # pages' policies apply to them.
     graphs = [pair.graphs.page for pair in report.pairs if pair.graphs.page]
     hashes = " ".join(hash_of(source) for source in (library, script, *(graph_scripts() if graphs else ())))
     policy = (

@@ -47,7 +47,7 @@ class ProofRow:
 
 @dataclass(frozen=True, slots=True)
 class CulpritCard:
-    """One cause: its title, the sentences about it, and the errors of both sides in ULP from double.
+    """One cause: its title, the sentences about it, and the errors of both sides, compared with double, in ULP.
 
     script, path, output: the text of its standalone script, the script's path, and its last line of output
     detail: the rows from the file beside the script

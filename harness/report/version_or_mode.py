@@ -11,7 +11,7 @@ WITH_A_CAUSE = ("rounding", "beyond-rounding", "different-setup", "nonfinite")
 
 
 def named_versions(pair: PairFindings, two: TwoInterpreters) -> str:
-    """Return the words that follow the sentence about what happened."""
+    """Return the words about the versions that follow the sentence about what happened."""
     torch_a, torch_b = two.torch["a"], two.torch["b"]
     named = (
         f"torch {torch_b} against {torch_a}" if two.are_two_versions else f"two interpreters with one torch {torch_a}"
@@ -29,7 +29,7 @@ def named_versions(pair: PairFindings, two: TwoInterpreters) -> str:
 
 
 def advice(pair: PairFindings, two: TwoInterpreters) -> str:
-    """Describe how to tell the two apart; "" if both have one version, or no command can tell."""
+    """Describe how to tell an effect of the version from one of the mode; "" if there is no need to, or no way."""
     if pair.verdict not in WITH_A_CAUSE or not two.command:
         return ""
     return f"to tell the version from the mode, run the reference in the same interpreter: {two.command}"

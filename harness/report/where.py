@@ -23,7 +23,7 @@ follow: a drift worth a look, up to the threshold, and one beyond it."""
 class ModuleRow:
     """A module of the model at `depth`.
 
-    score: the worst z of its tensors and those of its parts
+    score: the worst z of its tensors, and of its submodules' tensors
     tensor, step: the place of that score
     level: the level of the score, from 0 (equal) to 4 (beyond the threshold)
     """
@@ -78,7 +78,7 @@ def heat_map(pair: PairFindings) -> HeatMap:
 
 
 def module_rows(pair: PairFindings) -> list[ModuleRow]:
-    """Return every module that drifts, as a tree: parents above their parts."""
+    """Return every module that drifts, as a tree: parents above their submodules."""
     worst: dict[tuple[str, ...], tuple[float, str, int]] = {}
     for step in pair.steps:
         for tensor_score in step.tensors:
@@ -99,8 +99,8 @@ def module_rows(pair: PairFindings) -> list[ModuleRow]:
 
 
 def module_drift(pair: PairFindings) -> dict[str, tuple[float, int]]:
-    """Map each module that drifts to the worst z of its own parameters, gradients and states, and its level. Its parts
-    do not count."""
+    """Map each module that drifts to the worst z of its own parameters, gradients and states, and to the level of this
+    z. Submodules do not count."""
     worst: dict[str, float] = {}
     for step in pair.steps:
         for tensor_score in step.tensors:

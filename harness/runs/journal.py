@@ -23,7 +23,7 @@ Array = NDArray[Any]
 Kind = TypeVar("Kind")
 
 MALFORMED = (ValueError, TypeError, KeyError, OverflowError, RecursionError)
-"""The exceptions that a line raises if it does not have the recorder's form."""
+"""The exceptions that reading a line raises if the line does not have the recorder's form."""
 
 COMPLEX = {"complex64", "complex128"}
 WHOLE = {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
@@ -33,7 +33,7 @@ NUMPY_TYPES["bfloat16"] = "uint16"
 
 
 LIMITS = ("max_steps", "max_seconds")
-"""The limits that may end a training before its script ends. The journal's end record has the one that applied."""
+"""The limits that may end a training before its script ends. The journal's end record has the one that was reached."""
 
 Batches = tuple[tuple[tuple[str, tuple[int, ...], str], ...], ...]
 """The tensor arguments of each call of a root module, as dtype, shape and hash. The hash is empty for an argument that
@@ -50,7 +50,7 @@ class StepRecord:
     losses: the losses in the order of their backwards
     seconds: the seconds since training began
     generators: the digests of the random generators' states at the beginning of the step, which a journal may lack
-    logged: the values that the script logged by name; a loss that it logged is in `losses`
+    logged: the values that the script logged, by name, except for losses, which are in `losses`
     optimizer: the number of the optimizer that ended the step, if the training has several
     """
 
@@ -149,8 +149,8 @@ class Journal:
                 )
             )
         elif kind == "logged":
-            # The script may log values of a step after it has ended. The search begins at the end, where that step
-            # usually is.
+            # The script may log values of a step after the step has ended. The search begins at the end, where that
+            # step usually is.
             number, logged = _checked(int, event["step"]), _numbers(event.get("logged", {}))
             losses = tuple(float(loss) for loss in _checked(list, event.get("losses", [])))
             for index, record in reversed(list(enumerate(self.steps))):
@@ -213,7 +213,7 @@ class Journal:
 
     @property
     def end(self) -> dict[str, Any] | None:
-        """The end that the script's process recorded; None if it could not."""
+        """The end that the script's process recorded; None if it recorded none."""
         ends = self.events("end")
         return ends[-1] if ends else None
 

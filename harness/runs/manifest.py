@@ -110,7 +110,8 @@ FORM = FileForm(RunManifest, SCHEMA)
 def read_manifest(folder: Path) -> RunManifest:
     """Read the manifest of a run's folder.
 
-    A run whose process is gone and whose journal has no end is read as killed. Raises RunNotFound or JournalError.
+    A run is read as killed if its manifest says that it is running, but the numdrift process that watched it is gone.
+    Raises RunNotFound or JournalError.
     """
     try:
         manifest = FORM.read(folder / MANIFEST)

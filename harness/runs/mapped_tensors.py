@@ -24,7 +24,8 @@ from .run_layout import JOURNAL
 class TensorFile:
     """The contents of a file: `dtypes` are torch's names, `facts` the other values in its header.
 
-    bfloat16 values are widened to float32, and so are the rarer types that the writer widened.
+    bfloat16 values are widened to float32. Rarer types were widened by the writer, and have the name of their original
+    type in `dtypes`.
     """
 
     tensors: Mapping[str, Array]
@@ -49,7 +50,8 @@ def read_tensor_file(path: Path) -> TensorFile:
             array = np.frombuffer(content, dtype, math.prod(entry.shape), entry.start).reshape(entry.shape)
         except (ValueError, OverflowError) as error:
             raise JournalError(path, f"{entry.name!r} cannot be read: {error}") from error
-        # NumPy has no bfloat16. The numbers are widened to float32, a copy that would be writable.
+        # NumPy has no bfloat16, so the numbers are widened to float32. The copy is made read-only, as the other arrays
+        # are.
         if entry.dtype == "BF16":
             array = np.asarray(widened(array))
             array.flags.writeable = False

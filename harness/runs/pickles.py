@@ -1,4 +1,4 @@
-"""`verify_<mode>_<suffix>.pkl`: losses and parameters in the format of the founding investigation's scripts.
+"""`verify_<mode>_<suffix>.pkl`: losses and parameters in the format of the scripts that numdrift grew out of.
 
     {"schema": 1, "mode": str, "losses": [float, ...], "state_dict_steps": [int, ...],
      "state_dicts": [{name: ndarray}, ...]}
@@ -38,7 +38,7 @@ def write_pickle(path: Path, mode: str, journal: Journal) -> None:
         "state_dict_steps": kept_steps,
         "state_dicts": [journal.values(step) for step in kept_steps],
     }
-    # Write to a file named after this process first: two processes may end the same run.
+    # Write to a file named after this process first: two processes may write the pickle of the same run.
     written = path.with_name(f".{path.name}.{os.getpid()}")
     with written.open("wb") as file:
         pickle.dump(content, file, protocol=PROTOCOL)
@@ -96,7 +96,7 @@ def _all_of(kind: type[Any], values: Iterable[Any]) -> list[Any]:
 
 
 class _Dtype:
-    """A replacement for numpy.dtype, whose own `__setstate__` trusts its input and crashes on false data."""
+    """A replacement for numpy.dtype, whose own `__setstate__` trusts its input and crashes on invalid data."""
 
     def __init__(self, code: str, *_: object) -> None:
         self.code, self.order = code, "="

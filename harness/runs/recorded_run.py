@@ -153,7 +153,7 @@ def investigations(out: Path) -> list[Path]:
     for manifest in out.glob(f"*/*/{MANIFEST}"):
         folder = manifest.parent.parent
         newest[folder] = max(newest.get(folder, 0.0), manifest.stat().st_mtime)
-    # Sort by the times of the files, and by name if a copied folder has one time for all.
+    # Sort by the times of the files, and by name if all files of a copied folder have the same time.
     return sorted(newest, key=lambda folder: (newest[folder], folder.name), reverse=True)
 
 

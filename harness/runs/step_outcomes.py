@@ -53,7 +53,7 @@ def read_state(run: Path, step: int) -> TensorFile:
 
 
 def read_exact(run: Path, step: int) -> TensorFile | None:
-    """Read a step's outcome in double precision; return None without a referee of that step. Raises JournalError for
+    """Read a step's outcome in double precision; return None if no referee computed it. Raises JournalError for
     damage."""
     return _read(run, "exact", step) if _path(run, "exact", step).exists() else None
 
@@ -113,6 +113,6 @@ def _read(run: Path, kind: str, step: int) -> TensorFile:
 
 
 def _other_steps(run: Path, kind: str, but: int | None = None) -> str:
-    """List the other steps that are there, as the end of an error message."""
+    """Return the end of an error message, which lists the other steps that were kept."""
     steps = [step for step in _steps(run, kind) if step != but]
     return f"; steps with {kind}: {', '.join(map(str, steps))}" if steps else f"; no other step has one ({kind})"

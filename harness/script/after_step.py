@@ -18,12 +18,12 @@ from ..torch_private.untraced import unwrapped
 from .script_api import connection
 
 HOLE = "\0"
-"""The placeholder of a tensor's value in a text."""
+"""The placeholder for a tensor's value in a text."""
 
 OWN_REFERENCES = 3
-"""Number of references to a tensor that nobody else holds.
+"""The number of references to a tensor that is kept alive only by its deferred read.
 
-They are those of the sequence, of the loop, and of the call that counts them.
+The references are those of the sequence, of the loop, and of the call that counts them.
 """
 
 KEPT = (
@@ -41,7 +41,7 @@ class Waiting:
     does: Callable[[Sequence[torch.Tensor]], None]
 
     def keeps_alive(self) -> bool:
-        """Check whether one of the lazy tensors has no other reference any more."""
+        """Check whether this read alone keeps one of its lazy tensors alive."""
         for tensor in self.tensors:
             if tensor.device.type in DEFERRED_DEVICES and sys.getrefcount(tensor) <= OWN_REFERENCES:
                 return True
@@ -49,7 +49,7 @@ class Waiting:
 
 
 class AfterStep:
-    """Keeps tensors of the current step, and reads them when the mode has executed it.
+    """Keeps tensors of the current step, and reads them when the mode has executed the step.
 
     It keeps the tensors themselves: a copy would be one more op of a lazy graph. If a tensor is changed in place before
     it is read, the later values are read.
@@ -83,7 +83,7 @@ class AfterStep:
         return waiting
 
     def settle(self, waiting: Sequence[Waiting]) -> None:
-        """Read the tensors in one piece and execute the reads that wait for them. Their errors are not caught."""
+        """Read all tensors at once and execute the reads that wait for them. Errors of these reads are not caught."""
         if not waiting:
             return
         # One read for all: in lazy mode this is one sync, and at most one graph.
@@ -127,7 +127,7 @@ def write_text(text: str, values: Sequence[torch.Tensor]) -> None:
 
 
 def plain_tensors(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Return the tensors without the wrappers of torch.func. One that represents a batch is returned unchanged."""
+    """Return the tensors without torch.func's wrappers. A tensor that represents a batch is returned unchanged."""
     return [tensor if (plain := unwrapped(tensor)) is None else plain for tensor in tensors]
 
 

@@ -28,10 +28,10 @@ WHERE: Mapping[Found, str] = {
 class LossRecording:
     """Receives reports of computed gradients.
 
-    adopt: lets the mode replace a function of torch.func
-    changed: called when the training has other tensors
+    adopt: lets the mode replace a function that torch.func differentiates
+    changed: called when the tensors of the training have changed
     end_step: called when a forward begins after a backward, if the script creates no optimizer
-    found: true once there was a loss
+    found: true once a loss was found
     seen: true if anything of the current step has been seen
     """
 
@@ -156,7 +156,7 @@ class LossRecording:
 
 
 def require_device(losses: Sequence[torch.Tensor], device: str) -> None:
-    """Refuse a training without modules on another device: its run would silently be another mode's.
+    """Refuse a training without modules if its loss is on another device: the run would silently be another mode's.
 
     Raises AdoptionError.
     """

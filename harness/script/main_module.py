@@ -21,7 +21,7 @@ from ..tape.origin import own_files
 def execute(config: RunConfig, code: types.CodeType) -> None:
     """Execute the script's code as `python SCRIPT` does or, if it was requested as a module, as `python -m` does."""
     if config.module:
-        # Finding the module imports the packages around it, as `python -m` does.
+        # Finding the module imports the packages that contain it, as `python -m` does.
         sys.path.insert(0, str(Path.cwd()))
         spec = importlib.util.find_spec(config.module)
         if spec is not None and spec.submodule_search_locations is not None:
@@ -50,7 +50,7 @@ def execute(config: RunConfig, code: types.CodeType) -> None:
 # The ending of a script, or of a training that is recorded in its own process.
 
 _EXPLAINED = re.compile(r"^  Explanation: .*: got (.+)$", re.MULTILINE)
-"""The line in which torch.compile quotes an op's error while tracing; the first line is a heading (torch 2.13)."""
+"""The line in which torch.compile quotes an op's error while tracing, below the message's heading (torch 2.13)."""
 
 
 INTERPRETER = "operation failed in the TorchScript interpreter"
@@ -118,8 +118,8 @@ DOUBLED = (
 def is_of_a_graph(error: BaseException) -> bool:
     """Check whether an op of a graph of lazy tensors raised the error.
 
-    The error of a script's own TorchScript code lists lines of code below the heading; that of a lazy graph has none
-    (torch 2.13).
+    The error of a script's own TorchScript code lists lines of code below the heading; the error of a lazy graph lists
+    none (torch 2.13).
     """
     lines = [line for line in str(error).splitlines() if line.strip()]
     return INTERPRETER in "".join(lines[:1]) and not any(line.startswith("  File ") for line in lines)

@@ -24,7 +24,7 @@ OPTIMIZED = "optimized."
 class NamedTensor:
     """A parameter or buffer with its qualified name. `kind` is parameter or buffer.
 
-    If it is sharded, it is described by this rank's part.
+    If it is sharded, `describe` returns the shape of this rank's part, and the part's position in the whole.
     """
 
     name: str
@@ -48,8 +48,8 @@ class NamedTensor:
 class RootModule:
     """A root module, held weakly, and the names of its tensors, which outlive it.
 
-    A library may wrap the script's model in a new module for each call, which is gone before the step ends (or later:
-    its compiler may keep it). The modules inside live on, and their tensors keep the names that they had in the
+    A library may wrap the script's model in a new module for each call. The wrapper is gone before the step ends, or
+    later if its compiler keeps it. The modules inside live on, and their tensors keep the names that they had in the
     wrapper. These modules are held weakly, not the tensors: torch refuses to swap a tensor that has weak references.
     """
 
@@ -89,7 +89,8 @@ class RootModules:
     def add(self, module: torch.nn.Module) -> bool:
         """Record a called module. Return whether it is a new root that holds parameters.
 
-        A module that is called while another is built (to see the shape of its output) is only a part of that one.
+        A module that is called in the constructor of another (to see the shape of its output) is only a part of that
+        other module.
         """
         if module in self._seen or under_construction():
             return False
@@ -100,7 +101,7 @@ class RootModules:
         return True
 
     def made_anew(self, module: torch.nn.Module) -> bool:
-        """Record a called module that replaces a root. Return whether it does.
+        """Record a called module if it replaces a root. Return whether it does.
 
         It replaces a root if it is another object of the root's class, is called for the first time, and holds only
         tensors of the roots.
@@ -117,7 +118,10 @@ class RootModules:
         return True
 
     def expect(self, module: torch.nn.Module) -> bool:
-        """Reserve the names of a module that was not called yet and stays new to `add`. Return whether they are new."""
+        """Reserve the names of a module that was not called yet. Return whether the names are new.
+
+        The module remains new to `add`.
+        """
         return module not in self._seen and self._name(module)
 
     def _name(self, module: torch.nn.Module) -> bool:
@@ -178,7 +182,7 @@ def variable_name(module: torch.nn.Module) -> str:
 
 @dataclass(frozen=True, slots=True)
 class StateSlot:
-    """An optimizer's state of one parameter.
+    """An optimizer's state for one parameter.
 
     optimizer: index in `TrainingTensors.optimizers`
     group: the parameter's group
@@ -210,7 +214,7 @@ class TrainingTensors:
         return self._roots.add(module)
 
     def root_made_anew(self, module: torch.nn.Module) -> bool:
-        """Record a called module that replaces a root. Return whether it does."""
+        """Record a called module if it replaces a root. Return whether it does."""
         return self._roots.made_anew(module)
 
     def expect_root(self, module: torch.nn.Module) -> bool:

@@ -26,7 +26,7 @@ MOST = 100
 
 
 class OutsideFiles:
-    """Records each such file once, in a line of the journal, when it is opened, so that a killed run has it too.
+    """Records each of these files once, in a line of the journal, as soon as it is opened: a killed run has it too.
 
     If `own` is true, the script's folders are private to the run, and only files elsewhere are recorded.
     """
@@ -66,7 +66,7 @@ class OutsideFiles:
                 self._seen("written", arguments[1])
             else:
                 self._seen("removed", arguments[0])
-        except Exception:  # noqa: BLE001, an error here would end the script's own `open`
+        except Exception:  # noqa: BLE001, an error here would make the script's own `open` fail
             self._ended = True
         finally:
             self._busy = False

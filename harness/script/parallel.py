@@ -1,6 +1,6 @@
 """Scripts that run in several processes: collectives for the mode's device, and modules inside torch's wrappers.
 
-Collectives that a script requests for an accelerator run on the mode's device: with gloo on the CPU.
+Collectives that a script requests for an accelerator run on the mode's device. On the CPU, they use gloo.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _kept: list[Any] = []
 """Process groups, kept until the script has ended.
 
 The owner that releases gloo's group last holds the interpreter's lock while it waits for the group's thread. That
-thread needs the lock if it still holds the context in which a work item began. torch 2.13 keeps this context, that of
-`backward()`, with each work item. A script that has destroyed its group would then hang on returning from the function
-that holds its DistributedDataParallel.
+thread needs the lock if it still holds the context in which a work item began. torch 2.13 keeps this context, which is
+the one of `backward()`, with each work item. A script that has destroyed its group would then hang on returning from
+the function that holds its DistributedDataParallel.
 """
 
 
@@ -95,10 +95,10 @@ def install(device: str, facts: AdoptionFacts) -> Undo:
 
 
 def backend_on(kind: str, requested: str) -> str:
-    """Return the backend that replaces `requested` on a kind of device. Raises NotAvailable if it has no collectives.
+    """Return the backend that replaces `requested` on a kind of device.
 
-    On the CPU `nccl` and `cpu:gloo,cuda:nccl` become gloo. On another device they become that device's own backend for
-    tensors there. `mpi` is kept.
+    On the CPU, `nccl` and `cpu:gloo,cuda:nccl` become gloo. On another device, its tensors get the device's own
+    backend. `mpi` is kept. Raises NotAvailable if the device has no collectives.
     """
     parts = [part.strip().rpartition(":")[::2] for part in requested.lower().split(",")]
     everywhere = next((name for device, name in parts if not device), None)
@@ -144,7 +144,7 @@ def is_replicated(module: torch.nn.Module) -> bool:
 
 
 def within_wrapper(module: torch.nn.Module) -> torch.nn.Module:
-    """Return the model in a DistributedDataParallel, which a compiler must receive. Return other modules unchanged.
+    """Return the module for a compiler: the model inside a DistributedDataParallel, any other module unchanged.
 
     The wrapper's hooks and its reducer stay outside the graphs, as torch advises.
     """

@@ -29,7 +29,7 @@ def log(**values: Any) -> None:
 
     `loss` replaces the loss that numdrift found (the tensor whose `backward()` was called). A value belongs to the
     current step. A value that is logged after `optimizer.step()` and before the next forward belongs to the step that
-    has just ended. If a step logs a name twice, the later value counts. Two losses are both kept, and the first is the
+    has just ended. If a step logs a name twice, the later value counts; but all losses are kept, and the first is the
     step's loss. Nothing is computed or awaited here: tensors are read when the step has ended.
     """
     listener = connection.listener
@@ -83,7 +83,7 @@ def steps(iterable: Iterable[Item]) -> Steps[Item]:
 
 
 def phase(name: str) -> AbstractContextManager[None]:
-    """Name the phase of the ops that are executed in a context: forward, backward, optimizer, data, or your own name.
+    """Name the phase of the ops that are executed in a context: forward, backward, optimizer, data or any other name.
 
     with numdrift.phase("data"):
         batch = augment(batch)
@@ -95,7 +95,7 @@ def phase(name: str) -> AbstractContextManager[None]:
 def mark_step() -> None:
     """Cut and execute the pending graph here in lazy and xla mode, according to the mode's `mark_step` policy.
 
-    On other devices it does nothing, so a script needs no special case for lazy tensors.
+    In other modes it does nothing, so a script needs no special case for lazy tensors.
     """
     listener = connection.listener
     if listener is not None:
@@ -109,8 +109,8 @@ def print(*values: Any, sep: str = " ", end: str = "\n") -> None:
 
     Tensors are read when the step has ended, so nothing is computed or awaited here: in lazy mode no graph ends, and
     within a compiled function no graph breaks. The printed values are those that a tensor has at that time, after any
-    change in place. Pass the tensor itself, not a string that contains it. Between two steps, and outside numdrift, it
-    prints at once.
+    change in place. Pass the tensor itself, not a string that contains it. Between two steps, and outside numdrift, the
+    values are printed at once.
     """
     listener = connection.listener
     if listener is None:
@@ -125,7 +125,7 @@ def after_step(closure: Callable[..., Any], *values: Any) -> None:
         numdrift.after_step(lambda loss: writer.add_scalar("loss", loss, epoch), loss)
 
     As with `print`, no graph ends in lazy mode; within a compiled function the graph breaks here. An error of the
-    closure is raised where the step ends. Between two steps, and outside numdrift, it is called at once.
+    closure is raised where the step ends. Between two steps, and outside numdrift, the closure is called at once.
     """
     listener = connection.listener
     if listener is None:
@@ -233,8 +233,8 @@ def on_snapshot(function: OnSnapshot | None) -> OnSnapshot | None:
 
     The function returns "inputs", "outputs", "inputs outputs" or "" (nothing). Pass `None` to remove it. `name` is the
     graph's name, `device_index` the number of the device, and `execution_count` the number of earlier executions of the
-    graph there. A function of three parameters does not receive the step. It is called under `numdrift snapshot take`;
-    elsewhere this does nothing, so it can stay in the script.
+    graph there. A function of three parameters does not receive the step. It is called only under `numdrift snapshot
+    take`, so this call can stay in the script.
     """
     former, registered.function = registered.function, function
     return former

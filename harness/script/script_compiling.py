@@ -1,4 +1,4 @@
-"""The script's own calls of torch.compile: left eager in eager modes, compiled by the mode's backend in other modes."""
+"""The script's own calls to torch.compile: left eager in eager modes, compiled by the mode's backend in other modes."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class Compiler(Protocol):
     backend: str
 
     def settings(self, mode: str | None, options: Mapping[str, Any] | None, dynamic: bool | None) -> Mapping[str, Any]:
-        """Return the settings that the mode keeps of a call's `mode` and `options`, as arguments of torch.compile."""
+        """Return what is kept of the `mode` and `options` of a script's call, as arguments of torch.compile."""
 
     def leave_alone(self, module: torch.nn.Module) -> None:
         """Exclude a module from compilation, because a compiled function of the script calls it."""
 
 
 class ScriptCompiles:
-    """Replaces `torch.compile` and `Module.compile` from `install` until the undo that it returns.
+    """Replaces `torch.compile` and `Module.compile` from `install` until the undo that it returns is called.
 
     `compiler` is None if the mode compiles nothing.
     """
@@ -122,7 +122,8 @@ class ScriptCompiles:
 def modules_called_by(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.nn.Module]:
     """Return the modules with parameters that a function can reach, none of them inside another.
 
-    They are among its arguments, the object that it is bound to and its attributes, and the variables in its code.
+    A function can reach its arguments, the object that it is bound to, the attributes of these, and the variables in
+    its code.
     """
     modules: dict[int, torch.nn.Module] = {}
     for value in _reachable(function, args, kwargs):

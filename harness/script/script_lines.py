@@ -24,7 +24,7 @@ Frame = tuple[str, int]
 
 
 class ScriptLines:
-    """Names for the lines of a script's own files: those in its folder and below, by their path from that folder.
+    """Names for the lines of a script's own files: the files in its folder and below, named relative to that folder.
 
     An operator that a library calls gets the innermost of the script's lines that led to the call.
     """

@@ -44,13 +44,13 @@ class StepLosses:
 
 
 class ScaledLosses:
-    """Finds the unscaled loss behind a gradient scaler's result, from which a backward starts."""
+    """Finds the unscaled loss of a backward that starts from a gradient scaler's result."""
 
     def __init__(self) -> None:
         self._pairs: list[tuple[weakref.ref[torch.Tensor], torch.Tensor]] = []
 
     def scaled(self, losses: Any, results: Any) -> None:
-        """Record that a scaler computed `results` from `losses`: each is a tensor or a list or tuple of them."""
+        """Record that a scaler computed `results` from `losses`: each is a tensor, or a list or tuple of tensors."""
         self._pairs = [pair for pair in self._pairs if pair[0]() is not None]
         if isinstance(losses, torch.Tensor) and isinstance(results, torch.Tensor):
             if results is not losses:  # a disabled scaler returns its argument
@@ -70,7 +70,7 @@ def differentiates_parameters(outputs: Any, inputs: Any, arguments: Mapping[str,
     """Check whether a call of `torch.autograd.grad` replaces a backward.
 
     It does if it differentiates single numbers once, with respect to parameters (with `plain`: to any leaves). The call
-    of a gradient penalty does not, because it keeps its graph.
+    for a gradient penalty does not, because it creates a graph of the gradients.
     """
     if arguments.get("create_graph") or arguments.get("is_grads_batched"):
         return False
@@ -141,7 +141,7 @@ def report_gradient_functions(observer: FunctionObserver) -> Undo:
                     return made(*args, **kwargs)
                 arguments = [args[number] for number in wanted if -len(args) <= number < len(args)]
                 observer.function_called(arguments)
-                # A mode that compiles adopts the function together with its gradient. Only the first call asks it.
+                # A mode that compiles adopts the function together with its gradient. The mode is asked only once.
                 if not whole:
                     whole.append(observer.adopted(differentiate(func, argnums, has_aux)))
                 if whole[0] is None:

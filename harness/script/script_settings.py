@@ -73,7 +73,7 @@ class FollowedSettings:
         report = (line, *changed.items())
         is_back = not overruled and all(same_value(self._first.get(name), value) for name, value in changed.items())
         is_left = is_back and all(setting_lines.lines.get(name) == line for name in changed)  # the end of a context
-        if not is_left and report not in self._reported:  # a context in a model's forward repeats it in every step
+        if not is_left and report not in self._reported:  # a context in a model's forward repeats it in each step
             self._reported.add(report)
             text = ", ".join(in_key_words(changed, read_settings(), keys))
             stated = [f"{key}={getattr(self._spec, key)}" for key in keys_of(overruled) if getattr(self._spec, key)]

@@ -71,7 +71,7 @@ FURTHER_ARGUMENTS = ("grad_outputs", "retain_graph", "create_graph", "only_input
 
 
 class StepNesting:
-    """Finds the outermost of nested optimizer steps (SAM's around its base optimizer's)."""
+    """Finds the outermost of nested optimizer steps: SAM's step calls the step of its base optimizer."""
 
     def __init__(self) -> None:
         self._running: list[int] = []
@@ -134,7 +134,7 @@ class Hooks:
     def _step_ended(self, optimizer: Optimizer, *_: Any) -> None:
         if not self._nesting.leave(optimizer):
             return
-        if self._in_backward:  # one optimizer per parameter, called by its gradient's hook
+        if self._in_backward:  # one optimizer per parameter, called by the hook of the parameter's gradient
             self._stepped_in_backward = optimizer
         else:
             self._ended_steps += 1

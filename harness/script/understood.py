@@ -58,7 +58,7 @@ def say_ending(facts: AdoptionFacts, steps: int, loss_found: bool) -> None:
 class ScriptNotes:
     """Reports each text once, with the first line of `script` that caused it.
 
-    Only the first report of a text inspects the stack, so a script that causes it a thousand times pays for it once.
+    Only the first report of a text inspects the stack, so a script that causes a thousand reports pays for one.
     """
 
     def __init__(self, facts: AdoptionFacts, script: str) -> None:

@@ -95,7 +95,7 @@ def plain_losses(outputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
 # Names for tensors that belong to no known module, found in the script's variables.
 
 MOST = 10_000
-"""Maximum number of values that are inspected before a tensor stays without a name."""
+"""The maximum number of values that are inspected. A tensor that is not among them gets no name from a variable."""
 
 _TORCH = str(Path(torch.__file__).parent)
 _OWN = str(Path(__file__).absolute().parents[2])
@@ -115,7 +115,7 @@ def script_scopes() -> Iterator[Mapping[str, Any]]:
 
 
 def find_modules(tensors: Sequence[torch.Tensor]) -> list[torch.nn.Module]:
-    """Return the modules in the script's variables that hold most of these parameters, the largest number first.
+    """Return the modules in the script's variables that hold these parameters, the module that holds the most first.
 
     Each module holds parameters that the modules before it do not hold.
     """

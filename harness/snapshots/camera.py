@@ -30,7 +30,7 @@ RESERVE = 16 * MIB
 """Bytes of free disk space that stay reserved for the training and its recording."""
 
 STRICT = ("parameter", "buffer", "gradient", "state", "loss")
-"""The first words of value names. In these values minus infinity cannot be an attention mask."""
+"""The first words of the names of values in which minus infinity cannot be an attention mask."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +76,11 @@ class SnapshotFolder:
         return ""
 
     def write(self, snapshot: Snapshot) -> Path:
-        """Write a snapshot. Raises OSError, and then marks the snapshot as incomplete."""
+        """Write a snapshot. If that fails, mark the snapshot as incomplete and raise OSError."""
         execution = snapshot.execution
         path, index = self.path / execution.file, self.path / INDEX
         self.path.mkdir(parents=True, exist_ok=True)
-        # The index lists a snapshot before it is written. It then shows that a kill has cut a snapshot off.
+        # The index lists a snapshot before it is written, so that it shows which snapshot a kill has cut off.
         append_event(
             index,
             "begin",
@@ -225,7 +225,7 @@ class Camera:
                 self.stopping = f"the first execution that {words[snapshot.reason]} is kept"
 
     def attempt(self, doing: str, do: Callable[[], Done]) -> Done | None:
-        """Return the result of `do`, hidden from all modes. If it fails, report the failure and return None."""
+        """Return the result of `do`, hidden from torch's modes. If it fails, report the failure and return None."""
         try:
             with unseen():
                 return do()

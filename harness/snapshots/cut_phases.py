@@ -32,7 +32,7 @@ class CutPhases:
             self._in_step.clear()
 
     def named(self, camera: Camera) -> tuple[str, str]:
-        """Return the name and the phases of the graph that is about to be executed. Begin those of the next graph."""
+        """Return the name and the phases of the graph that is about to be executed. Begin the phases of the next."""
         phase = "+".join(self._phases) or self.latest
         self._phases.clear()
         self._in_step[phase] += 1

@@ -1,4 +1,4 @@
-"""A snapshot's calls as an FX graph that any backend compiles; its inputs are the storages that the execution read."""
+"""A snapshot's calls as an FX graph for any backend; its inputs are the storages that the execution read."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class SnapshotGraph:
 
 
 def draws_alone(call: Call) -> bool:
-    """Check that the draw of a random op depends on none of its other arguments."""
+    """Check that the results of a random op depend only on its draw, not on the values of a tensor."""
     name = call.name
     return name.rstrip("_") in ALONE or name.endswith("_like") or not any(True for _ in views_in(call))
 

@@ -144,7 +144,7 @@ class Snapshot:
 
 
 def bytes_of_tensors(values: Sequence[object]) -> int:
-    """Count the bytes of the tensors among these."""
+    """Count the bytes of the tensors among these values."""
     return sum(value.numel() * value.element_size() for value in values if isinstance(value, torch.Tensor))
 
 

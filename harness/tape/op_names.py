@@ -11,7 +11,7 @@ cumsum dot einsum fft gru linalg linear logcumsumexp logsumexp loss lstm matmul 
 pdist prod rnn segment softmax std sum trace trilinear upsample var vdot
 """
 REDUCE = frozenset(REDUCE_PARTS.split())
-"""Parts of the names of ops that sum over elements. Their inputs are perturbed too."""
+"""Parts of the names of ops that sum over elements. A replay with random rounding perturbs their inputs too."""
 
 REDUCE_WHOLE = frozenset(
     (

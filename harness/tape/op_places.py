@@ -110,7 +110,7 @@ def owners_of(calls: Sequence[Call], watched: Sequence[Watched]) -> list[tuple[s
             slots = [value.slot for value in values if isinstance(value, View)]
             call_owners = call_owners or tuple(dict.fromkeys(name for slot in slots for name in owner.get(slot, ())))
         owners_by_call.append(call_owners)
-        if call_owners:  # a result computed from an owned value has the same owners, as `gradient / norm`
+        if call_owners:  # a result computed from an owned value has the same owners, such as `gradient / norm`
             for output, fresh in zip(call.outputs, call.fresh, strict=True):
                 if fresh:
                     owner.setdefault(output.slot, call_owners)

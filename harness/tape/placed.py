@@ -14,9 +14,9 @@ META = "meta"
 
 
 def placed(tape: Tape, device: str) -> Tape:
-    """Return the tape with every storage on one device, which also replaces the devices that its calls name.
+    """Return the tape with every storage on `device`. This device also replaces the devices that the calls name.
 
-    There the calls compute other bits than on the recorded device. Random calls lose the states of other devices'
+    The calls compute other bits on it than on the recorded device. Random calls lose the states of other devices'
     generators, but their recorded draws stay on the tape.
     """
 

@@ -1,8 +1,8 @@
-"""The settings of torch that each key of a mode sets, and the value of the key that states given settings.
+"""The settings of torch that each key of a mode sets, and conversely the value of a key that states given settings.
 
 tf32=on                 precision.cuda.matmul, .conv and .rnn are tf32
 sdpa=math               attention.flash, .efficient and .cudnn are off
-matmul_precision=high   matmul_precision, and precision.cuda.matmul and precision.mkldnn.matmul with it
+matmul_precision=high   matmul_precision is high, which also sets precision.cuda.matmul and precision.mkldnn.matmul
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ def stated_names(spec: ModeSpec) -> list[str]:
 def put_stated(spec: ModeSpec) -> None:
     """Set the settings of torch that the keys of a mode state."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch 2.9 warns about the switches, which set its precisions as well
+        warnings.simplefilter("ignore")  # torch 2.9 warns about the older switches, which also set its precisions
         if spec.threads is not None:
             torch.set_num_threads(spec.threads)
         if spec.matmul_precision is not None:
             torch.set_float32_matmul_precision(spec.matmul_precision)
         if spec.tf32 is not None:
             products, convolutions = spec.tf32 in ("on", "products"), spec.tf32 in ("on", "convolutions")
-            if (read_settings([PRODUCTS]).get(PRODUCTS) == TF32) != products:  # matmul_precision may state more
+            if (read_settings([PRODUCTS]).get(PRODUCTS) == TF32) != products:  # else keep matmul_precision's value
                 if products:
                     allow_tf32("cublas", True)
-                else:  # set the CPU's precision too: if they differ, torch refuses to report one for both
+                else:  # set the CPU's precision too: if it differs from CUDA's, torch refuses to report one for both
                     torch.set_float32_matmul_precision("highest")
             allow_tf32("cudnn", convolutions)
             # Without TF32 the switch leaves convolutions at the general precision, which a script may have set.
@@ -142,8 +142,8 @@ def same_value(first: Any, second: Any) -> bool:
 def in_key_words(names: Collection[str], settings: Mapping[str, Any], keys: Sequence[str] = ()) -> list[str]:
     """Return settings as a mode states them, `KEY=VALUE`; settings that no key states have their own names.
 
-    If one of the given `keys` states some of the settings, the others are left out: several keys and switches may set
-    the same setting.
+    If one of the given `keys` states some of the settings, the remaining settings are left out, since several keys and
+    switches may set the same setting.
     """
     words, left = list[str](), dict.fromkeys(names)
     for key in keys or SETTINGS_OF_KEY:

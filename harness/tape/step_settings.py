@@ -1,4 +1,4 @@
-"""The settings of torch in a recorded step. A kernel's bits may depend on them, and not only on its op's arguments.
+"""The settings of torch in a recorded step. A kernel's results may depend on them, not only on the op's arguments.
 
 A script may change them at any time (`torch.set_num_threads(1)` in its first line, another matmul precision from step
 100 on). So they are recorded with the step, and are set before its ops are executed elsewhere or later.
@@ -43,7 +43,7 @@ SETTINGS: dict[str, KernelSetting] = {
 
 
 class DeviceSettings:
-    """The settings of a vendor's device that its mode declares, each with functions to read and to set it."""
+    """The settings of a vendor's device that the vendor's mode declares, each with functions to read and to set it."""
 
     def __init__(self) -> None:
         self.settings: dict[str, KernelSetting] = {}

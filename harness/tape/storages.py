@@ -28,7 +28,7 @@ class HeldSlots:
         return viewed(storage, view, self._dtype(view))
 
     def bound(self, view: View, tensor: torch.Tensor) -> torch.UntypedStorage:
-        """Return a storage of the view's slot that begins with this tensor, in the recorded layout."""
+        """Return a storage for the view's slot that contains this tensor, in the recorded layout."""
         slot = replace(self._tape.slots[view.slot], size=self.size(view.slot))
         return bound(tensor, view, slot, self._dtype(view))
 
@@ -41,11 +41,11 @@ class HeldSlots:
         return recorded.size // recorded.dtype.itemsize * held.itemsize
 
     def content(self, slot: int, data: torch.Tensor) -> torch.UntypedStorage:
-        """Return a storage of the slot with this recorded content, which is in bytes."""
+        """Return a storage of the slot with this recorded content, given as bytes."""
         recorded: Slot = self._tape.slots[slot]
         held = self._held(recorded.dtype)
         if held == recorded.dtype:
-            # Copy the content: ops in place write to it, and a tape is replayed many times.
+            # Copy the content: in-place ops write to it, and a tape is replayed many times.
             return data.to(recorded.device, copy=True).untyped_storage()
         # A storage may end within an element, so bytes after the last whole element are left out. The dtype is
         # converted on the CPU, since the device may lack memory for a second copy.
@@ -84,7 +84,7 @@ class Storages:
         return self._slots.tensor(storage, view)
 
     def bind(self, view: View, tensor: torch.Tensor) -> None:
-        """Make the view's slot begin with this tensor, in the recorded layout."""
+        """Set the storage of the view's slot to one that contains this tensor, in the recorded layout."""
         self._live[view.slot] = self._slots.bound(view, tensor)
 
     def take(self, call: Call, outputs: Sequence[Any]) -> None:
@@ -107,7 +107,7 @@ def viewed(storage: torch.UntypedStorage, view: View, dtype: torch.dtype | None 
 
 
 def bound(tensor: torch.Tensor, view: View, slot: Slot, dtype: torch.dtype | None = None) -> torch.UntypedStorage:
-    """Return a storage of a slot that begins with this tensor, in the recorded layout.
+    """Return a storage for a slot that contains this tensor, in the recorded layout.
 
     Raises NotReplayable for another shape.
     """
@@ -132,11 +132,11 @@ def bound(tensor: torch.Tensor, view: View, slot: Slot, dtype: torch.dtype | Non
     return made
 
 
-# The numbered storages of a recording; a tape identifies the memory of a tensor by this number.
+# The numbered storages of a recording; a tape identifies the memory of a tensor by the number of its storage.
 
 
 class SlotTable:
-    """The slots of the storages that a recording meets.
+    """The slots of the storages that a recording encounters.
 
     No storage is kept alive. Storages that exist before the step are copied to the CPU's memory, since an accelerator
     has no memory to spare during a training.
@@ -157,7 +157,7 @@ class SlotTable:
         return tuple(self._slots)
 
     def view(self, tensor: torch.Tensor, *, is_input: bool) -> View:
-        """Return the tensor as a view. If its storage is new and `is_input`, the present content is copied.
+        """Return the tensor as a view. If its storage is new and `is_input` is true, the present content is copied.
 
         Raises NotReplayable for a tensor that is not a plain view of memory.
         """
@@ -177,7 +177,7 @@ class SlotTable:
         if number is None:
             number = self._numbers[address] = len(self._slots)
             self._marks.append(StorageMark(tensor))
-            # The mark keeps the address in use. Another storage might get a free address, and with it this slot.
+            # The mark keeps the address in use. Another storage might otherwise get the address, and with it this slot.
             self._slots.append(Slot(size, str(tensor.device), tensor.dtype))
             if is_input:
                 self.inputs[number] = bytes_of_storage(tensor).to("cpu", copy=True)
@@ -199,7 +199,7 @@ class SlotTable:
     def renew(self, tensor: torch.Tensor) -> None:
         """Give the tensor's storage a new slot, as an input, since its content was written without any op.
 
-        Earlier uses of the storage keep the old slot, with the content of that time.
+        Earlier uses of the storage keep the old slot, with the content that the storage had then.
         """
         self._numbers.pop(storage_address(tensor), None)
         self.view(tensor, is_input=True)

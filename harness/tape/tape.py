@@ -21,7 +21,7 @@ in-place ops therefore need no special treatment, and a call that only creates a
     backward aten.expand.default [3, (2,)] -> [3] (False,)
     backward aten.mul.Tensor [3, 3] -> [4] (True,)
 
-Slot 0 holds the weight, which exists before the step; expand returns another view of slot 3 and nothing fresh.
+Slot 0 holds the weight, which exists before the step. `expand` returns another view of slot 3, which is not fresh.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class GeneratorState:
 class Draw:
     """The draw of a random op: its outputs, then the arguments that it wrote.
 
-    `states` are those of the default generators that the op moved, none if the generator was an argument.
+    `states` are those of the default generators that the op advanced; it is empty if the generator was an argument.
     """
 
     states: tuple[GeneratorState, ...]
@@ -96,7 +96,7 @@ class Slot:
 class CompiledNode:
     """A node of a compiled graph.
 
-    graph: the name of the graph: the number of its region and its phase, as "0 forward"
+    graph: the name of the graph, which is the number of its region and its phase, such as "0 forward"
     name: the name of the node
     origin: the op from which the node was decomposed (`aten.tanh_backward.default`), or its own op
     group: a number that all nodes from one call of that op share
@@ -113,7 +113,7 @@ class Call:
     """A call of an op. Lists in its arguments are tuples, tensors are views, generators are their states.
 
     outputs: a flat list of views, and of plain values if the op returned a number to the script
-    fresh: for each output, whether its storage begins with this call
+    fresh: for each output, whether this call creates its storage
     module: the path from the outermost module that was called, None outside of any module
     frames: the frames of the user's own files, innermost first, each as `file:line function`; an op of the backward has
         the frames of the forward op whose derivative it is
@@ -163,7 +163,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Watched:
-    """A value that executions of the step are compared by: the content of `view` before the call number `position`."""
+    """A value by which executions of the step are compared: the content of `view` before call number `position`."""
 
     position: int
     name: str
@@ -180,8 +180,8 @@ class Tape:
     set_at: the lines of the script that set the settings
     batch: the arguments of the first root module that the script called, named `argument 0`, `argument 1`; they are not
         compared
-    starts: views of the values at the step's start, by the names under which the values at its end are watched. It is
-        set only for a step that writes nothing in place: there an updated parameter gets another storage.
+    starts: views of the values at the start of the step, by the names under which their values at its end are watched.
+        Set only for a step that writes nothing in place, since its updated parameters get other storages.
     """
 
     step: int

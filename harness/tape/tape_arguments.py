@@ -1,4 +1,4 @@
-"""The arguments of a tape's calls as JSON values and back; nothing in them is ever evaluated.
+"""Convert the arguments of a tape's calls to JSON values and back. No argument is ever evaluated as code.
 
 Numbers, text, None and lists are the same in JSON. Anything else is an object with one key, which names its kind:
 `view`, `dtype`, `device`, `layout`, `memory_format`, `generator`, `complex`, or `float` for a number that JSON lacks.

@@ -1,4 +1,4 @@
-"""Partitions a script's models or a module in a separate process, and reads the results."""
+"""Partition a script's models or a module in a separate process, and read the results."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ FACTORY = re.compile(r"[^:]+:[A-Za-z_]\w*")
 class Partitioned:
     """The result of a partitioning.
 
-    path: its folder
-    failure: how the process failed, if it could not report that itself
+    path: the folder of the result
+    failure: how the process failed, if it could not report its failure itself
     where: the file with the process's output
     comparison: the comparison of a script's run with its unpartitioned run
     """
@@ -78,7 +78,7 @@ def partition_script(request: PartitionRequest, spec: ModeSpec, reporter: Report
     """
     reproducer, words = reproducer_of(request.script, request.module, request.arguments)
     chosen = choose_investigation(request.out, reproducer.named_after, request.name, "")
-    # The process is in mode `cpu`: only the partitions use the mode's backend.
+    # The process itself runs in mode `cpu`: only the partitions use the backend of `spec`.
     own = ModeSpec(f"partitioned-{spec.name}", "cpu", **{key: getattr(spec, key) for key in OF_PROCESS})
     plan = BatchPlan(
         script=reproducer.path,
@@ -151,7 +151,7 @@ def partition_module(request: PartitionRequest, target: str, spec: ModeSpec) -> 
 
 
 def _run(file: Path, spec: ModeSpec, folder: Path, timeout: float | None) -> str:
-    """Run the process to its end; return how it failed, "" on success."""
+    """Run the process to its end. Return a description of its failure, "" on success."""
     command = guest_command(file.absolute(), python=interpreter(spec), module=PROCESS)
     limit = spec.timeout if spec.timeout is not None else timeout
     with (folder / "stdout.log").open("ab") as stdout, (folder / "stderr.log").open("ab") as stderr:

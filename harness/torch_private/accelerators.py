@@ -53,7 +53,7 @@ _silent_guards: list[ctypes.Array[ctypes.c_void_p]] = []
 
 
 def _silent_guard(device_guard: int | None, mute: int | None) -> int:
-    """Create a guard that returns the current device like `device_guard`, and does nothing else, like `mute`.
+    """Create a guard that returns the current device like `device_guard`, and otherwise does nothing, like `mute`.
 
     `mute` is the guard of the CPU. Before each node the engine of autograd passes the current device to every
     registered guard. A device's own guard ends the process when it receives a device of another type
@@ -208,7 +208,7 @@ def redirect_traced_devices(redirected: Callable[[Any], Any]) -> Undo:
 def without_weak_references(module: torch.nn.Module) -> Iterator[None]:
     """Remove the weak references of recurrent modules to their parameters within the context.
 
-    A tensor with a weak reference cannot become a tensor of another device. torch's own `to` does the same.
+    A tensor with a weak reference cannot become a tensor of another device. torch's own `to` also removes them.
     """
     recurrent = [part for part in module.modules() if isinstance(part, torch.nn.RNNBase)]
     for part in recurrent:
@@ -237,8 +237,8 @@ def move_in_place(tensor: torch.Tensor, device: str) -> None:
         if gradient is not None:
             tensor.grad = gradient.to(device)
         return
-    # A lazy tensor has another kind of implementation, so the two objects exchange theirs. Torch refuses that while
-    # anything else holds either, so `value` is deleted first, and the tensor's hooks are restored afterwards.
+    # A lazy tensor has another kind of implementation, so the two tensors exchange their implementations. Torch refuses
+    # if anything else holds one of them, so `value` is deleted first, and the tensor's hooks are restored afterwards.
     new = torch.nn.Parameter(value) if isinstance(tensor, torch.nn.Parameter) else value
     hooks, after = tensor._backward_hooks, getattr(tensor, "_post_accumulate_grad_hooks", None)
     needs_gradient = tensor.requires_grad

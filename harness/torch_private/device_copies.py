@@ -45,6 +45,6 @@ def around_copies(device: str, copied: Copied, read: Read) -> Undo:
 
 
 def has_fallback(device: str) -> bool:
-    """Return whether the device has its own fallback, which executes the ops that it has no kernel for."""
+    """Return whether the device has its own fallback, which executes the ops for which the device has no kernel."""
     key = getattr(private("torch._C", "DispatchKey"), dispatch_key(device.partition(":")[0]))
     return bool(private("torch._C", "_dispatch_has_backend_fallback")(key))

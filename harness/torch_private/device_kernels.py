@@ -46,7 +46,7 @@ class DeviceKernel:
 
 
 def device_kernels(key: str) -> Iterator[DeviceKernel]:
-    """Yield the aten ops that reach the backend with this dispatch key; ops that are composed of others do not.
+    """Yield the aten ops that reach the backend with this dispatch key, without ops that are composed of others.
 
     Raises NotAvailable if this torch does not report them.
     """
@@ -101,7 +101,7 @@ _wrapped: dict[tuple[type, str], torch.Tensor] = {}
 
 
 def wrapped_number(value: complex) -> torch.Tensor:
-    """Return the tensor that torch makes of the number in `tensor * 2`, which takes part in type promotion weakly.
+    """Return the tensor in which torch wraps the number of `tensor * 2`. Such a tensor is weak in type promotion.
 
     Autograd saves it for the backward of the product, where this function finds it. The product is computed in another
     thread, where autograd is on, whatever the mode of the caller.

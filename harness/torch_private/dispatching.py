@@ -17,7 +17,7 @@ from .presence import private, require
 
 
 def dispatch_modes() -> list[Any]:
-    """Return the dispatch modes that are on, outermost first."""
+    """Return the active dispatch modes, outermost first."""
     return list(private("torch.utils._python_dispatch", "_get_current_dispatch_mode_stack")())
 
 
@@ -32,7 +32,7 @@ no_dispatch: Any = getattr(torch._C, "_disabled_torch_dispatch_impl", None)
 
 
 def current_autograd_node() -> Any:
-    """Return the node of the backward that this thread is executing, None outside of one."""
+    """Return the node of the backward that this thread is executing, None outside of a backward."""
     return torch._C._current_autograd_node()
 
 
@@ -96,7 +96,7 @@ class InterceptedOps(TorchDispatchMode):
 def functions_transformed() -> Iterator[None]:
     """Make `torch.func` transform the calls within the context.
 
-    Otherwise the calls of a dispatch mode's handler are not transformed: it excludes the keys of torch.func (2.9).
+    Otherwise `torch.func` does not transform the calls of a dispatch mode's handler: its keys are excluded there (2.9).
     """
     keys = private("torch._C", "DispatchKey")
     excluded = private("torch._C", "_dispatch_tls_local_exclude_set")()
@@ -140,7 +140,7 @@ def foreign_dispatch_mode() -> str | None:
 class StorageMark:
     """The identity of a storage for as long as this object lives, without keeping its bytes.
 
-    A weak reference keeps the storage object, so its address stays reserved, but not the memory.
+    A weak reference keeps the storage object, but not its memory. The address of the object stays reserved.
     """
 
     __slots__ = ("_reference",)
@@ -169,7 +169,7 @@ def dispatches_itself(tensor: torch.Tensor) -> bool:
 
 @contextmanager
 def unseen() -> Iterator[None]:
-    """Hide the context from the modes that the script has left on, and from autograd."""
+    """Hide the context from the modes that the script has left active, and from autograd."""
     with torch.no_grad(), without_dispatch_modes(), without_function_modes():
         yield
 
@@ -189,7 +189,7 @@ def registered_operation(name: str) -> Any | None:
     full = f"{namespace}::{operation}" + ("" if overload == "default" else f".{overload}")
     if namespace == "prims":
         with suppress(ImportError):
-            importlib.import_module("torch._inductor.inductor_prims")  # defines those that Inductor adds
+            importlib.import_module("torch._inductor.inductor_prims")  # defines the prims that Inductor adds
     if full not in dispatched_names() and full not in private("torch._C", "_dispatch_get_all_op_names")():
         return None
     return getattr(getattr(getattr(torch.ops, namespace), operation), overload)

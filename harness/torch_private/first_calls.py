@@ -18,8 +18,8 @@ acos acosh asin asinh atan atanh cos cosh erf erfc erfinv exp exp2 expm1 lgamma 
 tanh
 """
 FUNCTIONS = tuple(FUNCTION_NAMES.split())
-"""Names in torch of the functions that ATen leaves to MKL VML where available (aten/src/ATen/cpu/vml.h), and related
-ones."""
+"""The names in torch of the functions that ATen leaves to MKL VML where available (aten/src/ATen/cpu/vml.h), and of
+related functions."""
 
 
 @functools.cache

@@ -59,7 +59,7 @@ def _setting(
     shown: Callable[[Any], Any] = lambda value: value,
     arguments: Callable[[Any], Sequence[Any]] = lambda value: [value],
 ) -> KernelSetting | None:
-    """Return a setting of two functions that take this `place` first; None if torch lacks one of them."""
+    """Return the setting that two functions read and set, called with `place` first; None if torch lacks one."""
     read, put = _found(reader), _found(writer)
     if read is None or put is None:
         return None
@@ -80,7 +80,7 @@ def _precision(library: str, sort: str) -> KernelSetting | None:
 def _reduction(sort: str) -> KernelSetting | None:
     """Return the setting that lets sums of 16-bit products be rounded to 16 bits: "on" or "off".
 
-    It is "on unsplit" in newer torch where the sums must not be split, which only one of torch's libraries supports.
+    In newer torch, " unsplit" follows if the sums must not be split, which only one of torch's libraries supports.
     """
     name = f"cublas_allow_{sort}_reduced_precision_reduction"
     read = _found(f"_get_{name}")

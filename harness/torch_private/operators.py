@@ -1,4 +1,4 @@
-"""aten ops: their overloads, schemas and decompositions, and the dispatcher's kernels for them on a device."""
+"""aten ops: their overloads, schemas and decompositions, and the arguments that they write to."""
 
 from __future__ import annotations
 
@@ -175,9 +175,9 @@ def schema_text(overload: Any) -> str:
 
 @functools.cache
 def view_behind(overload: Any) -> Any:
-    """Return the view op of which this op is the copying form, None for any other op.
+    """Return the view op whose copying form this op is, None if there is no such view op.
 
-    It is `aten.t.default` for `aten.t_copy.default`.
+    For `aten.t_copy.default` it is `aten.t.default`.
     """
     name = str(overload).split(".")[1]
     packet = getattr(torch.ops.aten, name.removesuffix("_copy"), None) if name.endswith("_copy") else None
@@ -189,7 +189,7 @@ def is_composite(overload: Any) -> bool:
     """Return whether the op is composed of other ops above autograd, as `linear` is."""
     has_kernel = private("torch._C", "_dispatch_has_kernel_for_dispatch_key")
     name = overload.name()
-    # An op may have both kinds of kernel: then a device executes its own.
+    # An op may have both kinds of kernel. A device then executes its own kernel.
     has_own_kernel = any(has_kernel(name, key) for key in ("CPU", "CUDA", "Lazy", "CompositeExplicitAutograd"))
     return has_kernel(name, "CompositeImplicitAutograd") and not has_own_kernel
 
@@ -211,7 +211,7 @@ def _position_of(overload: Any, name: str) -> int | None:
 
 
 def written_values(overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[Any]:
-    """Yield the values that are passed to the op for it to write to; lists are yielded item by item."""
+    """Yield the passed values that the op writes to; lists are yielded item by item."""
     for position, name, in_schema in _written_positions(overload):
         training = _position_of(overload, "training")
         if not in_schema and training is not None and training < len(args) and not args[training]:

@@ -40,7 +40,7 @@ class _Name:
     """A replaced name.
 
     own: the value in the holder itself, ABSENT if a class only inherits it
-    read_value: the value that reading the name returned
+    read_value: the value that reading the name returned before any replacement
     """
 
     holder: Any
@@ -115,7 +115,7 @@ class Patches:
         current = getattr(holder, name)
         layer = _Layer(self.owner, make, None if make is None else make(current))
         if replaced is None:
-            # `own_value` is restored in the end. A class may inherit the name, and a module may create it on access
+            # `own_value` is restored at the end. A class may inherit the name, and a module may create it on access
             # (`__getattr__`). The configurations of torch's compilers are special modules, which keep their settings
             # elsewhere.
             own_value = vars(holder).get(name, ABSENT)
@@ -135,7 +135,7 @@ def _take_out(replaced: _Name, layer: _Layer) -> None:
         del _names[id(replaced.holder), replaced.name]
         replaced.put_back()
         return
-    # Later owners have wrapped the layer that is removed: they wrap anew, so that it is no longer called.
+    # Later owners have wrapped the removed layer. They wrap again, so that the removed layer is no longer called.
     value = replaced.layers[at - 1].value if at else replaced.read_value
     for later in replaced.layers[at:]:
         assert later.make is not None

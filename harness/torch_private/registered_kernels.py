@@ -72,7 +72,7 @@ _under_way = threading.local()
 
 @functools.cache
 def _number_taker() -> Any:
-    """Return an op of `prims` that makes its thread's pending call."""
+    """Return an op of `prims` that executes the pending call of its thread."""
     library: Any = torch.library.Library("prims", "FRAGMENT")
     library.define("numdrift_takes_numbers() -> ()")
     library.impl("numdrift_takes_numbers", lambda: _under_way.call(), "CompositeExplicitAutograd")
@@ -132,7 +132,7 @@ def define_show_op(receive: Callable[[Sequence[torch.Tensor], str], None]) -> An
     tags = (torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout)
     library.define("show(Tensor[] values, str text) -> ()", tags=tags)
     library.impl("show", lambda values, text: receive(values, text), "CompositeExplicitAutograd")
-    # not register_fake: it reads the sources of every imported module to find its caller's, a tenth of a second
+    # Not register_fake: it takes a tenth of a second to read the sources of every imported module for its caller's.
     library.impl("show", lambda values, text: None, "Meta")
     operation = torch.ops.numdrift.show.default
     private("torch.fx.node", "has_side_effect")(operation)

@@ -17,7 +17,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def untraced(function: Function) -> Function:
-    """Wrap a function so that dynamo traces neither it nor the functions that it calls: a graph breaks there.
+    """Wrap a function so that dynamo traces neither it nor the functions that it calls: the graph breaks at its call.
 
     This does not load dynamo, which would take seconds: while dynamo is not loaded, nothing is traced.
     """
@@ -40,7 +40,7 @@ def untraced(function: Function) -> Function:
 def skip_frame(function: Callable[..., Any]) -> None:
     """Make dynamo, once it is loaded, trace the calls in a function but not the function itself."""
     if "torch._dynamo" in sys.modules:
-        with suppress(NotAvailable):  # without it, dynamo compiles a frame of numdrift for nothing
+        with suppress(NotAvailable):  # without `skip`, dynamo compiles a frame of numdrift for nothing
             private("torch._dynamo.decorators", "skip")(function)
 
 
@@ -76,7 +76,7 @@ def is_wrapped(tensor: torch.Tensor) -> bool:
 
 
 def unwrapped(tensor: torch.Tensor) -> torch.Tensor | None:
-    """Return the script's tensor beneath all wrappers of gradients; None beneath vmap's, which holds many tensors."""
+    """Return the script's tensor beneath all wrappers; None if one of them is vmap's, which holds many tensors."""
     batched = getattr(_FUNCTORCH, "is_batchedtensor", None)
     inner = getattr(_FUNCTORCH, "get_unwrapped", None)
     while is_wrapped(tensor):

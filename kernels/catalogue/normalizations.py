@@ -46,12 +46,12 @@ MOMENTS = (
 
 IN_FLOAT64 = Row("fp64", "the two-pass form in float64, rounded once, the running statistics too",
     f"round({TWO_PASS})", "the definition")
-"""A separate kernel, not a replay of the op: in lazy mode the op's hidden writes to copies of the statistics would be
-lost."""
+"""A separate kernel instead of the op on float64 copies: the op updates the running statistics although its schema does
+not say so, and in lazy mode its updates of the copies would be lost."""
 
 AFFINE = Row("affine", "one factor and one summand for each channel, as ATen's CPU kernel has it",
     "x*a + b, a = invstd*weight, b = bias - mean*a", "ATen/native/cpu/batch_norm_kernel.cpp")
-# Only the gradient of the input differs: those of weight and bias are sums, in the same order.
+# The formulas are those of the input's gradient. The gradients of weight and bias are sums in every kernel.
 LAYER_NORM_BACKWARD = (
     Row("centered", "the textbook form, two means of each row",
         "rstd * (gy - mean(gy) - xhat*mean(gy*xhat)), xhat = (x-mean)*rstd, gy = g*weight",

@@ -1,6 +1,6 @@
 """The kernels of activations, their backwards, addcmul, addcdiv and lerp, and the texts that users read about each.
 
-A formula is evaluated operation by operation, each rounding to the dtype of the inputs (bfloat16 inputs: to
+A formula is evaluated operation by operation, and each operation rounds to the dtype of the inputs (even to
 bfloat16), unless the description says otherwise. fma(a, b, c) is a*b + c with one rounding. `decomposed` is
 torch's own decomposition with its formula spelled out; it computes the half formats in float32.
 """
@@ -81,7 +81,7 @@ SIGMOID_BACKWARD = (
         "torch._decomp.decompositions.sigmoid_backward without its cast to float32"),
 )
 
-# x*sigmoid(x) cancels nowhere: the kernels differ in the sigmoid, and in where the sum rounds.
+# x*sigmoid(x) cancels nowhere: the kernels differ in the sigmoid, and in the rounding of the sum.
 SILU = (
     decomposition("x*sigmoid(x)", "torch._decomp.decompositions.silu"),
     Row("exp_form", "one quotient, ATen's formula; its exp differs from torch.exp by an ULP now and then",

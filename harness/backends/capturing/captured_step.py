@@ -31,7 +31,7 @@ INPUT = "given"
 class Carried:
     """A value, the number of the write that made it (counted from the start), and its place in memory at that time.
 
-    Memory that was released since then may hold anything.
+    If the memory has been released since then, it may hold anything.
     """
 
     name: str
@@ -165,7 +165,7 @@ class CapturedStep:
             outputs=tuple(produced),
             attributes=attributes,
         )
-        # Add the autograd sequence number. An op in the backward takes the module and source of its forward.
+        # Add the autograd sequence number. An op in the backward takes the module and source of its forward op.
         running = current_autograd_node()
         newest = next_sequence_number() - 1
         number = newest if running is None else sequence_number(running)

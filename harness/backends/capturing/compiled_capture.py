@@ -60,8 +60,8 @@ class CompiledCapture(Capture):
     """The capture of every compilation of the run, in any step and by any backend.
 
     script: the path of the training script.
-    named_tensors: returns the script's tensors by name. Without it, tensors have their names in the modules that
-        are passed to `adopted`.
+    named_tensors: returns the script's tensors by name. Without this function, a tensor is named by its path in a
+        module that was passed to `adopted`.
     steps: the steps in which every execution is recorded.
     """
 

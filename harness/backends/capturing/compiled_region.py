@@ -1,6 +1,6 @@
-"""A piece of Python that dynamo has captured, and the bindings of its graphs' inputs and outputs to the script.
+"""A region of Python code that dynamo has captured, and the bindings of its graphs' inputs and outputs to the script.
 
-The bindings are parameters and buffers by name, the loss, and inputs by number.
+A binding names a value of the script: `parameter 0.weight`, `buffer mean`, `loss`, `input 0`, `output 1`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class GraphSignature:
 
 
 def signature_of(seen: DynamoGraph, names: Mapping[int, str]) -> GraphSignature:
-    """Return the bindings of a dynamo graph's inputs and outputs. `names` has bindings by the tensor's `id`."""
+    """Return the bindings of a dynamo graph's inputs and outputs. `names` maps the `id` of a tensor to its binding."""
     order = {name: number for number, name in enumerate(seen.locals)}
 
     def place(graph_input: GraphInput) -> tuple[int, list[Any]]:
@@ -58,7 +58,7 @@ def signature_of(seen: DynamoGraph, names: Mapping[int, str]) -> GraphSignature:
     own = sorted((graph_input for graph_input in seen.inputs if not named[graph_input.name]), key=place)
     numbers = {graph_input.name: number for number, graph_input in enumerate(own)}
     inputs = [named[graph_input.name] or f"input {numbers[graph_input.name]}" for graph_input in seen.inputs]
-    # If exactly one output is a differentiable number, it is the `loss`. All others are `output N`.
+    # If exactly one output is a differentiable scalar, it is the `loss`. All others are `output N`.
     returned = next((node.args[0] for node in reversed(seen.graph.nodes) if node.op == "output"), ())
     flat: Sequence[Any] = returned if isinstance(returned, (list, tuple)) else [returned]
     losses = []
@@ -128,7 +128,7 @@ class AotBindings:
                 outputs, at = self.signature.outputs, description.idx if kind == "PlainAOTOutput" else number
                 bound = outputs[at] if at < len(outputs) else f"saved {node.name}"
             before = bindings.get(node.name, "")
-            # An input keeps its name. A value is called saved only if it has no other binding.
+            # An input keeps its binding. A value is called saved only if it has no other binding.
             if node.name in input_names or (node.name in bindings and bound.startswith("saved ")):
                 continue
             bindings[node.name] = f"{before}, {bound}" if before and not before.startswith("saved ") else bound
@@ -200,7 +200,8 @@ class ScriptNames:
 class CapturedRegion:
     """A region that dynamo has captured.
 
-    reserve: returns the name of the forward graph when it is first needed. The dynamo graph has the same name.
+    reserve: returns the name of the forward graph, and is called when the name is first needed. The dynamo graph has
+        the same name.
     hash: the hash of dynamo's graph.
     modules: the module paths of the forward, by autograd sequence number.
     lowered: whether a compiler has made aten graphs from dynamo's graph.

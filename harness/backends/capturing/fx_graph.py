@@ -60,8 +60,8 @@ class Reading:
 
 def read_graph(graph: torch.fx.Graph, reading: Reading) -> GraphParts:
     """Return the parts of a graph. A `getitem` of one of a node's several results becomes an output of that node."""
-    # `parts` has the `getitem`s on each node with several results, by index. `taken_out` has the name of each
-    # `getitem`'s value. A result may be taken out twice: both then have the name of the first.
+    # `parts` maps each node with several results to its `getitem` nodes by index. `taken_out` maps each `getitem` node
+    # to the name of its value. Two `getitem` nodes of the same result both have the name of the first.
     taken_out: dict[torch.fx.Node, str] = {}
     parts: dict[torch.fx.Node, dict[int, torch.fx.Node]] = {}
     for node in graph.nodes:

@@ -45,8 +45,8 @@ class Compilation:
 def post_graph(done: Compilation, name: str) -> Graph:
     """Return the post graph of a compilation, with this name."""
     nodes, pre, lowered = _nodes(done), done.pre, done.lowered
-    # The inputs are the pre graph's. Inductor describes the values that kernels take and return. The final graph
-    # describes the values within kernels.
+    # The pre graph describes the inputs, Inductor the values that kernels take and return, and the final graph the
+    # values within kernels.
     values = {value_name: pre.values[value_name] for value_name in pre.inputs}
     for buffer in (value_name for node in nodes for value_name in (*node.inputs, *node.outputs)):
         if buffer not in values:
@@ -91,7 +91,7 @@ def post_graph(done: Compilation, name: str) -> Graph:
 
 
 def _nodes(done: Compilation) -> list[Node]:
-    """Return the kernels. The ops in them read and write the buffers that hold their values."""
+    """Return a node for each kernel. Values in its body that Inductor keeps in buffers have the buffers' names."""
     results = {node.name: node.outputs[0] for node in done.final.nodes if node.outputs}
     buffers: dict[str, str] = {}
     for buffer, made in done.lowered.made_by.items():
@@ -107,7 +107,7 @@ def _nodes(done: Compilation) -> list[Node]:
     used_names: set[str] = set()
     nodes = []
     for kernel in done.lowered.kernels:
-        # The kernel's origins are nodes of the final graph. Each of those represents nodes of the graph before.
+        # The kernel's origins are nodes of the final graph. Each of them represents nodes of the original graph.
         inside = dict.fromkeys(owner.get(origin.name, origin.name) for origin in kernel.origins)
         body = tuple(
             replace(node, inputs=renamed(node.inputs), outputs=renamed(node.outputs))
@@ -181,7 +181,7 @@ class GraphBefore:
         self._names = {node: node.name for node in graph.nodes}
 
     def covered_by(self, graph: torch.fx.Graph) -> dict[str, tuple[str, ...]]:
-        """Return, for each node of the edited graph, the nodes of the graph before that it represents, by name."""
+        """Return, for each node of the edited graph, the names of the original nodes that it represents."""
         kept = [survivor for survivor in graph.nodes if survivor in self._arguments]
         represented_by: dict[torch.fx.Node, dict[torch.fx.Node, None]] = {
             edited: {edited: None} if edited in self._arguments else {} for edited in graph.nodes
@@ -194,8 +194,8 @@ class GraphBefore:
         ends = {gone for gone_nodes in exits.values() for gone in gone_nodes}
         for made, replaced in exits.items():
             if made not in self._arguments:
-                # Collect these nodes and all removed ones that they were computed from, except those that another node
-                # replaces.
+                # Collect the replaced nodes, and all removed nodes that they were computed from, except those that
+                # another node replaces.
                 other_ends = ends.difference(replaced)
                 region = represented_by[made]
                 pending = list(replaced)
@@ -204,14 +204,14 @@ class GraphBefore:
                     if node not in region and node not in alive and node not in other_ends:
                         region[node] = None
                         pending += self._arguments.get(node, ())
-        # A new node that represents nothing yet represents the same nodes as its new users.
+        # A new node to which no original node is assigned represents the same nodes as its new users.
         for node in reversed(graph.nodes):
             if node in self._arguments or represented_by[node]:
                 continue
             for user in node.users:
                 if user not in self._arguments:
                     represented_by[node].update(represented_by[user])
-        # Sort the names in the order of the graph before.
+        # Sort the names in the order of the original graph.
         order = {earlier: at for at, earlier in enumerate(self._names)}
         return {
             edited.name: tuple(self._names[gone] for gone in sorted(represented, key=order.__getitem__))
@@ -231,8 +231,8 @@ def _exchanged(
 ) -> list[tuple[torch.fx.Node, torch.fx.Node]]:
     """Return pairs of a value that a node took and the value that it takes instead.
 
-    The values are paired by position if their number is equal. Otherwise each removed value is paired with each new
-    one.
+    If there are as many values as before, they are paired by position. Otherwise each removed value is paired with each
+    new one.
     """
     if len(before) == len(after):
         return [(old, new) for old, new in zip(before, after, strict=True) if old is not new]

@@ -1,7 +1,7 @@
 """The adapter of torch.compile for the bring-up tools.
 
-It shows the code that Inductor or another backend makes of each operator, and the operators that it hands to ATen's
-kernels.
+It shows the code that Inductor or another backend makes of each operator, and the operators that the backend leaves to
+ATen's kernels.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class CompileAdapter:
         """Return whether the backend supports a node.
 
         Inductor decomposes and lowers the node alone, without generating code. Any other backend compiles the node
-        alone and executes it once. It does not support the node if it raises and eager execution does not.
+        alone and executes it once. The node is unsupported if this raises an error, but eager execution does not.
         """
         alone = one_node(node)
         if self._backend == "inductor":
@@ -194,7 +194,7 @@ def observe_inductor(script: str, report: Callable[[OperatorCall], None]) -> Ite
 
     with ExitStack() as undone:
         undone.callback(without_graph_caches())
-        with suppress(NotAvailable):  # without numbers each node represents a separate operator
+        with suppress(NotAvailable):  # without numbers, each node counts as a separate operator
             undone.callback(number_decomposed_calls())
         undone.callback(watch_lowering(seen, failed, ended))
         yield
@@ -213,7 +213,7 @@ def _lowered_call(lowered: Sequence[LoweredNode], lines: ScriptLines) -> Operato
         kwargs = torch.fx.node.map_arg(nodes[0].kwargs, lambda node: node.meta.get("val"))
         configured = configuration(original, args, kwargs, device)
     else:
-        # The operator's own arguments are lost: the tensors that its nodes take replace them.
+        # The operator's own arguments are lost, so the tensors that its nodes take are described instead.
         input_nodes = dict.fromkeys(
             input_node for node in nodes for input_node in node.all_input_nodes if input_node not in nodes
         )

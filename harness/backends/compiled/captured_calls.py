@@ -1,7 +1,7 @@
 """The calls of compiled code in a recorded step: the graph that dynamo captured, its inputs, and its backwards.
 
-On the tape, such a call is represented by the calls of ops between its `first` and `last`. In their place
-`recompiled_step` executes the captured graph, compiled again by other stages or settings of the compiler.
+On the tape, such a call is represented by the calls of ops between its `first` and `last`. In place of these ops,
+`recompiled_step` executes the captured graph, compiled again by another backend or with other settings.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from ...tape.tape import NotReplayable, View
 class CapturedCall:
     """One call of a captured graph.
 
-    first, last: the index of its first call on the tape, and the index after its last.
+    first, last: the index of its first op on the tape, and the index after its last op.
     inputs, outputs: its inputs and outputs, with a view in place of each tensor.
     differentiable: for each input, whether it needs a gradient.
     grad: whether gradients were enabled.
-    autocast: the dtypes of autocast by the device types that it was enabled for.
+    autocast: the dtype of autocast, by each device type for which it was enabled.
     generators: the states of the random generators before the call, by device.
     forwards: the inputs of the forward graphs that were executed in the call, by the number of their execution.
     """
@@ -49,7 +49,7 @@ class BackwardCall:
     """One execution of a compiled backward.
 
     forward: the number of the forward execution that it belongs to.
-    first, last: the index of its first call on the tape, and the index after its last.
+    first, last: the index of its first op on the tape, and the index after its last op.
     tangents: the gradients of the captured call's outputs, by the number of the output.
     gradients: its results, in the order of the forward graph's inputs, None for an input without a gradient.
     generators: the states of the random generators before it, by device.
@@ -73,7 +73,10 @@ class CapturedCalls:
 
     @contextmanager
     def complete(self) -> Iterator[None]:
-        """Keep a failure within the context as the `reason`, since the tape is complete without the captured calls."""
+        """Keep a failure within the context as the `reason` instead of raising it.
+
+        The tape is complete without the captured calls.
+        """
         try:
             yield
         except Exception as error:  # noqa: BLE001, it is kept
@@ -118,7 +121,7 @@ class OpenCall:
 def viewed_by(log: CallLog, values: Sequence[Any], *, are_inputs: bool) -> list[Any]:
     """Return the values with a view in place of each tensor.
 
-    A tensor that is not on the tape is added to it if the values are inputs; otherwise raise NotReplayable.
+    A tensor that is not on the tape is added if the values are inputs. Otherwise NotReplayable is raised.
     """
     viewed = []
     for value in values:

@@ -1,4 +1,4 @@
-"""Execute a compiled graph node by node on the tape, with torch's own kernels, and describe the site of each node."""
+"""Execute a compiled graph node by node with torch's own kernels, and record its calls and their sites on a tape."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SIZES = "sym_"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Interpreted:
-    """A node that has been executed on the tape.
+    """A node that has been executed and whose call is recorded on the tape.
 
     position: the index of its call on the tape.
     outputs: all of its results; empty if they are not kept.
@@ -62,8 +62,8 @@ class Interpreter:
     layouts: for some of the graph's values, a tensor with the layout that the value must have.
     random: the random calls of the graph's real execution.
     keep: whether to keep all values. Otherwise a value is released once no later node takes it.
-    copies: for each call on the tape that copies an argument of a random op into another layout, by its index on the
-        tape, the key of the copied value, None for a value that is not the graph's.
+    copies: the keys of the values that were copied into another layout as arguments of random ops, by the index of the
+        copying call on the tape. The key is None if the value is not one of the graph's.
     """
 
     def __init__(
@@ -138,7 +138,8 @@ class Interpreter:
             operation = swapped
         noted_call = self._log.take(OpCall(operation, args, kwargs), described.place)
         outputs = execute(*args, **kwargs)
-        # Put the outputs in the wanted layouts, except for one that as_strided reads: its strides refer to the memory.
+        # Put the outputs into the wanted layouts, except for one that as_strided reads: the strides that as_strided
+        # gets address the memory as it is laid out now.
         if not any(user.target is torch.ops.aten.as_strided.default for user in node.users):
             if isinstance(outputs, (list, tuple)):
                 outputs = [self._in_layout((node.name, index), output) for index, output in enumerate(outputs)]
@@ -224,7 +225,10 @@ STACKS = ("nn_module_stack", "fwd_nn_module_stack")
 
 
 class NodeNames:
-    """The numbers and names of one step's nodes. `run` is the number of an execution; a backward has its forward's."""
+    """The numbers and names of one step's nodes.
+
+    `run` is the number of an execution; a backward has the same number as its forward.
+    """
 
     def __init__(self, script: str) -> None:
         self._script = script
@@ -246,14 +250,14 @@ class NodeNames:
         )
 
     def sequence(self, run: int, node: torch.fx.Node) -> int | None:
-        """Return a negative number that only this node and its counterparts in the other direction share."""
+        """Return a negative number that this node shares only with its counterparts in the forward or backward."""
         number = node.meta.get("seq_nr")
         if not isinstance(number, int) or number < 0:
             return None
         return self._sequences.setdefault((run, number), -len(self._sequences) - 1)
 
     def module(self, graph: CompiledGraph, node: torch.fx.Node) -> str | None:
-        """Return the path of the node's module. A backward node has that of the forward node with the same number."""
+        """Return the path of the node's module. A backward node has the path of its forward node."""
         key = (graph.region, node.meta.get("seq_nr"))
         for name in STACKS:
             if node.meta.get(name):
@@ -266,5 +270,5 @@ class NodeNames:
         return "" if graph.phase == "forward" and node.meta.get("stack_trace") else None
 
     def frames(self, node: torch.fx.Node) -> tuple[str, ...]:
-        """Return the user's frames that the compiler has recorded, from within the region, innermost first."""
+        """Return the user's frames inside the compiled region, as the compiler recorded them, innermost first."""
         return frames_in(str(node.meta.get("stack_trace") or ""), self._script)

@@ -24,9 +24,9 @@ from .unrolling import Regions, UnrolledRegion
 class CompiledStepRecorder(TapeRecorder):
     """A recorder of the ops of a step, including those of its compiled graphs.
 
-    In compiled graphs each node names the module in which it was written, so no hooks follow the calls of modules.
+    Each node of a compiled graph names its module, so no hooks are needed to follow the calls of modules.
 
-    graphs: executed through this recorder, from `start` to `stop`.
+    graphs: the compiled graphs, which are executed through this recorder from `start` to `stop`.
     values: receives the real results of the nodes.
     compile_: compiles nodes alone, None if the mode generates no kernels.
     """
@@ -51,7 +51,7 @@ class CompiledStepRecorder(TapeRecorder):
         self._graphs.executor = None
 
     def kernels(self, tape: Tape) -> RecordedKernels:
-        """Return the kernels of the step. They keep the results of its calls, to answer requests after the training."""
+        """Return the kernels of the step. They keep the results of the calls, to answer requests after the training."""
         assert self._regions is not None
         return RecordedKernels(tape, self._values, self._compile, self._regions.captured)
 

@@ -1,4 +1,4 @@
-"""The snapshot of a compiled graph's execution: the graph executed op by op on copies, beside the actual outputs."""
+"""The snapshot of a compiled graph's execution: its ops, executed on copies of the inputs, and the actual outputs."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class CompiledExecution:
 
 
 class _NotingLog(CallLog):
-    """A log that keeps the latest call: if one raised, it is that call."""
+    """A log that keeps the latest call in `last`. If a call raised, it is the latest one."""
 
     def __init__(self) -> None:
         super().__init__(CallValues())

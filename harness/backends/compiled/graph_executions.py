@@ -1,4 +1,7 @@
-"""Snapshots of compiled graphs' executions. Each execution runs unchanged, and is then repeated op by op on copies."""
+"""Snapshots of the executions of compiled graphs.
+
+A graph is executed unchanged. If a snapshot is wanted, it is then executed op by op on copies of its inputs.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,10 @@ NOTHING_SEEN = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NamedGraph:
-    """A graph that went into its compiler. `inputs` and `outputs` are the bindings of its values to the script."""
+    """A graph that went into its compiler.
+
+    `inputs` and `outputs` are the script's names for the graph's inputs and outputs, or the graph's own names.
+    """
 
     name: str
     phase: str
@@ -112,7 +118,7 @@ class CompiledExecutions(SnapshotObserver):
         if graph is None:
             return compiled
         if is_compiled_by_inductor(compiled):
-            # Its calls go through `around_call`. An id may be reused, so the graph is removed with the compiled object.
+            # Its calls go through `around_call`. An id may be reused, so the entry is removed with the compiled object.
             self._graphs[id(compiled)] = graph
             weakref.finalize(compiled, self._graphs.pop, id(compiled), None)
             return compiled

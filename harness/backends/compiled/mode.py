@@ -82,7 +82,7 @@ class CompileMode(Mode):
             self._compiled.add(module)
 
     def adopt_function(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a compiled version of a function that computes both loss and gradients, as torch.func creates them."""
+        """Return a compiled version of a function that computes both loss and gradients, such as torch.func creates."""
         compiled: Callable[..., Any] = own_compile()(function, backend=self.backend)
         return compiled
 
@@ -93,14 +93,14 @@ class CompileMode(Mode):
     def settings(self, mode: str | None, options: Mapping[str, Any] | None, dynamic: bool | None) -> Mapping[str, Any]:
         """Return the `mode` and `options` that the script's call of `torch.compile` keeps.
 
-        With Inductor it keeps everything but the options that numdrift's mode sets. With another backend it keeps
-        nothing.
+        With Inductor, the call keeps everything but the options that numdrift's mode sets. With another backend, it
+        keeps nothing.
         """
         if self.backend != "inductor":
             return {}
         named = inductor_mode_options(mode, dynamic) if mode not in (None, "default") else {}
         chosen = {name.replace("-", "_"): value for name, value in {**named, **(options or {})}.items()}
-        # The options that numdrift's mode sets. The script's values of these would override the user's.
+        # The options that numdrift's mode sets. The script's values for them would override the user's.
         spec = self.spec
         of_keys = {
             "cpp.enable_floating_point_contract_flag": spec.contract,
@@ -141,7 +141,7 @@ class CompileMode(Mode):
         return capture
 
     def step_recorders(self, request: RecordingRequest) -> StepRecorders | None:
-        """Return recorders that take compiled graphs apart; None on a device whose ops have no value when called."""
+        """Return recorders that split compiled graphs into calls; None on a device that defers the execution of ops."""
         if self.device.partition(":")[0] in DEFERRED_DEVICES:
             return None
         steps = importlib.import_module("numdrift.harness.backends.compiled.compiled_steps")
@@ -160,7 +160,7 @@ class CompileMode(Mode):
 
 
 def require_backend(mode: str, backend: str) -> None:
-    """Raise UsageError if torch.compile knows no such backend. This loads dynamo, which later code expects."""
+    """Raise UsageError if torch.compile knows no such backend. This loads dynamo, on which later code relies."""
     if backend not in torch.compiler.list_backends(exclude_tags=()):
         names = {*LADDER, *torch.compiler.list_backends()}
         raise UsageError(f"mode {mode!r}: there is no backend {backend!r}; {nearest(backend, names)}")
@@ -189,7 +189,7 @@ def configure_inductor(spec: ModeSpec) -> None:
     set_inductor_numerics(
         contract=None if spec.contract is None else spec.contract == "fast",
         emulate_casts=None if spec.emulate_casts is None else spec.emulate_casts == "on",
-        # To be drawn on the CPU, random numbers have to be drawn by eager kernels in the first place.
+        # Random numbers can be drawn on the CPU only if eager kernels draw them.
         fallback_random=True
         if spec.draws == "cpu"
         else None

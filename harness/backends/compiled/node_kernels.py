@@ -1,4 +1,4 @@
-"""Compile nodes of a graph one by one: the kernel that the compiler makes of an op when nothing is fused with it."""
+"""Compile nodes of a graph one by one, into the kernels that the compiler makes when it fuses nothing with an op."""
 
 from __future__ import annotations
 
@@ -26,18 +26,21 @@ from .captured_calls import CapturedCalls
 from .recompiled_step import recompiled_as
 
 TOGETHER = 16
-"""The number of nodes compiled as one graph: many take about as long as one. If one is needed, all run."""
+"""The number of nodes that are compiled as one graph, since many nodes take about as long to compile as one.
+
+If one of them is needed, all are executed.
+"""
 
 DEVICE_SECONDS = 60.0
 """The limit in seconds for compiling a step's nodes for an accelerator, whose kernels take long to compile."""
 
 MOST_ZEROS = 2**26
-"""The limit in bytes for zeros that are kept as inputs of the nodes that are not needed."""
+"""The limit in bytes for zeros that are kept as inputs for nodes whose results are not needed."""
 
 
 @dataclass(frozen=True, slots=True)
 class KernelTensor:
-    """The dtype, layout and device of a tensor that a kernel is made for."""
+    """The dtype, layout and device of a tensor that a kernel is compiled for."""
 
     dtype: torch.dtype
     size: tuple[int, ...]
@@ -64,7 +67,7 @@ class NodeKind:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CompiledNodes:
-    """A graph of independent nodes. `results` has, for each node and flat output, whether the graph returns it."""
+    """A graph of independent nodes. `results` says, for each node, which of its flat outputs the graph returns."""
 
     kinds: Sequence[NodeKind]
     results: Sequence[Sequence[bool]]
@@ -84,7 +87,7 @@ compile_node: NodeCompiler = compile_graph
 class NodeKernels:
     """The kernels of the compiled nodes of a step. `compile_` compiles them when they are first needed.
 
-    Nodes that draw random numbers or write to an argument are not among them: the compiler calls eager kernels there.
+    Nodes that draw random numbers or write to an argument are excluded: for these, the compiler calls eager kernels.
     """
 
     def __init__(self, tape: Tape, compile_: NodeCompiler = compile_node) -> None:
@@ -275,8 +278,8 @@ class RecordedKernels:
     def recompiled(self, tape: Tape, spec: ModeSpec, own: ModeSpec) -> dict[str, torch.Tensor]:
         """Return the results of the step on this tape with its captured graphs compiled in the mode `spec`.
 
-        `own` is the recorded mode. Raise NotReplayable if the step compiled in this mode does not reproduce its own
-        bits. Exceptions of the compiler or an op propagate.
+        `own` is the recorded mode. Raise NotReplayable if the step, compiled again in the recorded mode, does not
+        reproduce its own bits. Exceptions of the compiler or an op propagate.
         """
         if self.captured is None:
             raise NotReplayable("it is not known how the step called its compiled code")

@@ -1,10 +1,10 @@
-"""A recorded step with its compiled regions compiled again, by another stage or setting of the compiler.
+"""A recorded step whose compiled regions are compiled again, by another backend or with other settings.
 
 Ops that the script executed outside of compiled code are executed as recorded. A captured graph is called in the same
-way as in the script's step, with autograd. Where the step executed its backward, autograd executes it here:
+way as in the script's step, with autograd. Autograd executes the graph's backward at the position of the recorded one:
 
     on the tape                       here
-    loads, the optimizer's ops        the same calls
+    uncompiled ops (data, optimizer)  the same calls
     a captured graph: aten ops        the graph, compiled by the requested backend, called on the same inputs
     its backward: aten ops            torch.autograd.grad of that call's results, at the recorded backward's position
 """
@@ -37,7 +37,7 @@ Compiler = Callable[[torch.fx.GraphModule, Sequence[Any]], Callable[..., Any]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Live:
-    """A call of a captured graph made here: its inputs, in the order of its forward graph, and its outputs.
+    """A call of a captured graph in this execution: its inputs, in the order of its forward graph, and its outputs.
 
     The outputs have an autograd graph that leads to the inputs.
     """
@@ -90,8 +90,8 @@ class RecompiledStep:
                         computation.call,
                         executed_apart(computation, *call_arguments(computation.call, self._storages.tensor)),
                     )
-                # The calls of a region are skipped, since the whole region was executed at its start. The slots that
-                # end with them are still freed.
+                # The calls of a region are skipped, since the whole region was executed at its start. Slots whose last
+                # use is among these calls are still freed.
                 self._storages.free(computation.ends)
             for region in regions:
                 watch(region.first)
@@ -153,7 +153,8 @@ class RecompiledStep:
     def _take(self, views: Sequence[Any], tensors: Sequence[Any], known_slots: set[int]) -> None:
         """Store the results in the slots of the recorded views.
 
-        A result whose slot is in `known_slots`, or that has been stored already, is a view of that memory or is copied.
+        If the slot of a result is in `known_slots`, or already holds an earlier result, the result is either a view of
+        the slot's memory or is copied into it.
         """
         bound = set(known_slots)
         for view, tensor in zip(views, tensors, strict=True):

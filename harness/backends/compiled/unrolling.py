@@ -99,7 +99,7 @@ class UnrolledRegion:
         self._probed: dict[ValueKey, torch.Tensor] = {}
 
     def probe(self, outputs: Sequence[Any]) -> None:
-        """Read the values of the execution, which returned `outputs`, by repeating it. Never raise."""
+        """Read the values of the execution, which returned `outputs`, by repeating it with probes. Never raise."""
         if self._graph.probed is None:
             return
         after = generator_states(self._inputs)
@@ -128,7 +128,7 @@ class UnrolledRegion:
         return all(is_same(real, repeated) for real, repeated in pairs if isinstance(real, torch.Tensor))
 
     def leave(self, outputs: Sequence[Any], random: RandomCalls) -> None:
-        """Record the execution op by op. It returned `outputs` and made the random calls `random`.
+        """Record op by op the execution, which returned `outputs` and made the random calls `random`.
 
         Raise NotReplayable if the tape cannot represent it.
         """
@@ -171,12 +171,13 @@ class UnrolledRegion:
         layouts, by_eager = {**self._probed, **results}, self._graph.probed is None
         interpreter = Interpreter(self._log, self._describe, layouts, random, keep=by_eager)
         interpreted = interpreter.run(module, list(self._copies))
-        # Eager kernels have executed the nodes. They and the compiled graph drew the same amount only if they leave the
-        # generators in the same state.
+        # Eager kernels have executed the nodes. If they drew as many numbers as the compiled graph, the generators are
+        # in the same state as after the graph.
         if any(not torch.equal(state, generator_state(device)) for device, state in after.items()):
             raise NotReplayable(OTHER_AMOUNT if draws_by_eager() else OTHER_RANDOM)
         # The known real results of the nodes are the values that the probes read and the graph's own results. For a
-        # backend that executes op by op, they are also the values just computed, if the results equal the graph's.
+        # backend that executes op by op, the values just computed are known too, provided that the interpreted results
+        # equal the graph's.
         known_values = dict(self._probed)
         if by_eager and self._is_same(outputs, interpreted, self._copies):
             for entry in interpreter.done:
@@ -271,7 +272,7 @@ class UnrolledRegion:
 
 
 def copied_tensors(values: Iterable[Any]) -> list[Any]:
-    """Return copies of tensors that share memory exactly as these do. Other values are returned unchanged."""
+    """Return copies of the tensors, which share memory as the originals do. Other values are returned unchanged."""
     storages: dict[int, torch.Tensor] = {}
 
     def copied(value: Any) -> Any:

@@ -21,7 +21,7 @@ from ...snapshots.snapshot_observer import SnapshotObserver
 from ...snapshots.snapshot_record import Circumstances, Reason, Snapshot
 
 SYNCS = ("CachedCompile", "UncachedCompile")
-"""The counters of torch's lazy core and of torch_xla, of which one grows at each execution of a graph."""
+"""Counters of torch's lazy core and of torch_xla. At each execution of a graph one of them grows."""
 
 NOT_CUT = "no snapshots are taken: with mark_step=off nothing is cut"
 OP_BY_OP = "no snapshots are taken: with execute=op no graph is executed, but each op by itself"
@@ -45,7 +45,7 @@ class CutExecutions(SnapshotObserver, Generic[Pending]):
     """The observer of a mode's cuts. It reports a failure to the camera, and the training continues.
 
     device: the type of the mode's device.
-    core: the name, for messages, of the library that executes the mode's graphs.
+    core: the name of the library that executes the mode's graphs, for messages.
     counter: returns a counter of the core by its name.
     value_id: returns the core's number for the value of a tensor.
     """
@@ -96,7 +96,10 @@ class CutExecutions(SnapshotObserver, Generic[Pending]):
                 self._camera.tell(UNSEEN.format(self.core, unseen))
 
     def close(self) -> None:
-        """Stop. Drop a pending graph: after a failure of the script it was not executed, so it is not the cause."""
+        """Stop, and drop a pending graph.
+
+        If the script has failed, this graph was never executed, so it is not the cause of the failure.
+        """
         self._open = False
         self._pending = None
 

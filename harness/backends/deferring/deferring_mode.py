@@ -1,6 +1,6 @@
 """The base of the modes that defer ops. It cuts the pending graph as a policy requires, and notifies observers.
 
-A policy is `script` or `phase` (see `auto` in the modes), `step` or `off`.
+A policy is `script`, `phase`, `step` or `off`. The policy `auto` becomes `script` or `phase` (see the modes).
 """
 
 from __future__ import annotations

@@ -21,8 +21,8 @@ Found = TypeVar("Found")
 class HeldBackStep(StepRecorder):
     """A recorder of a step on `device`, from `start` to `stop`.
 
-    `tape.recording.tape_recorder` is its counterpart for modes whose ops have values at once. An op that cannot be
-    recorded abandons the tape (see `reason`); the training continues.
+    `tape.recording.tape_recorder` is its counterpart for modes whose ops have values at once. If an op cannot be
+    recorded, the tape is abandoned (see `reason`), and the training continues.
     """
 
     device: str
@@ -113,7 +113,7 @@ class HeldBackStep(StepRecorder):
     def _look(self, look: Callable[[], Found]) -> Found | None:
         """Return the result of `look`, None once recording has ended.
 
-        Ops that `look` executes are not observed. A failure in it abandons the tape and is not raised.
+        Ops that `look` executes are not observed. If `look` fails, the tape is abandoned and nothing is raised.
         """
         if not self._open or self.reason is not None:
             return None

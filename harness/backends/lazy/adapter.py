@@ -1,7 +1,7 @@
 """The adapter of torch's own lazy core with the TorchScript backend, for the bring-up tools.
 
-Support is derived from the core's fallback counters and from the IR that each call adds to the pending graph. Work is
-every graph that the core compiles and executes, and every copy between it and the CPU.
+Support is derived from the core's fallback counters and from the IR that each call adds to the pending graph. The
+observed work is every graph that the core compiles and executes, and every copy between the core and the CPU.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from .lazy_dump import ITEM, parse
 
 @contextmanager
 def observe_lazy(script: str, report: Callable[[OperatorCall], None]) -> Iterator[None]:
-    """Report each operator that the lazy core is called with to `report`, within the context."""
+    """Call `report` with each operator that the lazy core is called with in the context."""
     backend = DeviceBackend(LAZY_KEY, "lazy", "lazy core", lazy_counter, lambda args: None, _added)
     had_locations = set_lazy_source_locations(True)
     try:
@@ -60,7 +60,7 @@ def observe_lazy(script: str, report: Callable[[OperatorCall], None]) -> Iterato
 
 
 def _added(observed: ObservedCall, outputs: Any) -> Added:
-    """Return the nodes that a call has made. The frame that it ran in marks them (see `followed_kernels`)."""
+    """Return the nodes that a call has made. The call's own frame marks them (see `followed_kernels`)."""
     args = observed.call.passed
     written = list(tensors_in(outputs)) or list(tensors_in(args))
     made = [tensor for tensor in written if tensor.device.type == "lazy"]
@@ -69,7 +69,7 @@ def _added(observed: ObservedCall, outputs: Any) -> Added:
     nodes = [ir_node for ir_node in graph.nodes if ir_node.location.startswith(marked) and not ir_node.is_input]
     computes = next(tensors_in(args), None) is not None and not written_names(observed.call.operation)
     if computes and all(ir_node.is_input for ir_node in graph.nodes):
-        return Added((observed.instruction(outputs),))  # it was executed at once (execute=op)
+        return Added((observed.instruction(outputs),))  # the op was executed at once (execute=op)
     # The core's backend may refuse to lower a node of the IR. Lowering, which executes nothing, shows whether it does.
     refusal = ""
     try:
@@ -168,7 +168,7 @@ class LazyWork:
         self, reason: str, seconds: float, counted: Mapping[str, int], call: str, execution: float | None = None
     ) -> None:
         """Report that a graph was executed. `execution` is the separately measured time of execution, in seconds."""
-        # `size` is the number of nodes of the graph just executed, None if a read by numdrift has executed one too.
+        # `size` is the number of nodes of the graph just executed, None if a read by numdrift executed another.
         (before, sum_before), (now, total) = self._sizes, lazy_graph_sizes()
         self._sizes = now, total
         size = round(total - sum_before) if now == before + 1 else None

@@ -26,7 +26,8 @@ class LazyCapture(Capture):
     """The capture of the graphs that contain ops of the request's `steps`.
 
     After the last of these steps the capture continues until the pending graphs have been executed, because a script
-    may call mark_step after its optimizer's step. A failure in the middle of an op is raised at the next moment.
+    may call mark_step after its optimizer's step. A failure of the capture in the middle of an op is raised at the next
+    `Moment`.
     """
 
     def __init__(self, request: CaptureRequest) -> None:

@@ -74,8 +74,8 @@ class Pending:
         unnamed: Counter[str] = Counter()
         unmatched = dict(self.values)
         for (number, _), value in zip(self.data, copies, strict=True):
-            # A value is named by the core's number, else by a value with the same bits: the core keeps a parameter and
-            # the tensor that it was detached from as two values in separate memory.
+            # A value gets the name known for its number, else that of a named value with the same bits: the core keeps
+            # a parameter and the tensor that it was detached from as two values in separate memory.
             name = names.get(number, "")
             if not name and value.dim():
                 alike = (

@@ -121,7 +121,7 @@ class LazyStepRecorder(HeldBackStep):
         self._is_over = True
 
     def watch(self, name: str, tensor: torch.Tensor) -> None:
-        """Record the current content of a value by which the step is compared.
+        """Record the current content of a value by which executions of the step are compared.
 
         A copy of a lazy tensor is added to the pending graph.
         """
@@ -149,7 +149,7 @@ class LazyStepRecorder(HeldBackStep):
 
     @property
     def unfilled(self) -> list[UnfilledRead]:
-        """The calls that made uninitialised memory on which a result of the step depends."""
+        """The calls that allocated uninitialised memory on which a result of the step depends."""
         reads = []
         for maker in self._unfilled.read:
             outer = maker.outermost
@@ -159,7 +159,7 @@ class LazyStepRecorder(HeldBackStep):
         return reads
 
     def tape(self) -> Tape:
-        """Return the recorded step, once the watched values have been executed.
+        """Return the recorded step, once the watched values have been computed.
 
         Raise NotReplayable with the reason if the record is not the whole step.
         """
@@ -233,8 +233,8 @@ class LazyStepRecorder(HeldBackStep):
         if call.kernel.is_fallback:
             self._fell_back(call, kernel_call, outputs)
         elif call.kernel.name == "aten::_to_copy" and not call.reads and call.parent is None:
-            # Copies connect the core with ops on the tape: such an op may have made the source of a copy to the core,
-            # and may take the result of a copy from it.
+            # Copies connect the core with ops on the tape: an op on the tape may have made the source of a copy to the
+            # core, and may take the result of a copy from the core.
             source = kernel_call.args[0]
             if source.device.type == "cpu" and self._log.table.slot_of(source) is not None and made:
                 self._copied(call, source, self._values.real(made[0]))
@@ -280,7 +280,7 @@ class LazyStepRecorder(HeldBackStep):
         return outputs
 
     def _number(self, iteration: int, order: int) -> None:
-        """Set the pass and the order of the latest recorded call."""
+        """Set the `iteration` and `order` of the latest recorded call."""
         self._log.calls[-1] = replace(self._log.calls[-1], iteration=iteration, order=order)
 
     # The executions of graphs.
@@ -305,7 +305,7 @@ class LazyStepRecorder(HeldBackStep):
         if not roots:
             return None
         pending = PendingGraph.of(roots)
-        for value in pending.inputs:  # before the execution, which may write into it
+        for value in pending.inputs:  # before the execution, which may overwrite the value
             self._values.standing_for(value)
         return pending
 

@@ -152,14 +152,14 @@ class Counted:
         self.steps: dict[int, Counter[str]] = {}
 
     def put_down(self, step: int) -> None:
-        """Attribute all that was counted since the last call to a step."""
+        """Attribute to a step everything that was counted since this method was last called."""
         now = lazy_counters()
         tally = self.steps.setdefault(step, Counter(dict.fromkeys(_NAMES, 0)))
         tally.update(summed(self._before, now))
         self._before = now
 
     def leave_out_execution(self) -> None:
-        """Attribute the execution that was just counted to no step."""
+        """Exclude the execution that was just counted: attribute it to no step."""
         now = lazy_counters()
         self._before = {**self._before, **{name: now[name] for name in EXECUTIONS if name in now}}
 
@@ -183,7 +183,7 @@ def summed(before: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:
 
 
 class Reasons:
-    """The op that the core is handing to the CPU: the core counts the op, then copies each argument there."""
+    """The op that is falling back to the CPU. The core counts the op, then copies each of its arguments to the CPU."""
 
     def __init__(self) -> None:
         self._before = _fallbacks()

@@ -31,7 +31,7 @@ def post_graph(script: ScriptGraph, pre: Graph, built: FollowedGraph, alignment:
         input_phases = [phases.get(name, "") for name in node.inputs]
         phase = first.phase if first else max(input_phases, key=phase_order, default="") or pre.phase.partition("+")[0]
         phases.update(dict.fromkeys(node.outputs, phase))
-        # A node has the site of the IR's node that it computes. Numbers that it takes as values are attributes there.
+        # A node has the site of the IR node that it computes. Numbers that it takes as values are attributes in the IR.
         numbers = first.attributes if first is not None and first.op == node.op else {}
         nodes.append(
             replace(
@@ -69,7 +69,7 @@ def post_graph(script: ScriptGraph, pre: Graph, built: FollowedGraph, alignment:
 
 
 def _unmatched(script: ScriptGraph, alignment: Alignment) -> Iterator[str]:
-    """Yield a note on the nodes, and one on the inputs, that the graph before lacks."""
+    """Yield notes on the nodes and on the inputs that have no counterpart in the unoptimised graph."""
     lost = [node for index, node in enumerate(script.nodes) if index not in alignment.covers]
     if lost:
         yield f"{len(lost)} nodes could not be matched with the graph before"
@@ -91,7 +91,7 @@ class ExecutedGraphs(GraphFiler):
     def take(self, dump: DumpedGraph, cut: Cut, step: int, *, is_last: bool, is_awaited: bool) -> int | None:
         """Write the graph of one execution. Return the step of its latest op, None if none of its ops was followed.
 
-        step: the step of an execution without an op.
+        step: the step to which an execution without ops belongs.
         is_last: this is the last execution so far.
         is_awaited: write the execution even if its latest step is not wanted.
         """
@@ -118,7 +118,7 @@ class ExecutedGraphs(GraphFiler):
     def _write(
         self, dump: DumpedGraph, built: FollowedGraph, script: ScriptGraph | None, alignment: Alignment, cut: Cut
     ) -> str:
-        """Write the graph before and, if it is known, after TorchScript's optimisation. Return its name."""
+        """Write the unoptimised graph and, if it is known, the optimised one. Return their common name."""
         pre = replace(built.graph(self._folder.step), hash=dump.digest, cut=cut)
         base = self._names.get(dump.digest)
         if base is None:

@@ -11,7 +11,7 @@ from .lazy_dump import Counted, DumpFile, Reasons
 from .lazy_executed import ExecutedGraphs
 
 COPIES = ("_to_copy", "_copy_from", "_copy_from_and_resize")
-"""Kernels that may copy a value to the CPU, which executes a graph."""
+"""Kernels that may copy a value to the CPU. Such a copy makes the core execute a graph."""
 
 PATIENCE = 20_000
 """The number of kernel calls after which an execution is no longer awaited. A call takes about a kilobyte of memory."""
@@ -67,8 +67,9 @@ class Following(CallFollower):
     def name_what_they_view(self) -> None:
         """Name the values that the script's tensors are views of, in case they were made before calls were followed.
 
-        The core keeps a parameter and the tensor that it was detached from as two values. A new view is updated from
-        the latter, and is released before anything is executed.
+        The core keeps a parameter and the tensor that it was detached from as two values. Updating a new view of the
+        parameter calls a kernel on the latter value, which reveals its number. The view is released before anything is
+        executed.
         """
         for binding, tensor in self._named_tensors().items():
             if tensor.device.type == "lazy":

@@ -5,7 +5,7 @@ A policy determines where the pending graph is cut and executed:
     auto    where the script itself calls `torch._lazy.mark_step()`; if its code never does, the same as `phase`
     phase   after each backward and after each optimizer step, in addition to the script's own cuts
     step    after each optimizer step only; the script's own calls do nothing
-    off     nowhere; one sync at the end of each step then executes the values that a run records
+    off     nowhere; one sync at the end of each step then computes the values that a run records
 
 With `execute=op` each op is a separate graph, compiled and executed when the op is called. A mark_step then has nothing
 to execute.

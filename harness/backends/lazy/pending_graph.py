@@ -78,7 +78,7 @@ class PendingGraph:
         return cls(roots, pending_torchscript(roots), lazy_text(roots), inputs, generator_state("cpu"))
 
     def executed(self) -> Any:
-        """Return the graph that TorchScript optimised and executed last, or the pending one if that does not fit."""
+        """Return the optimised graph that TorchScript executed last, or the pending graph if that one does not fit."""
         graph = last_torchscript_graph()
         if (len(list(graph.inputs())), len(list(graph.outputs()))) == (len(self.inputs), len(self.roots)):
             return graph
@@ -89,8 +89,8 @@ class PendingGraph:
     ) -> Callable[[int], KnownNode]:
         """Return a function that returns the facts about a node of the graph, by the node's number.
 
-        The calls that made the nodes are found by following both graphs side by side. `first` has the positions on the
-        tape of the nodes executed before. `number` is the number of this execution.
+        The calls that made the nodes are found by following the IR and the TorchScript graph side by side. `first` maps
+        the nodes executed before to their positions on the tape. `number` is the number of this execution.
         """
         dump = replace(parse(f"## BEGIN_GRAPH\n{self.nodes}\n## END_GRAPH\n"), hashes=[""] * len(self.roots))
         places = {node.number: node.location for node in dump.nodes}

@@ -3,9 +3,9 @@
 torch's lazy core has no kernel for them. Its fallback executes them on the CPU and returns the parts as tensors that
 report the device lazy but are CPU tensors. The next op on two such parts returns a tensor on the CPU. An op on one such
 part and a lazy tensor fails ("Input tensor is not a lazy tensor", "expected device lazy:0 but got cpu"; torch 2.13).
-The splits whose parts are not views (the cells of an LSTM and a GRU call them) create views that a lazy tensor cannot
-have ("The operator aten::as_strided appears to be a view operator"). Each part is therefore computed as a slice, for
-which the core has a kernel.
+The unsafe splits (the cells of an LSTM and a GRU call them) internally create views that a lazy tensor cannot have
+("The operator aten::as_strided appears to be a view operator"). Each part is therefore computed as a slice, for which
+the core has a kernel.
 
     q, k, v = x.split(8, dim=2)    slice_copy(x, 2, 0, 8), slice_copy(x, 2, 8, 16), slice_copy(x, 2, 16, 24)
 """

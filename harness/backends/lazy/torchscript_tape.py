@@ -31,7 +31,7 @@ FORMATS = (torch.contiguous_format, torch.preserve_format, torch.channels_last, 
 """Memory formats in the order of c10/core/MemoryFormat.h."""
 
 SAME_ORDER = ("view_copy", "_reshape_alias_copy", "unsqueeze_copy", "squeeze_copy", "alias_copy", "detach_copy")
-"""Ops that copy a tensor element by element in the same order. Another view of the tensor represents the copy."""
+"""Ops that copy a tensor's elements in the same order. On the tape, another view of the tensor represents the copy."""
 
 
 PLACE = OpPlace("forward", None, None)
@@ -68,8 +68,8 @@ def executed_graph(
 ) -> list[Any]:
     """Execute a `torch._C.Graph` and return its outputs.
 
-    `described` returns the facts about a node that computes, by its number. If it is passed, a copy in the order of its
-    source becomes a view on the tape, because the script called a view. Raise NotReplayable for a node that a tape
+    `described` returns the facts about a node that computes, by its number. With `described`, a copy in the order of
+    its source becomes a view on the tape, because the script called a view. Raise NotReplayable for a node that a tape
     cannot hold. Exceptions of an op propagate.
     """
     parameters = [parameter.debugName() for parameter in graph.inputs()]

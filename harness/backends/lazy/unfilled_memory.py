@@ -2,7 +2,7 @@
 
 The core keeps the tensor of an `empty` as data, and represents each write to it by a new node. If that node is lost, a
 graph takes the data as it was allocated. That alone is not a fault, since the graph may overwrite all of it. The graph
-is therefore executed with other values in place of the data. It is reported only if its results then differ.
+is therefore executed with other values in place of the data. A dependence is reported only if the results then differ.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from ...torch_private.dispatching import storage_address
 from .pending_graph import LazyCall
 
 VALUES = (0, 1)
-"""The values that replace the content of such memory."""
+"""The values that replace the content of unfilled memory."""
 
 
 class UnfilledMemory:
-    """The unfilled memory of one step. `read` has the calls that made the memory on which a result depends."""
+    """The unfilled memory of one step. `read` has the calls that allocated memory on which a result depends."""
 
     def __init__(self) -> None:
         self.read: list[LazyCall] = []
@@ -40,7 +40,7 @@ class UnfilledMemory:
     def look(
         self, real: Sequence[torch.Tensor], taped: Sequence[torch.Tensor], execute: Callable[[list[torch.Tensor]], Any]
     ) -> None:
-        """Find the unfilled memory that an executed graph's results depend on. Add the calls that made it to `read`.
+        """Add to `read` the calls that allocated unfilled memory on which an executed graph's results depend.
 
         `real` are the graph's inputs in the core, `taped` the same inputs on the tape. `execute` executes the graph
         again with other inputs.

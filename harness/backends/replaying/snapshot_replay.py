@@ -40,7 +40,7 @@ class Outcome:
 
     values: the outputs in order
     error: the error that an op raised, or ""
-    drawn_otherwise: outputs, by their names in the tape, that depend on random numbers that only Inductor draws
+    drawn_otherwise: the names in the tape of outputs that depend on random numbers that only Inductor draws
     """
 
     values: Sequence[torch.Tensor]

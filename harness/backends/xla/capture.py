@@ -35,7 +35,7 @@ class XlaCapture(Capture):
     """The capture of the graphs that contain ops of the request's `steps`.
 
     After the last of these steps the capture continues until the pending work is executed, since a script may call
-    mark_step after its optimizer step. A failure in the middle of an op is raised at the next moment.
+    mark_step after its optimizer step. A failure of the capture in the middle of an op is raised at the next `Moment`.
     """
 
     def __init__(self, request: CaptureRequest) -> None:

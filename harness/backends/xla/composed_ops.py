@@ -1,4 +1,4 @@
-"""The ops that torch_xla decomposes above autograd, where torch has one kernel with one derivative.
+"""The ops that torch_xla decomposes above autograd, although torch has one kernel with one derivative for each.
 
 In torch_xla 2.9 these are `native_layer_norm` and `native_group_norm`. They become `native_batch_norm`, `addcmul` and
 reshapes, and their derivatives consist of the derivatives of these. The observer of a step meets only the parts. This
@@ -26,7 +26,7 @@ Autograd calls them after the op that returned the last of these gradients, stil
 class ComposedOp:
     """One call of a decomposed op, or of its derivative.
 
-    `number` counts these calls. The parts of a call have autograd nodes with the numbers from `begins` on.
+    `number` is the number of the call. The parts of the call have autograd nodes that are numbered from `begins` on.
     """
 
     operation: Any

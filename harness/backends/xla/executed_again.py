@@ -2,8 +2,8 @@
 
 A graph that XLA has compiled does not store the results of its ops: a fusion computes and discards them. The ops are
 therefore called again with the same cuts, while some of their values are held. Held values become outputs of the graph.
-That may change which ops XLA fuses, and so the results. The values are used only if the values that the step is
-compared by keep their bits. Held values that change those bits are found by bisection and left out.
+That may change which ops XLA fuses, and so the results. The held values are used only if the results of the step keep
+their bits. Held values that change those bits are found by bisection and left out.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ OVERWRITING = ("aten::copy",)
 UNREAD: Mapping[str, tuple[int, ...]] = {"aten::nll_loss_forward": (1,), "aten::nll_loss2d_forward": (1,)}
 """The indices of results that torch_xla (2.9) does not compute.
 
-For the sum of the weights it returns 1. Its backward does not read that result.
+For the sum of the weights it returns 1. The backwards of these ops do not read that result.
 """
 
 MOST_EXECUTIONS = 24
-"""The number of times that one step may be compiled and executed to find the values that can be read."""
+"""The maximum number of times that one step is compiled and executed to find the values that can be read."""
 
 READING_SECONDS = 60.0
 """The seconds after which no more values of a step are read.
 
-An op whose result is still unknown then is compiled separately when it is needed.
+If the result of an op is still unknown by then, the op is compiled separately when its result is needed.
 """
 
 
@@ -77,7 +77,7 @@ class ExecutedOp:
         ]
 
     def number_of(self, view: View, call: Call) -> ValueNumber | None:
-        """Return the number of the call's argument that is this view, None if there is none."""
+        """Return the number of the argument that is `view` in the call on the tape, None if there is none."""
         own_leaves = leaves((*self.arguments, *self.keywords.values()))
         call_leaves = leaves((*call.arguments, *(call.keywords[name] for name in self.keywords)))
         pairs = zip(own_leaves, call_leaves, strict=True)

@@ -19,9 +19,9 @@ FILLS = ("broadcast", "iota")
 class LoweredNodes:
     """The nodes of a graph, found by the instructions that they were lowered to.
 
-    `calls` maps the name of each node to the number of the kernel call that had made it when XLA compiled the graph.
-    An instruction names its call and its op. If calls were not followed at that time, the op identifies the node if it
-    is unique, or unique with the shape of its result.
+    `calls` maps the name of each node to the number of the kernel call that made it in the execution for which XLA
+    compiled the graph. An instruction names its call and its op. If calls were not followed at that time, a node is
+    identified by its op, provided that no other node has this op, or none has both this op and this result shape.
     """
 
     def __init__(self, pre: Graph, calls: Mapping[str, int]) -> None:
@@ -72,9 +72,9 @@ class LoweredNodes:
 def post_graph(
     module: HloModule, pre: Graph, calls: Mapping[str, int], device_data: Sequence[str], outputs: Sequence[str | None]
 ) -> Graph:
-    """Return the graph that XLA has made of `pre`: its entry computation. Each fusion is a node with a `body`.
+    """Return XLA's graph of `pre`, the module's entry computation. Each fusion is a node with a `body`.
 
-    calls: the same as in `LoweredNodes`, also for values from outside.
+    calls: as in `LoweredNodes`, but also for values from outside.
     device_data: the values from outside that are not constants of the graph.
     outputs: the values that the graph was executed for, None for an unknown one.
     """
@@ -154,8 +154,8 @@ def _node(instruction: Instruction, place: Node, inputs: tuple[str, ...]) -> Nod
 def _placed(nodes: Sequence[Node]) -> tuple[Node, ...]:
     """Return the nodes, with sites for those that XLA has inserted.
 
-    Such a node gets the site of a node that takes its value (as the first part of a reduction in two parts does), else
-    the site of a node whose value it takes (as a copy into an output does).
+    Such a node gets the site of a node that takes its value (an example is the first half of a reduction in two parts),
+    else that of a node whose value it takes (an example is a copy into an output).
     """
     placed = {node.name: node for node in nodes}
 

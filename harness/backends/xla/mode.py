@@ -6,8 +6,8 @@ A policy determines where the pending graph is cut and executed:
     phase   before the first call of a model, after each backward and after each optimizer step, in addition to the
             script's own cuts
     step    before the first call of a model, and after each optimizer step only; the script's own cuts do nothing
-    off     nowhere; one sync at the end of each step then executes the values that a run records, and everything else
-            that is pending
+    off     nowhere; one sync at the end of each step then computes the values that a run records, and executes
+            everything else that is pending
 
 With `draws=cpu` or `fallback_random=on`, random numbers are those of eager mode, drawn on the CPU and copied to the
 device. Otherwise the device draws its own.
@@ -103,7 +103,7 @@ class XlaMode(DeferringMode):
 
     def close(self, moment: Moment, settled: Callable[[], None] | None = None) -> None:
         if moment == "backward" and self._waiting and self.policy == "script":
-            # The script has made no cut since the last step. Its values have to be read before they are replaced.
+            # The script has made no cut since the last step. That step's values must be read before they are replaced.
             self._cut()
         self._is_undecided = False
         super().close(moment, settled)

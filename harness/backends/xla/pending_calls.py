@@ -36,7 +36,7 @@ BOOKKEEPING = "aten::_propagate_xla_data"
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """The calls that some values need, in order.
+    """The calls that compute some values, in order.
 
     numbers: the numbers of these calls among all calls.
     starts: the slots that the calls need and none of them makes.
@@ -48,7 +48,7 @@ class Stretch:
 
 
 class PendingCalls:
-    """The record of calls from `start` to `stop`. `forget` empties it, once nothing is pending any more.
+    """The record of calls from `start` to `stop`. Call `forget` to empty it once nothing is pending.
 
     No pending value is kept alive, since it would become an output of the graph. Copies of drawn values are the
     exception; `released` returns them. The observer of the training sets `phase`. If a call cannot be recorded,
@@ -100,7 +100,7 @@ class PendingCalls:
             if (tensor := next((obj for ref in refs if (obj := ref()) is not None), None)) is not None
         }
         if sum(map(is_pending, held.values())) < count:
-            # Look for values that are held only by tensors detached outside of the mode, as numdrift's record does.
+            # Look for values that only tensors detached outside of the mode hold, for example in numdrift's record.
             for obj in gc.get_objects():
                 if issubclass(type(obj), torch.Tensor) and _is_on_xla(obj) and xla_value_id(obj) in self._views:
                     held.setdefault(xla_value_id(obj), obj)
@@ -116,7 +116,7 @@ class PendingCalls:
         return self._views.get(number)
 
     def slots_before(self, numbers: Collection[int], pending: Collection[int]) -> dict[int, int]:
-        """Return the slots of those values that existed before all calls or were read between them, by their numbers.
+        """Return, by number, the slots of those values that existed before all calls or were read between them.
 
         A value that was read is not pending any more.
         """
@@ -130,7 +130,7 @@ class PendingCalls:
         return self._starts.get(slot)
 
     def added(self, value: torch.Tensor) -> View:
-        """Add a slot for a value, laid out there in the order of its dimensions, and return its view."""
+        """Add a slot that holds a value in the order of its dimensions, and return the view of the value."""
         self._slots.append(Slot(value.numel() * value.element_size(), "cpu", value.dtype))
         return laid_out(len(self._slots) - 1, value)
 
@@ -154,7 +154,7 @@ class PendingCalls:
 
     def _before(self, call: OpCall) -> OpCall:
         with self._looking():
-            # Before the op runs: torch_xla writes to some arguments in place, whatever the schema says.
+            # Do this before the op runs: torch_xla writes to some arguments in place, whatever the schema says.
             for tensor in filter(_is_on_xla, call.tensors):
                 self._argument(tensor)
         return call
@@ -165,7 +165,7 @@ class PendingCalls:
 
     @contextmanager
     def _looking(self) -> Iterator[None]:
-        """Hide the context from all modes. Keep its first failure as the `reason` instead of raising it."""
+        """Hide the context from torch's modes. Keep its first failure as the `reason` instead of raising it."""
         try:
             with torch.no_grad(), without_dispatch_modes(), without_function_modes():
                 yield

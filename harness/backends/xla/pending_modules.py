@@ -160,7 +160,7 @@ class XlaPending:
 
 
 def _outputs(roots: Iterable[int], calls: PendingCalls, tape: Tape, now: Mapping[int, str]) -> Iterator[Port]:
-    """Yield the ports of the result tensors, named by the script's names for them, or by the ops that made them."""
+    """Yield the ports of the result tensors, named as in the script, or after the ops that made them."""
     made_views = made_or_written(tape)
     for number in roots:
         view = calls.view(number)

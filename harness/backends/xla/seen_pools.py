@@ -16,7 +16,7 @@ POOLS = ("aten::max_pool2d", "aten::max_pool3d")
 
 
 class SeenPools:
-    """Replacements of the pooling ops, from its creation until `close`."""
+    """The replacements of the pooling ops, from construction until `close`."""
 
     def __init__(self) -> None:
         self._overrides = Overrides()

@@ -1,4 +1,4 @@
-"""The values that a step of mode `xla` is compared by, read as soon as they are available."""
+"""The values by which executions of a step of mode `xla` are compared. They are read once they are available."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .executed_again import ValueNumber
 
 
 class SettledValues:
-    """The watched values. Each is held until it is available, read, and released.
+    """The watched values. Each is held until it is available; then it is read and released.
 
     It has to be held: torch_xla reuses its memory for values that are written to the tensor later, for example when a
     gradient is accumulated.

@@ -1,4 +1,4 @@
-"""The twins on the CPU of the tensors of a step in mode `xla`, by torch_xla's numbers for their values."""
+"""CPU twins of the tensors of a step in mode `xla`, by torch_xla's numbers for the tensors' values."""
 
 from __future__ import annotations
 

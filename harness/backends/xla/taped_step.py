@@ -109,7 +109,7 @@ class XlaStepRecorder(HeldBackStep):
         self._is_over = True
 
     def watch(self, name: str, tensor: torch.Tensor) -> None:
-        """Record the current value of a tensor that the step is compared by."""
+        """Record the current value of a tensor by which executions of the step are compared."""
 
         def look() -> None:
             if tensor.device.type == "xla":
@@ -128,7 +128,7 @@ class XlaStepRecorder(HeldBackStep):
             self._twins = StepTwins(self._program, self._takes)
 
     def tape(self) -> Tape:
-        """Return the recorded tape, once the watched values have been executed.
+        """Return the recorded tape, once the watched values have been computed.
 
         Raise NotReplayable with the reason if the tape is not the whole step.
         """
@@ -147,7 +147,7 @@ class XlaStepRecorder(HeldBackStep):
         return self._tape_with(watched)
 
     def kernels(self, tape: Tape) -> XlaKernels:
-        """Return the kernels of the step on `tape`. They execute it again to read the results of its ops."""
+        """Return the kernels of the step on `tape`. They execute the step again to read the results of its ops."""
         values = self._log.values
         assert values is not None
         return XlaKernels(tape, self._program, values, self._unreadable)

@@ -64,7 +64,10 @@ class XlaCalls(CallFollower):
         self._tell(followed)
 
     def _whole(self, call: KernelCall, place: Node) -> int | None:
-        """Return the number of the call of a decomposed op. That call has no nodes; other calls are its parts."""
+        """Return the number of the decomposed op's call that this kernel call is a part of; None if there is none.
+
+        The decomposed op's call has no nodes of its own, only parts.
+        """
         whole = self._composed.whole(call.operation, place.sequence if place.phase == "backward" else None)
         if whole is None:
             return None

@@ -23,8 +23,8 @@ class Compiled:
 
     module: the file of the module's text, None if XLA wrote none.
     outputs: the dtypes and shapes of its outputs.
-    calls: the op of each node of the graph, and the number of the call that had made the node, None if calls were not
-        followed at that time.
+    calls: the op of each node of the graph, and the number of the call that made the node when XLA compiled the graph,
+        None if calls were not followed at that time.
     """
 
     module: Path | None
@@ -47,8 +47,8 @@ class XlaGraphs(GraphFiler):
     def compiled(self, executed: ExecutedIr) -> None:
         """Find the module that XLA has compiled for a graph that is executed for the first time.
 
-        Modules are numbered in the order of their compilation, so this must be called for every graph that has ops. A
-        module that takes or returns another number of values belongs to an execution that was not observed.
+        Modules are numbered in the order of their compilation, so call this for every graph that has ops. A module
+        that takes or returns a different number of values belongs to an execution that was not observed.
         """
         if executed.hash in self._compiled:
             return
@@ -60,7 +60,7 @@ class XlaGraphs(GraphFiler):
     def take(self, executed: ExecutedIr, cut: Cut, step: int, *, is_awaited: bool) -> int | None:
         """Write the graph of one execution. Return the step of its latest op, None if none of its ops was followed.
 
-        step: the step of an execution without an op.
+        step: the step to which an execution without ops belongs.
         is_awaited: write the execution even if its latest step is not wanted.
         """
         if is_foreign(executed.nodes, self._known_values):

@@ -57,17 +57,17 @@ def kernel_of(spec: str, nodes: Iterable[tuple[int, FlowNode]], verified: Found,
         if swap is None:
             names.add(_plain(mode, number, node, verified, checked))
         else:
-            # a tape does not record a call's index among that op's calls in the step, and sometimes not its module
+            # a tape does not record a call's index among its op's calls in the step, and may lack its module
             sure = swap.occurrence is None and (swap.module is None or node.call.module is not None)
             names.add(swap.kernel if sure else None)
     return names.pop() if len(names) == 1 else None
 
 
 def _plain(mode: ModeSpec, number: int, node: FlowNode, verified: Found, checked: bool) -> str | None:
-    """Return the name of a kernel that the mode does not swap, for torch's own modes.
+    """Return the name of the kernel of a call that no swap applies to, if the mode is one of torch's own.
 
-    Aten's kernels execute the graphs of lazy, unless they are fused. The code that XLA generates for each op executes
-    the graphs of xla.
+    Lazy's graphs are executed by aten's kernels, unless they are fused. Xla's graphs are executed by the code that XLA
+    generates for each op.
     """
     facts = mode.capabilities
     if facts.own_kernels:

@@ -51,7 +51,8 @@ def _astray(flow: StorageFlow, number: int, found: Found) -> tuple[str, ...]:
 def _unrounded(flow: StorageFlow, number: int) -> tuple[str, ...]:
     """Name the inputs of a compiled node that may have more digits than their dtype.
 
-    Inductor rounds between ops only where it has to. A cast to that dtype is a rounding that the script requests.
+    Inductor rounds between ops only where it has to. A cast from a wider dtype is not named, because the script
+    requests its rounding.
     """
     node = flow.nodes[number]
     digits = max((_digits(use) for use in node.made), default=0)
@@ -67,6 +68,6 @@ def _unrounded(flow: StorageFlow, number: int) -> tuple[str, ...]:
 
 
 def _digits(use: Use) -> int:
-    """Return the binary digits of a floating dtype, 0 for others."""
+    """Return the number of binary digits of a floating dtype, 0 for others."""
     dtype = use.view.dtype
     return 1 - math.frexp(torch.finfo(dtype).eps)[1] if dtype.is_floating_point else 0

@@ -13,7 +13,7 @@ from .site_causes import Cause
 
 
 def left_over(tests: HybridTests, culprits: Sequence[tuple[Cause, Culprit]]) -> LeftOver:
-    """Execute one more hybrid: side b without all proven causes."""
+    """Execute one more hybrid: side b with all proven causes swapped out."""
     whole_drift = tests.swapped_out([])
     # a cause that could not be executed both ways is neither proven nor excluded
     untested = [
@@ -31,10 +31,10 @@ def left_over(tests: HybridTests, culprits: Sequence[tuple[Cause, Culprit]]) -> 
 
 
 def _share(whole_drift: Drift, remaining: Drift) -> float | None:
-    """Return the share of a drift's z that goes away.
+    """Return the share of a drift's score that goes away.
 
-    For a drift of integers alone it is a share of the tensors that differ. An infinite drift goes away entirely if the
-    remaining one is finite; otherwise its share is that of the amounts.
+    For a drift of integers alone, it is the share of the differing tensors. An infinite drift goes away entirely if the
+    remaining one is finite; otherwise the share is that of the squared amounts.
     """
     if whole_drift.is_none:
         return None

@@ -30,9 +30,9 @@ class UnprovenCauses:
 class LocalizedStep:
     """The findings of one step.
 
-    controls: for each side, True if its tape, executed in this process, reproduces its own values.
-    control_scores: for each side, the distance from its own values, as a multiple of the reference's rounding noise;
-        infinite if whole numbers differ.
+    controls: for each side, True if its tape, executed in this process, reproduces the recorded values.
+    control_scores: for each side, the distance of that execution from the recorded values, as a multiple of the
+        reference's rounding noise; infinite if whole numbers differ.
     """
 
     pair: TapePair

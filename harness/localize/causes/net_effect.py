@@ -32,15 +32,15 @@ from .swap_sites import SwapSite, only_puts
 class NetEffect:
     """The joint effect of a site's blocks in one phase of the step, on side b's values.
 
-    Side a's blocks are executed in their place, and the values that leave the blocks are compared.
+    Side a's blocks are executed in place of side b's, and the values that leave the blocks are compared.
 
-    largest: the largest distance of such a value, as a share of its size.
+    largest: the largest distance between the two versions of such a value, as a share of its size.
     roundings: the same distance, in roundings of the value's precision.
     errors: each side's errors against double precision, if they are known.
-    blocks: the blocks that compute something. The others only copy: a compiled graph stores its running statistics by
-        copies that the script does not have.
+    blocks: the blocks that compute something. The others only copy: for example, a compiled graph stores running
+        statistics with copies that the script does not make.
     single: True if the effect moves a single number.
-    like_others: True if it moves values no more than other sites of its cause, whose errors represent this one's.
+    like_others: True if the errors were not measured, because other sites of the cause move values about as far.
     """
 
     largest: float
@@ -53,11 +53,13 @@ class NetEffect:
 
 MEASURED = 2
 """The number of sites of a cause whose errors are measured in each phase. A further site is measured only if it moves
-values 1.5 times as far."""
+values more than 1.5 times as far as those."""
 
 Effects = Mapping[SwapSite, Sequence[NetEffect | None]]
-"""The effects by phase of the step. An effect is None if no value that leaves the blocks has a counterpart, or if the
-blocks cannot be executed as a hybrid. Later calls of the backward read the values that the first phase has left."""
+"""The effects of each site, by phase of the step.
+
+An effect is None if no value that leaves the blocks has a counterpart, or if the blocks cannot be executed as a hybrid.
+In a later phase, the blocks read the values that side b's earlier phases left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,7 @@ class _SiteRegion:
     phase: the index of the phase among those of the site.
     blocks: the blocks of the site's cause within the span.
     inside: the blocks of all regions of the cause.
-    measured: the roundings of the cause's regions in this phase whose errors are known.
+    measured: the `roundings` of those of the cause's regions in this phase whose errors are known.
     """
 
     span: range
@@ -153,7 +155,7 @@ class _Doubles:
 
     def execute(self, call: PreparedCall) -> list[Any]:
         before = torch.get_default_dtype()
-        torch.set_default_dtype(torch.float64)  # the dtype of an op's results for integers and numbers
+        torch.set_default_dtype(torch.float64)  # the dtype of results computed from integers and plain numbers
         try:
             return self.arithmetic.execute(call.node.execution, call.arguments, call.keywords)
         finally:
@@ -163,7 +165,7 @@ class _Doubles:
 def _left_values(
     pair: TapePair, hybrid: Hybrid, memory: Memory, first: int, left: Left, kernels: Kernels | None = None
 ) -> Values:
-    """Return the values in `left` after executing the blocks from `first` on, as in the hybrid, in this memory."""
+    """Execute the blocks from `first` on as in the hybrid, in this memory, and return the values in `left`."""
     execution = HybridExecution(pair, hybrid, None if kernels is None else {"a": kernels, "b": kernels})
     values: Values = {}
     for number in range(first, max(left) + 1):
@@ -178,7 +180,7 @@ def _left_values(
 
 
 def _spans(pair: TapePair, site: SwapSite) -> list[range]:
-    """Return the range of blocks from the first to the last one of a site, phase by phase.
+    """Return the range of blocks from a site's first to its last one in each phase.
 
     A compiled forward may compute a value at its end that only the site's backward reads. Such a block is left out,
     because the rest of the model is between it and the op.

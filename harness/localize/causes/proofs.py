@@ -1,6 +1,6 @@
 """Proof both ways: each cause is swapped in and swapped out, and the drift without all of them is measured.
 
-Few causes are each tested alone. Many causes are searched by bisection, which finds each one that acts alone in about
+A few causes are each tested alone. Many causes are searched by bisection, which finds each one that acts alone in about
 log2(n) + 3 tests. The remaining causes act only together; their set is shrunk.
 """
 
@@ -14,7 +14,7 @@ from .hybrid_tests import Drift, HybridTests, Infeasible
 from .site_causes import Cause, joined_causes, op_of_both
 
 FEW = 24
-"""The largest number of causes that are each tested alone; of more causes, groups are tested first."""
+"""The largest number of causes that are each tested alone. If there are more, groups of them are tested first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class MeasuredCause:
     """A cause with the drifts of both of its hybrids.
 
     swapped_in, swapped_out: the drift of the hybrid, None if it cannot be executed.
-    share: the share of the whole drift that the cause makes.
+    share: the share of the whole drift that is due to the cause.
     together: the number of causes that act only together with it.
     why: the reason why a hybrid cannot be executed.
     """
@@ -40,8 +40,9 @@ class Proofs:
     """All causes of a step.
 
     whole: the drift of side b with all of its causes.
-    rest: the drift of side b without the causes, None if that hybrid cannot be executed.
-    significant: the causes that make the drift beyond the threshold.
+    rest: the drift of side b without the significant causes (or, if there are none, without any cause). It is None if
+        that hybrid cannot be executed.
+    significant: the causes that push the drift beyond the threshold.
     others: all other causes.
     tests: the number of hybrids that were executed.
     """
@@ -54,14 +55,14 @@ class Proofs:
 
 
 def prove(tests: HybridTests, causes: Sequence[Cause], threshold: float) -> Proofs:
-    """Find the causes that make the drift beyond the threshold, and measure the shares of the other causes."""
+    """Find the causes that push the drift beyond the threshold, and measure the shares of the other causes."""
     whole_drift = tests.swapped_out([])
 
     def fails(tried: Sequence[Cause]) -> bool:
         try:
             return is_beyond(tests.swapped_in(tried), threshold)
         except Infeasible:
-            # a set of causes that cannot be executed may still contain one: test its parts
+            # a set of causes that cannot be executed may still contain a significant one: test its parts
             return len(tried) > 1
 
     alone = bisect_all(causes, fails) if len(causes) > FEW else [cause for cause in causes if fails([cause])]
@@ -123,10 +124,10 @@ def _proof(tests: HybridTests, cause: Cause, whole_drift: Drift) -> MeasuredCaus
 
 
 def _share(whole_drift: Drift, without: Drift, alone: Drift | None) -> float | None:
-    """Return the share of the drift that a cause makes, in squares.
+    """Return the share of the squared drift that is due to a cause.
 
-    Both the drift without the cause and the drift of the cause alone measure it. If several causes interact, these
-    differ, so the share is their mean.
+    It can be measured by the drift without the cause and by the drift of the cause alone. These measures differ if
+    causes interact, so the share is their mean.
     """
     if not whole_drift.amount:
         return None

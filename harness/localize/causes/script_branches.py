@@ -1,7 +1,7 @@
 """Branches of the script: a number that it read from a tensor differs between the sides.
 
 If the script itself took another branch, the ops that it executes or omits there are one cause, which is reported with
-the comparison that decided:
+the comparison that decided the branch:
 
     the script took another branch at train.py:12: gt(0.0551199913, 0.0551) is True in cpu, gt(0.0550999902, ...
 """
@@ -67,7 +67,7 @@ def _before(pair: TapePair, cause: Cause, decisions: Sequence[Decision]) -> Deci
     """Return the last decision before the cause.
 
     A decision about a truth value or a count always qualifies. A script may read any other number only to print it, so
-    a decision about one qualifies only if the cause begins with the very next op.
+    a decision about such a number qualifies only if the cause begins with the very next op.
     """
     nodes = {side: [node for block in cause.blocks for node in pair.blocks[block].of(side)] for side in SIDES}
     chosen = None

@@ -1,4 +1,4 @@
-"""Ops that return positions of elements. They may return any of several equal elements, so correct kernels differ."""
+"""Ops that return positions of elements. Of equal elements they may return any, so correct kernels may differ."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ SELECTING = frozenset(("kthvalue", "max", "median", "min", "mode", "nanmedian", 
 
 
 def names_other_elements(tape: Tape, a: Sequence[torch.Tensor], b: Sequence[torch.Tensor]) -> bool:
-    """Check whether both sides' results are positions of different elements.
+    """Check whether the two sides' results are positions of different elements.
 
-    The tape must be one op that selects along a dimension.
+    The answer is False unless the tape is one op that selects along a dimension.
     """
     computing = executions(tape)
     if len(computing) != 1 or computing[0].call.name not in SELECTING:

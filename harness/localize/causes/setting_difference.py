@@ -22,15 +22,15 @@ class SettingDifference:
     """A setting with two values.
 
     Both sides may also have the same value, if it has an effect on side b's device only. Then side a's `values` are
-    those that switch the effect off, and side a is missing in `shown`.
+    those that switch the effect off, and `shown` has no entry for side a.
 
     name: a key of a mode, or the tape's name of the setting.
     values: by side, the values of all settings of torch that it represents.
     shown: by side, its value in words.
     lines: by side, the line of the script that set it, if there is one.
     stated: the sides whose mode states it.
-    swapped: the text in a mode that states side a's values of this setting and of all others that differ. A setting
-        that is off may hide the effects of others.
+    swapped: the part of a mode's specification that states side a's values of all settings that differ, not only of
+        this one, because a setting that is off may hide the effects of others.
     """
 
     name: str
@@ -42,10 +42,10 @@ class SettingDifference:
 
 
 def setting_differences(tapes: Mapping[Side, Tape], specs: Mapping[Side, str]) -> list[SettingDifference]:
-    """Return the settings that differ between the sides, by the keys of a mode that represent them.
+    """Return the settings that differ between the sides, grouped by the keys of a mode that represent them.
 
-    Settings that a mode states come first; `specs` are the modes' specifications. A key without an effect on their
-    devices is left out.
+    Settings that a mode states come first; `specs` are the modes' specifications. A key without an effect on the
+    modes' devices is left out.
     """
     settings = {side: tapes[side].settings for side in SIDES}
     names = [name for name in settings["a"] if name in settings["b"]]
@@ -69,11 +69,11 @@ EXACTLY: Mapping[str, str] = {"tf32": "ieee", "reduced_precision_reduction": "of
 
 
 def liberties(tape: Tape, spec: str) -> list[SettingDifference]:
-    """Return the settings that allow side b's device to round more than its ops' dtypes require, by their keys."""
+    """Return the settings that allow side b's device to round more than its ops' dtypes require, grouped by key."""
     mode, allowed = _mode(spec), list[SettingDifference]()
     for key, exact in EXACTLY.items():
         allowing = {name: str(tape.settings.get(name, exact)) for name in SETTINGS_OF_KEY[key]}
-        allowing.pop("cudnn_tf32", None)  # it only switches the settings that follow it
+        allowing.pop("cudnn_tf32", None)  # its only effect is to set others (see OF_SWITCH)
         allowing = {name: value for name, value in allowing.items() if not same_value(value.partition(" ")[0], exact)}
         if not allowing:
             continue
@@ -102,8 +102,10 @@ def _is_idle(key: str, mode: ModeSpec) -> bool:
 def _difference(
     key: str, involved: Sequence[str], tapes: Mapping[Side, Tape], stated: Sequence[Side]
 ) -> SettingDifference:
-    """Return the settings of a key that differ. If no value of the key represents a side's settings, they have torch's
-    names."""
+    """Return the settings of a key that differ.
+
+    They have torch's names if no value of the key represents a side's settings.
+    """
     values = {side: {setting: tapes[side].settings[setting] for setting in involved} for side in SIDES}
     key_values = {side: value_of_key(key, tapes[side].settings) if key in SETTINGS_OF_KEY else "" for side in SIDES}
     name, shown = key, key_values
@@ -135,7 +137,7 @@ def all_together(differences: Sequence[SettingDifference]) -> SettingDifference:
 
 
 def named_by(culprit: Culprit, difference: SettingDifference, what: str) -> Culprit:
-    """Return the culprit described as a setting, with the line that set it in place of an op's line.
+    """Return the culprit described as a setting. The script's line that set it replaces the line of the op.
 
     `what` names the calls that differ because of it.
     """

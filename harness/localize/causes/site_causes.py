@@ -37,7 +37,7 @@ class Cause:
     """Sites that look alike.
 
     ops: by side, the ops of the leads; for a cause with a `setting`, the ops of all its blocks.
-    inputs: the inputs of the step that differ, by side a's value.
+    inputs: the inputs of the step that differ, as side a's values.
     setting: the setting that makes the blocks differ, if there is one.
     """
 
@@ -65,7 +65,7 @@ def causes_of(pair: TapePair, examined: Mapping[int, Examined], sites: Iterable[
         if suspect.kind == "arguments" and not any(
             reason in READ or reason.startswith("shape ") for reason in suspect.reasons
         ):
-            # One wrong number is one cause in all ops that receive it, those of a forward and of its backward.
+            # A wrong number is one cause in all ops that receive it, in a forward and in its backward.
             look = (suspect.kind, phase == "optimizer", op_of_both(ops["a"]), op_of_both(ops["b"]), suspect.reasons)
         if look in causes:
             causes[look] = replace(causes[look], sites=(*causes[look].sites, site))
@@ -76,8 +76,7 @@ def causes_of(pair: TapePair, examined: Mapping[int, Examined], sites: Iterable[
 
 
 def _not_tested_apart(pair: TapePair, examined: Mapping[int, Examined], site: SwapSite) -> tuple[str, ...]:
-    """Name the kernels that cannot be tested without the lead. The lead, after which the site is named, may be
-    innocent."""
+    """Name the kernels that cannot be tested without the lead, which names the site but may be innocent."""
     if examined[site.lead].suspect.kind != "kernel" or examined[site.lead].differs is not None:
         return ()
     entangled = [
@@ -114,7 +113,7 @@ def with_layouts(causes: Sequence[Cause], examined: Mapping[int, Examined], labe
 
 
 def differing_inputs(pair: TapePair) -> list[FlowValue]:
-    """Return the inputs of the step that differ between the sides, by side a's value."""
+    """Return the inputs of the step that differ between the sides, as side a's values."""
     differing = []
     flows = pair.flows
     for value, link in pair.links.of["a"].items():

@@ -44,11 +44,11 @@ def _parts(tests: HybridTests, examined: Mapping[int, Examined], site: SwapSite)
 
 
 def _are_equal(tests: HybridTests, examined: Mapping[int, Examined], site: SwapSite, parts: Sequence[SwapSite]) -> bool:
-    """Check whether the parts together make and remove exactly the site's drift, and each can be executed alone."""
+    """Check whether the parts together cause and remove exactly the site's drift, and can each be executed alone."""
     causes, whole = causes_of(tests.pair, examined, parts), causes_of(tests.pair, examined, [site])
     try:
         for cause in causes:
-            # an infeasible part mostly fails when it is swapped out
+            # an infeasible part usually fails when it is swapped out
             tests.swapped_out([cause])
             tests.swapped_in([cause])
         is_out = tests.swapped_out(causes) == tests.swapped_out(whole)

@@ -1,4 +1,4 @@
-"""The suspects: blocks of two tapes that may differ, judged by the arguments of their calls without computing."""
+"""The suspects: blocks of two tapes that may differ, judged by the arguments of their calls without executing them."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Suspect:
 def suspects(pair: TapePair) -> dict[int, Suspect]:
     """Return the suspects among all blocks, by number.
 
-    A block that may compute the same tensors by other ops is a suspect, too: the experiment decides.
+    A block that may compute the same tensors with other ops is a suspect, too: the experiment decides.
     """
     suspected: dict[int, Suspect] = {}
     for number in range(len(pair.blocks)):
@@ -90,7 +90,7 @@ def suspects(pair: TapePair) -> dict[int, Suspect]:
 
 
 def _executed_once(pair: TapePair, number: int) -> tuple[FlowNode, FlowNode] | None:
-    """Return the two calls of a pair, without repeated executions that return the same again; None for other blocks."""
+    """Return the two calls of a pair, without repetitions that return the same results; None for other blocks."""
     repeats = [node for node in pair.all_nodes(number) if node.call.repeats is not None]
     if not pair.blocks[number].paired or any(node.call.draw is not None or node.writes for node in repeats):
         return None
@@ -105,9 +105,9 @@ def _devices(pair: TapePair, side: Side, node: FlowNode) -> set[str]:
 
 
 def _only_copies(pair: TapePair, number: int) -> bool:
-    """Check whether a block has only copies in place of views.
+    """Check whether a block has only copies that replace views.
 
-    Such copies compute nothing, and show in the layouts of the calls that read them.
+    Such copies compute nothing, and their effect shows in the layouts of the calls that read them.
     """
     return all(view_behind(node.execution.operation) is not None for node in pair.all_nodes(number))
 

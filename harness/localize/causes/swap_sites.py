@@ -3,8 +3,8 @@
 Blocks belong to one site if one reads a value of the other that has no counterpart on the other side, if one is the
 backward of a forward op that differs, or if they draw random numbers.
 
-With `recorded_step` of the tape's example, and another factor on side b: the products of the forward and of its
-backward, blocks 0 and 3, are one site, which is named after the forward's.
+In this example, `recorded_step` is from the example in the tape module, and side b has another factor. The products of
+the forward and of its backward, blocks 0 and 3, are one site, which is named after the forward product.
 
     >>> pair = paired(*(flow_of(recorded_step(lambda weight: factor * weight)) for factor in (3.0, 3.5)))
     >>> examined = examine(pair, suspects(pair))
@@ -156,7 +156,7 @@ class _Joining:
                         self.groups.join(maker, reader)
 
     def repeated_bits(self) -> None:
-        """Join a block that repeats other blocks' bits to those: it may no longer repeat them once they are swapped."""
+        """Join a block to the blocks whose bits it repeats: once those are swapped, it may no longer repeat them."""
         pair = self._pair
         for number, block in self._examined.items():
             if block.differs is not False:
@@ -173,8 +173,8 @@ class _Joining:
     def repeated_draws(self) -> None:
         """Join a block whose repeated call drew random numbers again to all readers of the repeated values.
 
-        Values made from these by repeated calls and views count as well. The backward of such a dropout uses another
-        mask, which has no counterpart on the other side.
+        Values made from these by repeated calls and views count as well. The backward of a dropout that is drawn again
+        uses another mask, which has no counterpart on the other side.
         """
         acting = {
             number
@@ -195,7 +195,7 @@ class _Joining:
                     repeated |= {use.value: read[0] for use in node.made}
 
     def casts(self) -> None:
-        """Join a cast that only one side has to the calls whose arguments differ and that read its result.
+        """Join a one-sided cast to the calls that read its result and whose arguments differ.
 
         Without the cast these calls do not differ.
         """
@@ -244,16 +244,15 @@ class _Joining:
                 unmatched.setdefault((look, sides[0]), []).append(number)
 
     def rewritten_backwards(self) -> None:
-        """Join a backward that takes its gradients from elsewhere to the rewritten forward of its module, which causes
-        that."""
+        """Join a backward that takes its gradients from elsewhere to the cause: the rewritten forward of its module."""
         pair = self._pair
         forwards = [number for number in self._structures if pair.phase(number) == "forward"]
         for number in self._structures:
             if pair.phase(number) != "backward":
                 continue
             related = [forward for forward in forwards if _is_within(pair.module(number), pair.module(forward))]
-            # Without such a forward, join the only rewritten one if the backward does no more than autograd, which adds
-            # gradients. Other ops come from the script.
+            # Without such a forward, join the only rewritten one, provided that the backward does only what autograd
+            # does: add gradients. Other ops come from the script.
             is_autograd = pair.blocks[number].is_pair or pair.all_names(number) <= {"add"}
             if not related and is_autograd and len({self.groups.find(forward) for forward in forwards}) == 1:
                 related = forwards

@@ -3,7 +3,7 @@
     in   the recorded inputs of a block, and its results
     out  the error in double precision, relative to rounding of the inputs, and to a bound if one is known
 
-Results are judged on the inputs that the block had, so no error is counted again downstream. `local_error` says how
-the numbers are defined, `bounds` from which formulas of the literature the bounds come, `sum_lengths` why long sums
-may err more.
+Results are judged on the inputs that the block had, so no error is counted again downstream. `local_error`
+defines the numbers, `bounds` names the formulas of the literature behind the bounds, and `sum_lengths` says why long
+sums may err more.
 """

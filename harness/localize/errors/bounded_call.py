@@ -98,7 +98,7 @@ class Computed:
         return Computed(value, error, self.digits)
 
     def rounded_to(self, digits: Digits) -> Computed:
-        """Return the value stored in other digits."""
+        """Return the value as it is stored with other digits."""
         return Computed(self.value, self.error, digits)._rounded(self.value, self.error)
 
     def _rounded(self, value: Tensor, carried: Tensor, *, underflows: bool = True) -> Computed:
@@ -176,8 +176,8 @@ def bounded_call(
 ) -> BoundedCall | None:
     """Return the prepared call.
 
-    Return None for an op outside of aten, one without an overload that writes nothing, and a result of complex numbers
-    or integers.
+    Return None for an op outside of aten, an op without an overload that writes nothing, complex arguments, and a
+    result that is not floating-point.
     """
     space, _, name = schema_of(operation).name.partition("::")
     if space != "aten" or not dtype.is_floating_point:

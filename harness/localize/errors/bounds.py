@@ -4,16 +4,16 @@ summation.
 Sources: N. J. Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., SIAM 2002 (gamma_n, u and eta:
 see bounded_call).
 
-    elementwise ops      u |r| (sqrt: 2 u |r|), and for more than one step running error analysis (section 3.3)
-                         of the formula that torch documents, in every form in which it is known to be computed
+    elementwise ops      u |r| (sqrt: 2 u |r|). For ops of more than one step, running error analysis (section
+                         3.3) of the formula that torch documents, in every form in which kernels compute it
     sum                  gamma_(n-1) sum |x|                         (section 4.2)
     mean                 the bound of the sum over n, and the rounding of the quotient, or of 1 / n and the product
     products             gamma_k |A| |B| + k eta                     ((3.13); for each element this is the inner
                          product (3.5))
-    beta C + alpha A B   gamma_(k + 1) (|beta C| + |alpha| |A| |B|), and the roundings of alpha and beta and what
-                         they multiply
-    convolutions         as products, with the k products that meet in one element; so are the parts of the backward.
-                         An element has the largest bound of its plane: see `_of_planes`
+    beta C + alpha A B   gamma_(k + 1) (|beta C| + |alpha| |A| |B|), and the roundings of alpha, beta and the
+                         products with them
+    convolutions         as products, where k products are added up in one element; the same for the parts of the
+                         backward. An element has the largest bound of its plane: see `_of_planes`
 
 A correct kernel is assumed to accumulate results of less than float32 in float32 and to round them once at the end, and
 to compute other results in their own dtype. A number among the arguments is rounded to the result's dtype first.
@@ -44,7 +44,7 @@ SELECTIONS = frozenset(SELECTED.split())
 def error_bound(
     operation: Any, arguments: Sequence[Any], keywords: Mapping[str, Any], dtype: torch.dtype, output: int = 0
 ) -> Tensor | None:
-    """Return the largest error of each element of a result, which has this dtype; None if no bound is known.
+    """Return a bound on the error of each element of a result with this dtype; None if no bound is known.
 
     `operation` is an overload of an aten op, in place or not; its floating-point arguments are doubles. `output` is the
     index of the result. Nothing is written.
@@ -63,7 +63,7 @@ def error_bound(
         computed = FORMULAS[call.name](call)
     except NoBound:
         return None
-    # rounded to the result's own digits, if it was computed in others
+    # rounded to the result's own digits, if it was computed with others
     digits = Digits.of(dtype)
     return (computed if digits == call.digits else computed.rounded_to(digits)).error + digits.least
 
@@ -210,7 +210,7 @@ def _convolution(call: BoundedCall) -> Computed:
 def _of_planes(sums: Computed) -> Computed:
     """Replace the error of each element by the largest one of its plane, which is all but the first two dimensions.
 
-    Transforms mix the elements of a plane. Even an element whose products are all zero gets a rounding error of its
+    Transforms mix the elements of a plane. Even an element whose products are all zero gets rounding errors of its
     neighbours from Winograd's (A. Lavin, S. Gray, Fast Algorithms for Convolutional Neural Networks, CVPR 2016).
     """
     plane = list(range(2, sums.error.dim()))

@@ -1,12 +1,12 @@
 """The distance of a block's results from exact arithmetic on its own inputs.
 
     ulp    max |o - o64| / ulp(o64)             in the spacing of the result's own format
-    rho    ||o - o64|| / (rms_m ||f64(x (1 + u s_m)) - o64|| + u ||o64||)
+    rho    ||o - o64|| / (rms_m ||f64(x (1 + 2 u s_m)) - o64|| + u ||o64||)
 
-o64 is the block's result in double on the same inputs. The x (1 + u s_m) are the inputs moved by their rounding error u
-with random signs s_m. So rho is the error relative to the effect of rounding the inputs. It is about 1 for any good
-kernel, however ill-conditioned the op is, while ulp may be thousands (sampled condition; threshold 16, see
-docs/reference/score.md).
+o64 is the block's result in double on the same inputs, and u is the unit roundoff. The x (1 + 2 u s_m) are the inputs
+moved by about one unit in the last place, with random signs s_m. So rho is the error relative to the effect of rounding
+the inputs. It is about 1 for any good kernel, however ill-conditioned the op is, while ulp may be thousands. The
+threshold is 16 (see docs/reference/score.md).
 
     lean   mean(sign(o - o64))                  over the n elements that differ
     bias   lean sqrt(n)                         the lean in standard errors: for rounding it is a few
@@ -61,7 +61,7 @@ class ExactResults:
     def __init__(
         self, values: Values, moved: Iterable[Values], bounds: Bounds | None = None, *, is_exact: bool = True
     ) -> None:
-        """Take the results, and in `moved` SAMPLES further results, of inputs that are moved by their rounding error.
+        """Take the results. `moved` yields SAMPLES further results, of inputs that are moved in their last place.
 
         `is_exact` is True if each op of the block has a form in double.
         """
@@ -100,7 +100,7 @@ class ExactResults:
         )
 
     def distance(self, name: str, exact: torch.Tensor, dtype: torch.dtype) -> float:
-        """Return the distance of another exact result of the same shape.
+        """Return the distance between a result and another exact version of it, of the same shape.
 
         It is relative to the effect of rounding the inputs and of rounding the result to its dtype.
         """
@@ -169,7 +169,7 @@ def _bounds(versions: Sequence[Tape]) -> Bounds:
                 ]
                 bound = error_bound(execution.operation, arguments, keywords, view.dtype, number) if watched else None
                 if bound is not None:
-                    # through a separate storage, which lays out the bound as the views show the result
+                    # A separate storage lays out the bound like the result, so that the watched views apply to it.
                     laid_out = Storages(tape, _in_double)
                     laid_out.bind(view, bound)
                     bounds |= {
@@ -194,11 +194,11 @@ def _norm(differences: torch.Tensor) -> tuple[float, torch.Tensor]:
 
 
 EXPONENT = 0x7FF << 52
-"""The exponent bits of a double, which alone are the largest power of two up to it."""
+"""The exponent bits of a double. Alone, they are the largest power of two that does not exceed its absolute value."""
 
 
 def _ulps(differences: torch.Tensor, exact: torch.Tensor, dtype: torch.dtype) -> float:
-    """Return the largest distance, in units in the last place that the exact value has in the result's format."""
+    """Return the largest distance, in units in the last place of the exact value in the result's format."""
     units = differences.abs().div_(spacing_of(exact, dtype)).reshape(-1)
     largest = float(units.max()) if units.numel() else math.inf
     if math.isfinite(largest):
@@ -221,7 +221,7 @@ def _perturbed(tape: Tape, seed: int) -> Tape:
 
 
 def moved_by_rounding(seed: int) -> Callable[[torch.Tensor, torch.dtype], torch.Tensor]:
-    """Return a function that moves floating values, passed as bytes, by their rounding error, up or down at random."""
+    """Return a function that moves floating values, passed as bytes, in their last place, up or down at random."""
     generator = torch.Generator().manual_seed(seed)
 
     def moved(data: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

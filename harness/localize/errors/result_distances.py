@@ -20,7 +20,7 @@ def unit_roundoff_of(dtype: torch.dtype, unknown: float = 0.0) -> float:
 
 
 def largest_distance(pairs: ResultPairs) -> tuple[float, float]:
-    """Return the largest distance of these results, as a share of their size, and in roundings of their precision."""
+    """Return the largest distance between two versions of a result: as a share of its size, and in unit roundoffs."""
     distances = [(relative(a, b), max(unit_roundoff_of(a.dtype), unit_roundoff_of(b.dtype))) for a, b in pairs]
     roundings = [distance / unit if unit else math.inf if distance else 0.0 for distance, unit in distances]
     return max(distance for distance, _ in distances), max(roundings)

@@ -2,9 +2,9 @@
 
 A kernel may add n terms in any order. If it adds them one after the other in float32, the error of the sum is up to
 sqrt(n) times the effect of rounding the terms, because each of n partial sums is rounded as well (Higham, Accuracy and
-Stability of Numerical Algorithms, 2002, section 4.2). With 32,768 terms the measured errors were 25 such roundings for
-a weight's gradient by cuDNN, 30 for embeddings and for layer norms on one thread of a CPU, and up to 3 for kernels that
-add in blocks or as a tree.
+Stability of Numerical Algorithms, 2002, section 4.2). With 32,768 terms, the measured errors were 25 times that effect
+for a weight's gradient by cuDNN, 30 times for embeddings and for layer norms on one thread of a CPU, and at most 3
+times for kernels that add in blocks or in a tree.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Sizes = Sequence[tuple[int, ...]]
 
 
 def product_terms(left: Sequence[int]) -> int:
-    """Return the number of products in an element of a product with this left factor."""
+    """Return the number of products that are added up in an element of a matrix product with this left factor."""
     return left[-1]
 
 
@@ -27,22 +27,22 @@ def positions(size: Sequence[int]) -> int:
 
 
 def kernel_terms(weight: Sequence[int], groups: int = 1, *, over_first: bool) -> int:
-    """Return the number of products that meet in an element of a convolution with this weight.
+    """Return the number of products that are added up in an element of a convolution with this weight.
 
-    They are over the weight's second dimension and its kernel. For a transposed weight, and for the gradient of the
-    input, they are over its first dimension (`over_first`), a group at a time.
+    The sum runs over the weight's second dimension and its kernel. For a transposed convolution, and for the gradient
+    of the input, it runs over one group of the weight's first dimension (`over_first`) and the kernel.
     """
     return (weight[0] // groups if over_first else weight[1]) * math.prod(weight[2:])
 
 
 def _of_convolution(sizes: Sizes) -> int:
-    """Return the terms for the dimension of the weight that has more of them."""
+    """Return the number of terms for the first or the second dimension of the weight, whichever is larger."""
     return max(kernel_terms(sizes[1], over_first=over_first) for over_first in (False, True))
 
 
 def _of_convolution_backward(sizes: Sizes) -> int:
-    """Return the larger number of terms: a weight's gradient sums all positions of the batch, and the input's gradient
-    sums channels and a kernel."""
+    """Return the larger number of terms: a weight's gradient is a sum over all positions of the batch, and the input's
+    gradient is a sum over channels and a kernel."""
     return max(positions(sizes[0]), positions(sizes[1]), _of_convolution(sizes[1:]))
 
 
@@ -61,7 +61,7 @@ LENGTHS: Mapping[str, Callable[[Sizes], int]] = {
         lambda sizes: positions(sizes[0]),
     ),
 }
-"""The number of terms by the name of an op. `sum` and `mean` are left out, because torch adds as a tree there."""
+"""The number of terms by the name of an op. `sum` and `mean` are left out, because torch adds their terms in a tree."""
 
 
 def terms_added(name: str, sizes: Sizes) -> int:

@@ -1,6 +1,7 @@
-"""Hybrids of two tapes: each block is executed as in one of the sides, with that side's kernels.
+"""Hybrids of two tapes: each block is executed as on one of the sides, with that side's kernels.
 
-With `recorded_step` of the tape's example, and another factor on side b. Block 0 is the forward's product:
+In this example, `recorded_step` is from the example in the tape module, and side b has another factor. Block 0 is the
+forward's product:
 
     >>> pair = paired(*(flow_of(recorded_step(lambda weight: factor * weight)) for factor in (3.0, 3.5)))
     >>> for hybrid in Hybrid("a"), Hybrid("b"), Hybrid("a", blocks=frozenset([0])):
@@ -9,8 +10,8 @@ With `recorded_step` of the tape's example, and another factor on side b. Block 
     {'loss': tensor(10.5000), 'gradient 0 weight': tensor([3.5000, 3.5000])}
     {'loss': tensor(10.5000), 'gradient 0 weight': tensor([3., 3.])}
 
-The last one has side b's loss and side a's gradient. To be consistent it needs that forward's own backward as well: see
-swap_sites.
+The last one has side b's loss and side a's gradient. To be consistent, it also needs the backward of side b's forward:
+see swap_sites.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ Instead = Mapping[int, Sequence[Stand]]
 
 @dataclass(frozen=True, slots=True)
 class Hybrid:
-    """A hybrid: side `base`, with these blocks and inputs (by side a's value) from the other side."""
+    """A hybrid: side `base`, with these blocks and inputs (as side a's values) from the other side."""
 
     base: Side
     blocks: Collection[int] = frozenset()
@@ -46,7 +47,7 @@ class Hybrid:
 
 
 class HybridExecution:
-    """One execution of a hybrid, block by block, by the pair's kernels or by `kernels` if specified."""
+    """One execution of a hybrid, block by block, with the pair's kernels or with `kernels` if specified."""
 
     def __init__(self, pair: TapePair, hybrid: Hybrid, kernels: Mapping[Side, Kernels] | None = None) -> None:
         far = other(hybrid.base)
@@ -92,7 +93,7 @@ class HybridExecution:
             run_node(pair.flows[side], node, side, self.kernels[side], memory, instead)
 
     def values(self) -> Values:
-        """Return the values by which steps are compared, by the names of both sides.
+        """Return the values by which steps are compared, by name.
 
         A value that only one side has is missing if the other side executes its block.
         """
@@ -132,7 +133,7 @@ class HybridExecution:
             self.pair.flows[other(side)].nodes[block.of(other(side))[0]],
         )
         for own, far in common_reads(own_node, far_node):
-            # Different parts of identical contents do not correspond; for other contents the layouts show nothing.
+            # Views of identical contents correspond only if they show the same part. For others, layouts say nothing.
             link = self.pair.links.of[side].get(own.value)
             unknown = link is None or link.value != far.value or not has_same_layout(link)
             alike = own.view.size == far.view.size and (unknown or layout_of(own.view) == layout_of(far.view))
@@ -199,7 +200,7 @@ def storages_read(node: FlowNode, side: Side, memory: Memory, instead: Instead) 
 def storage_read(
     memory: Memory, side: Side, use: Use, far: Sequence[Stand] | None, node: FlowNode
 ) -> torch.UntypedStorage:
-    """Return the storage that a node reads: the other side's in place of its own if that is available."""
+    """Return the storage that a node reads: the other side's if it is available, else its own."""
     if far:
         views = {layout_of(read.view) for read in node.reads if read.value.slot == use.value.slot}
         is_written = any(write.value.slot == use.value.slot for write in node.writes)

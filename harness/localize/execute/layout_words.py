@@ -25,7 +25,7 @@ class RelaidArgument:
     number: its number, from 1 on.
     name: its name in the op's schema.
     lies: its layout on each side.
-    copied_by: by side, the op (and its line) that makes it and that only this side executes.
+    copied_by: by side, the op (with its line) that makes the argument, if only this side executes that op.
     within: the sides whose compiled code lays it out itself.
     """
 
@@ -49,7 +49,7 @@ def in_words(layout: LaidOut, *, start: bool | None = None) -> str:
 
 
 def looks_of(arguments: Sequence[RelaidArgument]) -> tuple[str, ...]:
-    """Return the differences in the usual names of these arguments' layouts: `transposed against contiguous`."""
+    """Return the differences of these arguments' layouts by their usual names: `transposed against contiguous`."""
     looks = []
     for argument in arguments:
         look = " against ".join(look_at(argument.lies[side]) for side in SIDES)

@@ -2,8 +2,8 @@
 
 K are the kernels of both sides, x the values and L each side's layout of them:
 
-    K_a(x laid out as L_b) == K_b(x as L_b)    swapped in: the layout alone makes side b's bits
-    K_b(x laid out as L_a) == K_a(x as L_a)    swapped out: without it they are side a's
+    K_a(x laid out as L_b) == K_b(x as L_b)    swapped in: the layout alone produces side b's bits
+    K_b(x laid out as L_a) == K_a(x as L_a)    swapped out: without it the bits are side a's
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from .step_memory import Memory
 from .verification import SideKernels
 
 Effect = Literal["layout", "kernel in a", "kernel in b", "kernel"]
-"""The cause of the different bits: the layout alone, kernels that differ only in one side's layout, or kernels that
-differ in both layouts."""
+"""The cause of the different bits: the layout alone, kernels that differ on one side's layout only, or kernels that
+differ on both layouts."""
 
 Layouts = Mapping[Side, Sequence[LaidOut]]
 """By side, the layouts of the tensors that its call takes."""
@@ -45,7 +45,8 @@ class SwappedLayout:
 def swapped_layout(execution: HybridExecution, number: int, before: Memory) -> SwappedLayout | None:
     """Swap the layouts of the inputs of both sides' calls in a pair; `before` is the memory at the start of the block.
 
-    Return None if the inputs differ in value or have the same layouts. Raises whatever an op raises.
+    Return None if the inputs differ in value, have the same layouts or share written memory, or if the results are
+    equal. Raises whatever an op raises.
     """
     calls = {side: _prepared_call(execution, number, before, side) for side in SIDES}
     tensors_a, tensors_b = calls["a"].tensors, calls["b"].tensors
@@ -104,7 +105,8 @@ def _layouts_of_code(execution: HybridExecution, side: Side, call: PreparedCall)
 class _Swap:
     """The execution of both sides' calls on the other side's layouts.
 
-    The sides in `laid_out_by_code` lay out the arguments themselves before they call the op, so they cannot be swapped.
+    The sides in `laid_out_by_code` lay out the arguments themselves before they call the op, so their layouts cannot be
+    swapped.
     """
 
     def __init__(

@@ -16,7 +16,7 @@ from ..align.storage_flow import FlowNode
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PreparedCall:
-    """A node with the arguments on which it is to be executed; `number` is that of the node on its side."""
+    """A node with the arguments on which it is to be executed; `number` is the node's number on its side."""
 
     number: int
     node: FlowNode
@@ -51,7 +51,7 @@ class PreparedCall:
         return replace(self, arguments=arguments, keywords=keywords)
 
     def execute(self) -> list[Any]:
-        """Execute the call by this process's kernel, and return its flat outputs."""
+        """Execute the call with this process's kernel, and return its flat outputs."""
         return executed(self.node.execution, self.arguments, self.keywords)
 
     def results(self, outputs: Sequence[Any]) -> list[torch.Tensor]:
@@ -66,7 +66,7 @@ class PreparedCall:
 
 
 class Kernels(Protocol):
-    """The kernels by which one side executes its calls."""
+    """The kernels with which one side executes its calls."""
 
     def execute(self, call: PreparedCall) -> list[Any]:
         """Execute a call on its arguments, which include those that it writes, and return its flat outputs."""

@@ -19,19 +19,22 @@ Stand = tuple[Use, Use]
 """A view of one side and the view of the other side that replaces it."""
 
 Moved = Callable[[torch.Tensor, torch.dtype], torch.Tensor]
-"""Takes the bytes of values of a dtype, and returns those of the changed values."""
+"""A function that takes the bytes of values of a dtype, and returns the bytes of the changed values."""
 
 
 class Unbound(NotReplayable):
-    """Raised if a call needs a value that nothing has made: two blocks cannot come from different sides."""
+    """Raised if a call needs a value that nothing has made.
+
+    In that case, two of the hybrid's blocks cannot come from different sides.
+    """
 
 
 class Memory:
     """The contents of storages by side and value.
 
     A value that its own side has not made is taken from the other side through its link. Each side has its own contents
-    of linked inputs, except for those in `input_sides` (by side a's value): both sides take these from the side named
-    there.
+    of linked inputs, except for those in `input_sides`, whose keys are side a's values: both sides take these from the
+    side named there.
     """
 
     def __init__(self, flows: Flows, links: Links, lifetimes: Lifetimes, input_sides: Mapping[FlowValue, Side]) -> None:
@@ -90,9 +93,9 @@ class Memory:
         return copy
 
     def held_as(self, held: Held, moved: Moved | None = None) -> Memory:
-        """Return a memory with the same contents in other dtypes, which are converted when they are first read.
+        """Return a memory with the same contents in other dtypes.
 
-        `moved` changes the values before their conversion.
+        Each value is converted when it is first read; `moved` changes it before the conversion.
         """
         copy = Memory(self._flows, self._links, self._lifetimes, self._input_sides)
         copy._slots = {side: HeldSlots(self._flows[side].tape, held) for side in SIDES}
@@ -118,7 +121,7 @@ class Memory:
         far_side = other(side)
         link = self._links.of[side].get(value)
         data = self._flows[side].input_bytes(value)
-        # True if the other side's value is an input as well, whose content may be needed
+        # True if the other side's value is an input, too; its content may be needed
         is_input_there = link is not None and self._flows[far_side].input_bytes(link.value) is not None
         value_of_a = value if side == "a" or link is None else link.value
         is_own = not is_input_there or self._input_sides.get(value_of_a, side) == side
@@ -126,8 +129,8 @@ class Memory:
             return self._content(side, value.slot, data)
         if link is None:
             raise Unbound(f"storage {value.slot} of side {side} is made by a block of the other side")
-        # The other value must exist, or have another origin than this one. Otherwise two values that are linked to each
-        # other, and of which neither was made, would be searched for endlessly.
+        # The other value must exist, or have an origin other than this value. Otherwise, the search would never end for
+        # two values that are linked to each other and that nothing has made.
         back = self._links.of[far_side].get(link.value)
         has_origin = (
             is_input_there or (far_side, link.value) in self._live or (back is not None and back.value != value)

@@ -15,7 +15,7 @@ from .prepared_call import Kernels, PlainKernels
 from .step_memory import Flows, Lifetimes
 
 END = -2
-"""The block number of the end of the step, after the last block, and of the batch as a whole."""
+"""The block number of the end of the step, which reads the values by which steps are compared, and the batch."""
 
 
 @dataclass(slots=True, eq=False)
@@ -82,11 +82,11 @@ class TapePair:
         return self.all_nodes(number)[0].call.module
 
     def is_same_op(self, number: int) -> bool:
-        """Check that a block is one op on both sides; one of them may execute it repeatedly."""
+        """Check that a block is one op on both sides; one of the sides may execute it repeatedly."""
         return self.blocks[number].paired and len(self.all_names(number)) == 1
 
     def counterparts(self, side: Side, use: Use) -> tuple[Use, Use] | None:
-        """Return a side's value as side a's and side b's views of it; None if it has no counterpart."""
+        """Return a side's value and its counterpart on the other side, side a's first; None if it has none."""
         link = self.links.of[side].get(use.value)
         if link is None:
             return None

@@ -37,12 +37,12 @@ bits."""
 
 @dataclass(slots=True)
 class Found:
-    """The numbers of the nodes that differ from plain kernels.
+    """The nodes, by number, whose bits plain kernels do not reproduce or may not reproduce.
 
-    foreign: nodes with other kernels in their process.
+    foreign: nodes that other kernels execute in their own process.
     in_context: nodes whose bits depend on their neighbours in the graph.
     unknown: nodes whose bits are not recorded.
-    astray: nodes in context whose values differ by more than rounding from those that they compute alone.
+    astray: nodes of `in_context` whose values differ by more than rounding from those that they compute alone.
     """
 
     foreign: set[int] = field(default_factory=set)
@@ -115,8 +115,8 @@ class RecordedResults:
 class CheckedKernels:
     """Kernels that execute each call in this process and compare its bits with the digests of the real execution.
 
-    Without `ask` the worker executes no call: recorded values replace differing results, and `foreign` is not yet
-    distinguished from `in_context`.
+    Without `ask`, recorded values replace differing results, and the worker executes only calls without recorded
+    values. `foreign` is then not yet distinguished from `in_context`.
     """
 
     def __init__(self, digests: Digests, calls: WorkerCalls, *, ask: bool) -> None:

@@ -45,7 +45,7 @@ class Worker:
     def __init__(self, connection: socket.socket, name: str) -> None:
         self.name = name
         self.apart = False
-        """True if requests are about steps with their calls on lists split (see `tape.list_calls`)."""
+        """True if requests refer to steps whose calls on lists are split (see `tape.list_calls`)."""
         self._connection = connection
 
     @classmethod

@@ -23,10 +23,10 @@ class WorkerCalls:
         self._step = step
 
     def execute(self, call: PreparedCall, settings: Mapping[str, Any] | None = None) -> list[Any]:
-        """Execute a call, write its written arguments in place, and return its flat outputs.
+        """Execute a call, update the arguments that it writes, and return its flat outputs.
 
-        Plain values among these are the recorded ones. `settings` are those of torch's settings that differ from the
-        step's.
+        Plain values among the outputs are the recorded ones. `settings` are those of torch's settings that differ from
+        the step's.
         """
         self.count += 1
         position = call.node.execution.position

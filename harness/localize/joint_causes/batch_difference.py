@@ -171,9 +171,9 @@ def _argument_in(pair: TapePair, name: str, base: Side, parts: Sequence[Cause], 
 def with_batch(
     pair: TapePair, examined: Mapping[int, Examined], culprits: Sequence[Culprit], followed: FollowedBatch, a: str
 ) -> list[Culprit]:
-    """Return the culprits of a step, preceded by the causes of its batch's difference, which the batch itself proves.
+    """Return the culprits of a step, preceded by the causes of its batch's difference.
 
-    `a` is the reference's name.
+    The batch itself proves these causes. `a` is the reference's name.
     """
     rest, first = list(culprits), list[Culprit]()
     for entry in followed.causes:

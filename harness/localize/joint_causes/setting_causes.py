@@ -1,12 +1,13 @@
 """Settings as causes: the blocks that compute different bits because torch's settings differ between the sides.
 
 A side's process executes a call of a block once more, with one setting at the other side's value and all else
-unchanged. If the result has the other side's bits, the setting is the reason. All blocks with one reason are one cause:
+unchanged. If the result has the other side's bits, the setting is the reason. All blocks with the same reason form one
+cause:
 
-    convolution             mkldnn is off in plain, on in cpu: executed with mkldnn=on plain has the bits of cpu
+    convolution             mkldnn is off in plain, on in cpu: with mkldnn=on, plain computes the bits of cpu
     convolution_backward    the same reason: "all 4 calls of convolution and convolution_backward differ because ..."
 
-Some settings choose which op is executed. An op that is named after a library or a kernel of attention cannot be
+Some settings choose which op is executed. An op that is named after a library or an attention kernel cannot be
 executed if that library or kernel is off.
 """
 
@@ -97,7 +98,7 @@ def blocks_by_setting(
 
 
 def _is_candidate(pair: TapePair, number: int, block: Examined) -> bool:
-    """Check whether a block is one op with different bits on the two sides, which a worker can execute unchanged.
+    """Check whether a block is the same op on both sides, with different bits, and a worker can execute it unchanged.
 
     Code that a compiler generates for one side alone does not depend on a setting.
     """

@@ -1,6 +1,6 @@
 """Causes that undo each other.
 
-A script that computes the same thing by other ops differs in several places, and each difference alone changes the
+A script that computes the same thing with other ops differs in several places, and each difference alone changes the
 result:
 
     votes.argmax(-1)    3 - votes.flip(-1).argmax(-1)    without the flip or the subtraction, another place is chosen
@@ -35,8 +35,9 @@ STATED = ("structure", "arguments")
 def with_undone_together(tests: HybridTests, causes: Sequence[Cause]) -> list[Cause]:
     """Return the causes, and join those that undo each other.
 
-    Such causes are structures or arguments in one phase. Each alone makes more drift than the two together, or than all
-    such causes of a place together, which include causes that cannot be swapped alone.
+    Such causes are of the kinds `structure` or `arguments`, and in the same phase. Each alone causes more drift than
+    the two together, or than all such causes in the same module or phase together. The latter include causes that
+    cannot be swapped alone.
     """
     joined = list(causes)
     if len(joined) > FEW:
@@ -80,7 +81,7 @@ def _is_feasible(tests: HybridTests, cause: Cause) -> bool:
 
 
 def _goes_together(tests: HybridTests, causes: Sequence[Cause]) -> bool:
-    """Check whether the causes can be swapped together, and then make at most UNDONE times the step's drift."""
+    """Check whether the causes can be swapped together and, if so, cause at most UNDONE times the step's drift."""
     try:
         limit = UNDONE * tests.swapped_out([]).amount
         return tests.swapped_in(causes).amount <= limit and tests.swapped_out(causes).amount <= limit
@@ -89,8 +90,8 @@ def _goes_together(tests: HybridTests, causes: Sequence[Cause]) -> bool:
 
 
 def _is_undone(tests: HybridTests, causes: Collection[Cause]) -> bool:
-    """Check whether the causes make more than UNDONE times the step's drift, both swapped into side a and swapped out
-    of side b."""
+    """Check whether the causes lead to more than UNDONE times the step's drift, both when they are swapped into side a
+    and when they are swapped out of side b."""
     try:
         limit = UNDONE * tests.swapped_out([]).amount
         tried = list(causes)

@@ -21,7 +21,7 @@ MOST_CHARACTERS = 20_000
 def write_detail(
     path: Path, block: ShownBlock, codes: Mapping[Side, SideCode], kinds: Mapping[Side, str], *, errors: bool
 ) -> None:
-    """Write the file of a block whose script has these `codes`, of these `kinds`.
+    """Write the details of a block. `codes` is the code of each side in the block's script, and `kinds` its kind.
 
     With `errors`, the errors over its inputs are added. If anything fails, no file is written, and the culprit is
     reported without it.

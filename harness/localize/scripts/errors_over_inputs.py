@@ -1,4 +1,4 @@
-"""The errors of both sides' results against those in double, element by element over the real inputs.
+"""The errors of both sides' results against the results in double, element by element over the real inputs.
 
 They are kept for a selection of the elements, which includes the largest errors of each side.
 """
@@ -26,7 +26,7 @@ FEWEST = 4
 
 MOST_POINTS = 2000
 LARGEST = 250
-"""The number of elements with the largest errors of each side that are always among the points."""
+"""The number of each side's largest errors whose elements are always among the points."""
 
 MOST_ARGUMENTS = 4
 
@@ -58,7 +58,7 @@ class ComparedResult:
 
 
 def errors_over_inputs(block: ShownBlock, codes: Mapping[Side, SideCode]) -> ErrorsOverInputs | None:
-    """Return the errors of the block's result with the largest error.
+    """Return the errors of the block's worst result, which has the largest error.
 
     Return None if no result is floating-point and has a known exact value.
     """
@@ -197,8 +197,8 @@ def _belongs(argument: torch.Tensor, shape: tuple[int, ...]) -> bool:
 
 
 def _spread(elements: int) -> torch.Tensor:
-    """Return at most CANDIDATES elements: multiples of the golden ratio, which are evenly spread and follow no rows or
-    columns."""
+    """Return at most CANDIDATES elements, placed at multiples of the golden ratio: these are evenly spread and follow
+    no rows or columns."""
     if elements <= CANDIDATES:
         return torch.arange(elements)
     parts = torch.arange(CANDIDATES, dtype=torch.float64).mul_((math.sqrt(5) - 1) / 2).frac_()

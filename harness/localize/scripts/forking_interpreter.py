@@ -1,8 +1,8 @@
 """`python -I forking_interpreter.py LIFELINE MODULE...`: imports modules, then executes scripts, each in a fork.
 
-Standard input is a socket that listens; `script_interpreter.py` is the other side. The exchange for each script:
+Standard input is a listening socket; `script_interpreter.py` is the other side. The exchange for each script:
 
-    asks, with a connection  -->  forks a process that forks the script, and answers with the script's number
+    asks, with a connection  -->  forks a process that forks the script, and answers with the script's process id
     waits                    <--  and then with its exit code
 
 LIFELINE is the file descriptor of a socket of the parent process. When it closes, this process and its forks end.

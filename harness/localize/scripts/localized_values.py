@@ -28,7 +28,7 @@ from ..execute.tape_pair import TapePair
 
 
 class NotShown(Exception):
-    """A standalone script cannot show a block. The message is the reason."""
+    """Raised if a standalone script cannot show a block. The message is the reason."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,7 +40,7 @@ class ShownBlock:
     reference: the side whose calls compute `exact` in double, None if neither side's calls can be executed in double.
     exact: the results in double.
     live: True if plain calls on inputs in double compute `exact`.
-    ulps: each side's largest error against `exact`.
+    ulps: each side's largest error against `exact`, in ULP.
     by_layout: True if the layouts of the inputs matter.
     """
 
@@ -184,7 +184,7 @@ class Values:
 
 
 def base_of(data: torch.Tensor, views: Sequence[View], *, aligned: bool = False) -> tuple[ScriptTensor, torch.Tensor]:
-    """Return the contiguous tensor that holds all these views of a storage's bytes, without a name yet.
+    """Return a contiguous tensor that covers all these views of a storage's bytes, not yet named, and its content.
 
     The tensor's memory begins at a multiple of ALIGNMENT bytes. With `aligned`, the address of each view modulo
     ALIGNMENT is the recorded one.

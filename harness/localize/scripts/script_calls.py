@@ -25,7 +25,7 @@ class SideCode:
 
     parameters: its parameters, which are names in the script's file.
     lines: its lines.
-    casts: True if it passes dtypes among its arguments through `held`, so that it can be executed in double.
+    casts: True if the dtypes that it passes to ops go through `held`, so that it can be executed in double.
     reads: the tensors that its calls take but do not make, by their text in its lines.
     """
 
@@ -56,7 +56,7 @@ class CallWriter:
 
     def code(self, results: Sequence[torch.Tensor], stem: str) -> SideCode:
         """Write the whole function. An output that its calls neither take nor make is passed from `results`, as
-        `STEM_1`."""
+        a parameter named after `stem`."""
         views: dict[int, list[View]] = {}
         wishes: dict[int, str] = {}
         for call in self._block.calls:

@@ -1,8 +1,8 @@
 """An interpreter that executes each script in a fork, as a bare interpreter would, but with torch already imported.
 
 The interpreter is isolated (`python -I`): it ignores PYTHONPATH, numdrift's folders and the user's site-packages. It
-executes no op itself, so that no fork inherits the state of an op. It imports while no script waits, so starting it
-early costs nothing.
+executes no op itself, so that no fork inherits the state of an op. It imports in the background, so starting it early
+costs nothing.
 """
 
 from __future__ import annotations

@@ -25,8 +25,8 @@ from .script_ways import ShownMode, Way, script_in, ways
 
 MOST_SCRIPTS = 8
 MOST_BESIDE = 256 * 2**20
-"""The largest size of both sides' inputs of a step, in bytes, with which scripts are executed beside the proofs. In a
-larger step they wait until the proofs are done, because each script needs memory."""
+"""The largest total size of both sides' inputs of a step, in bytes, at which scripts are executed beside the proofs. In
+a larger step, they wait until the proofs are done, because each script needs memory."""
 
 SUFFIXES = (".py", ".safetensors", SUFFIX)
 """The suffixes of a script, its tensors and the detail shown beside it."""
@@ -164,7 +164,7 @@ def _without(why: str) -> CulpritScript:
 
 
 def execute_script(path: Path, interpreter: Scripts) -> CulpritScript:
-    """Execute a script once, in its folder, in an interpreter that sees only its own packages."""
+    """Execute a script once, in its folder, in an interpreter without numdrift."""
     try:
         code, output = interpreter.execute(path, PATIENCE)
     except subprocess.TimeoutExpired:

@@ -1,4 +1,4 @@
-"""Follows the lines of the user's own files, as a debugger does, in experiments that look for a line that draws."""
+"""Follows the lines of the user's own files, as a debugger does, to find the line that draws a random number."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from ...tape.origin import OwnFiles
 MOST_LINES = 300_000
 """Maximum number of lines that are followed in a run.
 
-Each takes 25 microseconds, to read torch's, Python's and NumPy's states.
+Each takes 25 microseconds, to read the states of the generators of torch, Python and NumPy.
 """
 
 
 class ExecutedLines:
     """Calls `executed` with each line of this thread, as `file:line`, once it has been executed.
 
-    Lines of a called function are counted separately; the calling line continues when they return. Nothing is followed
-    if a debugger or a coverage tool is already tracing.
+    Lines of a called function are counted separately; the calling line continues when that function returns. Nothing is
+    followed if a debugger or a coverage tool is already tracing.
     """
 
     def __init__(self, files: OwnFiles, executed: Callable[[str], None], guard: AbstractContextManager[None]) -> None:

@@ -75,7 +75,7 @@ class NotedCalls:
         self._states = self._generators.read()
 
     def moved(self, line: str) -> None:
-        """Record the generators that `line` has moved without an op since the last look."""
+        """Record the generators that `line` has changed without an op since their states were last read."""
         before, now = self._states, self._generators.read()
         self._states = now
         # NumPy's state appears once NumPy is loaded; loading draws nothing.

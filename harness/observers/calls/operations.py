@@ -23,7 +23,7 @@ from ...tape.tape import leaves
 from ..values.digest import Digester
 
 FLUSH_AT = 1 << 16
-"""Number of bytes of op lines that are buffered before they are written: the most of a step that a kill can lose."""
+"""Number of bytes of op lines that are buffered before they are written. A killed run loses no more than that."""
 
 
 class OperationRecorder:
@@ -66,7 +66,7 @@ class OperationRecorder:
 
     def leave(self) -> None:
         if self._mode is not None:
-            # The mode is cleared before it is left: `script_ended` leaves again if a step was under way.
+            # Clear the mode before leaving it: `script_ended` calls `leave` again if a step was under way.
             mode, self._mode = self._mode, None
             mode.__exit__(None, None, None)
         self.flush()

@@ -2,7 +2,7 @@
 
     step            0    1    2    3    4    5
     starts from     own  own  a's  own  a's  own       a's: the state of the reference, in `resync`
-    and is          both      resynced  resynced       at step 0 both states are equal: nothing is loaded
+    resynced        yes       yes       yes            at step 0 both states are equal: nothing is loaded
 
 Before step 3 the training's own state of that step is loaded; an earlier run of the same mode left it in `rejoin`. So
 steps 0, 1, 3 and 5 start from the training's own states and can be compared with that earlier run bit for bit.
@@ -147,7 +147,7 @@ class ForcedSteps:
         return [tensor for tensor, _ in self._replaced[before:]]
 
     def settled(self) -> None:
-        """Record the distances of computed batches from the reference's, now that the steps so far have values."""
+        """Record the distances between computed batches and the reference's, now that the steps so far have values."""
         waiting, self._waiting = self._waiting, []
         with unseen():
             for step, place, tensor, wanted in waiting:
@@ -171,7 +171,7 @@ class ForcedSteps:
             # The copies must not become part of the step's first graph.
             self._execute()
             if self._mode.device in DEFERRED_DEVICES:
-                # Otherwise lazy tensors that were written past autograd are one step behind when they are read.
+                # Otherwise lazy tensors that were written bypassing autograd are one step behind when they are read.
                 self._mode.read([named.tensor for named in training.named()])
             return missing + load_generators(state, self._mode.device)
         except (KeyError, TypeError, ValueError) as error:
@@ -199,7 +199,7 @@ class ForcedSteps:
 
 
 def roundings_apart(value: torch.Tensor, reference: torch.Tensor) -> float | None:
-    """Return the relative distance of two floating-point tensors, in units of half the dtype's epsilon.
+    """Return the relative distance between two floating-point tensors, in units of half the dtype's epsilon.
 
     The distance is ||value - reference|| / ||reference||. Return None for other dtypes, for two different dtypes, or if
     the distance is not finite.

@@ -37,10 +37,10 @@ SCHEMA = 1
 
 
 class OutcomeFiles(StepWatcher):
-    """Copies the values of a step that it receives. `write` writes the copies of ended steps into files, one per step.
+    """Copies the values of each step as they arrive. `write` writes the copies of completed steps, one file per step.
 
-    On devices where tensors have no values yet, a copy is part of the graph that is executed anyway, and is read after
-    it.
+    On devices where tensors have no values yet, a copy is part of the graph that is executed anyway, and is read
+    afterwards.
     """
 
     def __init__(self, run: Path, mode: Mode) -> None:
@@ -64,7 +64,7 @@ class OutcomeFiles(StepWatcher):
         self._values = {}
 
     def write(self) -> None:
-        """Write the ended steps, whose values are now readable. Raises OSError (disk full)."""
+        """Write the completed steps, whose values are now readable. Raises OSError (disk full)."""
         ended, self._ended = self._ended, []
         for step, values in ended:
             path = outcome_file(self._run, step)
@@ -219,7 +219,7 @@ class Experiments(Observer):
 
     def _keep_state(self, step: int) -> None:
         if transformation_level():
-            if self._states.by_default:  # an explicit request reports this later
+            if self._states.by_default:  # nobody requested it: stop without a notice
                 self._states.give_up()
                 return
             raise NotAvailable(STATE, "it begins within a transformation of torch.func, where tensors have no values")

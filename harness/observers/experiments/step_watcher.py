@@ -1,4 +1,4 @@
-"""The protocol of the observers that are also told a step's values: its tape and its outcome."""
+"""The protocol of the observers that also receive a step's values: the recorders of its tape and its outcome."""
 
 from __future__ import annotations
 

@@ -39,9 +39,9 @@ class TapeRecording(StepWatcher):
     The noise is that of the tape's ops, executed one by one. Where the mode executed the step in another way, its
     kernels are added to `kernels`.
 
-    The training stays the same bit for bit: before the step has ended only copies are executed, and the generators'
-    states are restored after replays. A failure is reported to `notice` and recorded as the reason in the step's noise;
-    it is never raised.
+    The training stays the same bit for bit: before the step has ended, nothing but copies is executed, and the
+    generators' states are restored after replays. A failure is reported to `notice` and recorded as the reason in the
+    step's noise; it is never raised.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class TapeRecording(StepWatcher):
         self._recorders = recorders or StepRecorders(self._recorder_of_ops)
         self._recorder: StepRecorder | None = None
         self._ended: list[tuple[int, StepRecorder]] = []
-        # While a training runs, its device has no room for replays. A worker measures the noise after it.
+        # While a training runs, its device has no room for replays. A worker measures the noise afterwards.
         self._leaves_noise = bool(config.serve) and is_accelerator(mode.device)
         self._watches_script = not mode.capabilities.compiles
         self._script_compiles = False

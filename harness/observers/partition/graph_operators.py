@@ -31,7 +31,7 @@ class Support:
         try:
             identity = _identity(node)
             if identity not in self._answers:
-                # While dynamo and AOT partition, their modes are active. They are left before the backend is asked.
+                # While dynamo and AOT partition, their modes are active. Leave these before asking the backend.
                 with without_modes():
                     self._answers[identity] = self._adapter.supports(node)
             return self._answers[identity]
@@ -86,7 +86,7 @@ def written_operators(graph: torch.fx.Graph) -> Written:
 def operators_of(graph: torch.fx.Graph, written: Written, support: Support, lines: ScriptLines) -> Iterator[Operator]:
     """Yield the operators of an aten graph in order. For a backward `written` is empty."""
     # Nodes of a call that was written as one operator are grouped under the call's number; every other node stands
-    # alone. A node that only takes a result apart (getitem) is not an operator.
+    # alone. A node that only selects from a result (getitem) is not an operator.
     groups: dict[object, tuple[WrittenCall | None, list[torch.fx.Node]]] = {}
     for node in graph.nodes:
         if node.op != "call_function" or getattr(node.target, "__module__", "") == "_operator":

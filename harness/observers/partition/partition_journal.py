@@ -11,7 +11,7 @@
 
 A process that partitions only chosen calls writes the event `calls`. Each call has its graph's number, its number in
 that graph, the operator, the line and the module. A graph's event is written when the graph is partitioned, even if it
-breaks a limit. Events survive a kill; a record without `end` comes from a process that was killed.
+breaks a limit. Events survive a kill; a record with neither `end` nor `failed` comes from a process that was killed.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class PartitionWriter:
 
 @dataclass(slots=True)
 class PartitionRecord:
-    """The record of one process. `whole` is false if the process was killed before it wrote its end."""
+    """The record of one process. `whole` is false if the process wrote no `end`, because it failed or was killed."""
 
     mode: str = ""
     backend: str = ""

@@ -28,7 +28,7 @@ from .graph_operators import Operator, Support, Written, operators_of
 from .partition_journal import Part, PartCall
 
 PLACE, OPERATOR = "numdrift_place", "numdrift_operator"
-"""Keys of a node's metadata while its graph is fused: where the node runs, and the operator that it belongs to."""
+"""Keys of a node's metadata while its graph is being fused: where the node runs, and the operator it belongs to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ def _fused(
         # is not a view. Values that are kept for the backward are detached, often in another subgraph.
         values = [node for node in entry.nodes if is_operator(node.target) and not returns_view(node.target)]
         (values or entry.nodes)[-1].meta[OPERATOR] = number
-    for node in graph.graph.nodes:  # a node that takes a result apart runs where the result is
+    for node in graph.graph.nodes:  # a getitem runs where the result that it reads is computed
         if node.target is operator.getitem and isinstance(node.args[0], torch.fx.Node):
             node.meta |= {PLACE: node.args[0].meta.get(PLACE)}
     # The nodes fused first are the least constrained and form the fewest subgraphs, so the backend's come first.

@@ -1,7 +1,7 @@
 """The process that partitions a single module and compares it with the unpartitioned module.
 
-It creates the module by a factory and calls it with examples. Its request is a JSON file: the factory, the mode, the
-limits, and the path of the record.
+It creates the module with a factory, and calls it with example inputs. Its request is a JSON file with the factory, the
+mode, the limits and the options. The record is written beside that file.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def _executed(module: torch.nn.Module, inputs: Any) -> Sequence[torch.Tensor]:
     losses = []
     for output in outputs:
         if output.requires_grad:
-            # Weights differ from element to element: the plain sum of a softmax has no gradient.
+            # Weights differ from element to element, because the gradient of a softmax's plain sum is zero.
             flat = output.double().flatten()
             losses.append((flat * torch.linspace(0.5, 1.5, flat.numel(), dtype=torch.float64)).sum())
     if losses:

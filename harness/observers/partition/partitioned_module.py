@@ -58,7 +58,7 @@ def partition(
     `inputs` are the module's arguments: a tensor, a sequence of arguments, or a mapping of named ones. The module is
     called with them once; its buffers and the random generator are restored afterwards. Other shapes, training and
     evaluation each have their own partition, created when first needed. The logger `numdrift.partition` reports each
-    one at INFO.
+    partition at INFO.
 
     Raises PartitionError (a ValueError) if a limit of `config` is broken, UsageError if `config` moves an operator that
     the module does not have, ModeError, and NotAvailable if the backend is not available here.

@@ -33,7 +33,7 @@ class ModuleRanges:
         self._patches = Patches("the ranges of modules")
 
     def install(self) -> None:
-        # While a function is compiled, ranges would become part of its graph.
+        # While a function is being compiled, ranges would become part of its graph.
         def enter(module: torch.nn.Module, _: Any) -> None:
             if not torch.compiler.is_compiling():
                 self._ranges.enter(MODULE + self._names.get(module, type(module).__name__), "module")

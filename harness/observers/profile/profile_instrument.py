@@ -217,7 +217,7 @@ class ProfileInstrument(Observer):
     def _range_begins(self, name: str) -> bool:
         """Open a range for a `record_function`.
 
-        The script's are blocks; those of torch's optimizers are ranges within the phase.
+        The script's own ranges are blocks; those of torch's optimizers are ranges within the phase.
         """
         if not self._ranges.here or OF_COMPILERS in name:
             return False

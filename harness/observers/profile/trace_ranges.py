@@ -26,9 +26,9 @@ class _Range:
 class Ranges:
     """The open ranges of the script's own thread, outermost first, and separately those of each other thread.
 
-    The slices of a trace are nested or side by side. The script does not mark phases, so a phase may begin within a
-    block and end after it; it is then split at the block's borders. While nothing is traced, the ranges are tracked but
-    not written. `resume` opens those that the script is in.
+    The slices of a trace must be nested or side by side. The script does not mark phases, so a phase may begin within a
+    block and end after it; the phase is then split at the block's borders. While nothing is traced, the ranges are
+    tracked but not written. `resume` opens those that the script is in.
     """
 
     def __init__(self, begin: Callable[[str], Handle]) -> None:

@@ -58,7 +58,7 @@ class Tracer:
             return False
         if not self._warm:
             self._warm = True
-            # The first profiler of a process takes long, and would add its own slices to the trace.
+            # The first profiler of a process takes a long time, and would add its own slices to the trace.
             with without_profiler_messages(), own_module_calls():
                 self._running = self._begin()
                 self.stop(None)

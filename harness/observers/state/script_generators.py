@@ -25,8 +25,8 @@ MERSENNE_TWISTER_BYTES = 625 * 4
 def generator_states(device: str) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
     """Return the generators' states: as bytes, and as JSON values.
 
-    The first dictionary has `torch` and, by its kind, the generator of the mode's device. The second has `python`, and
-    `numpy` if it is loaded.
+    The keys of the first dictionary are `torch` and, if the mode's device has its own generator, the kind of that
+    device. Those of the second are `python`, and `numpy` if NumPy is loaded.
     """
     tensors = {"torch": torch.get_rng_state()}
     module = _device_generator(device)

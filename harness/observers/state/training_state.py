@@ -126,7 +126,8 @@ def load_generators(state: TrainingState, device: str) -> list[str]:
 
 
 MOST_CHECKPOINTS = 64
-"""Number of steps whose states are kept, from which another mode may start: enough to see a fault that begins late."""
+"""The maximum number of steps from which another mode may start, because their states are kept. It is large enough to
+reveal a fault that begins late."""
 
 
 class Checkpoints:
@@ -136,7 +137,7 @@ class Checkpoints:
     that mode continues.
 
         0 1 2 3 4 5 6 7 8 9     at first: every even step and its successor
-        0 1     4 5     8 9     after the pairs became too many or too large: every second pair is dropped; and so on
+        0 1     4 5     8 9     once the pairs are too many or too large: every second pair is dropped; and so on
     """
 
     def __init__(self, budget: int) -> None:

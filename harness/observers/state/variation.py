@@ -28,8 +28,8 @@ NUMPY_SEEDS = range(2**32)
 def perturb_(tensors: Sequence[torch.Tensor], seed: int) -> None:
     """Move each finite nonzero element by one unit in the last place, up or down at random, in place.
 
-    Read as an integer, the bits of a floating-point number without its sign increase with its magnitude, so its
-    neighbours differ by one. The largest finite number moves towards zero. The random draws come from a separate
+    Read as integers, the bits of floating-point numbers (without the sign) increase with the magnitude, so neighbouring
+    numbers differ by one. The largest finite number moves towards zero. The random draws come from a separate
     generator seeded with `seed`.
     """
 

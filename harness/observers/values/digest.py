@@ -10,15 +10,15 @@ eight lanes; a lane of a stripe is a pair of 32-bit words (a, b). With keys K fr
 
 The last stripe is padded with zeros, stripes after it contribute nothing, and 0 (which means unreadable) becomes 1. P
 is the NH hash (Black et al., UMAC, CRYPTO 1999): for random keys, two different contents of a lane collide with
-probability 2**-32. Its weak point, a factor of zero that hides the other word, is closed by S, which any change
-confined to one pair always alters. To go unseen a change must keep both S (its differences in a lane cancel) and P in
-every lane that it touches: for two exchanged words this takes neighbours that differ by exactly the difference of their
-keys, and equal neighbours never do, because the keys are distinct. mix64 is the finaliser of splitmix64 (Steele et al.,
-OOPSLA 2014), a bijection. Not a cryptographic hash.
+probability 2**-32. Its weak point, a factor of zero that hides the other word, is covered by S, which any change
+confined to one pair always alters. A change goes unseen only if it keeps both S (its differences in a lane cancel)
+and P in every lane that it touches. For two exchanged words, this takes neighbours that differ by exactly the
+difference of their keys, and equal neighbours never do, because the keys are distinct. mix64 is the finaliser of
+splitmix64 (Steele et al., OOPSLA 2014), a bijection. Not a cryptographic hash.
 
 Sums are accumulated in double precision in an unspecified order that depends on the contents' length and the CPU, not
 on threads: the same bits give the same record on one machine with one implementation. Squares of huge float64 overflow
-to inf. In a thread that flushes subnormals (`torch.set_flush_denormal`) statistics see them as zeros.
+to inf. In a thread that flushes subnormals (`torch.set_flush_denormal`), the statistics count them as zeros.
 """
 
 from __future__ import annotations

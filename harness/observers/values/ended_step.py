@@ -1,4 +1,4 @@
-"""An ended step, kept until its values can be read: its tensors, and the values logged by `numdrift.log`."""
+"""A step that has ended, kept until its values can be read: its tensors, and the values logged by `numdrift.log`."""
 
 from __future__ import annotations
 

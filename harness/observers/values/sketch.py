@@ -56,7 +56,7 @@ class Sketcher:
     ) -> Sketch | None:
         """Return the sketch of a tensor, or of a block of a larger tensor.
 
-        The larger tensor has the shape `whole`, and the block begins at index `offset` of it. Return None where the
+        The larger tensor has the shape `whole`, and the block begins at its index `offset`. Return None if the
         tensor has no readable values. Raises ValueError for a block that is not inside the whole.
         """
         with unseen():
@@ -78,7 +78,7 @@ class Sketcher:
             if self._function is None or len(shape) > MOST_DIMENSIONS:
                 return _sketch_with_torch(plain, whole, offset)
             # A block consists of contiguous runs of the whole, repeated along its outer dimensions: [2, 3, 4] in [9, 9,
-            # 4] is 2 runs of 3 * 4 elements. A dimension is part of the run where the block covers all later
+            # 4] is 2 runs of 3 * 4 elements. A dimension is part of the run if the block covers all later
             # dimensions.
             strides = _strides(whole)
             start = sum(begin * stride for begin, stride in zip(offset, strides, strict=True))
@@ -96,7 +96,7 @@ class Sketcher:
 def _plain(tensor: torch.Tensor) -> torch.Tensor | None:
     """Return the elements as a contiguous real CPU tensor of a dtype in KINDS, with complex numbers as pairs.
 
-    Return None where they cannot be read.
+    Return None if they cannot be read.
     """
     try:
         if tensor.is_meta:

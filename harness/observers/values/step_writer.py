@@ -1,4 +1,4 @@
-"""Writes ended steps: their frames, and their lines in the journal."""
+"""Writes completed steps: their frames, and their lines in the journal."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class StepWriter(Observer):
         """Write a step, with the fields of the other observers."""
         seconds, number = self._around.seconds(), ended.number
         with_state = self._config.records("params") and number in self._config.steps
-        # All values are read in one piece: the lazy mode may have to execute a graph for them.
+        # All values are read at once: the lazy mode may have to execute a graph for them.
         logged_tensors = [tensor for logged in ended.logged for tensor in logged.tensors]
         values = iter(self._mode.read([*ended.losses, *logged_tensors, *(ended.state if with_state else ())]))
         fields: dict[str, Any] = {"losses": [loss_to_json(scalar(next(values))) for _ in ended.losses]}
@@ -169,7 +169,7 @@ class SketchFile:
         tensors = [named.tensor for named in ended.table.tensors]
         if not self._requested and not some_are_sharded(tensors):
             return
-        # The sketcher is compiled when it is first needed, which most runs never do.
+        # The sketcher is compiled on first use, because most runs never need it.
         sketcher = self._sketcher = self._sketcher or Sketcher()
         # A gradient that is sharded differently from its parameter is recorded: its digests do not add up in the same
         # way.

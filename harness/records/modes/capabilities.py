@@ -11,8 +11,8 @@ class Capabilities:
 
     The defaults are those of eager execution.
 
-    has_values: an op has its value when it is called. Otherwise a Python dispatch mode also breaks the lazy core's
-        functionalization ("aten::as_strided ... has no implementation for the backend", torch 2.13).
+    has_values: an op's result has values as soon as the op is called. Without them, a Python dispatch mode also breaks
+        the lazy core's functionalization ("aten::as_strided ... has no implementation for the backend", torch 2.13).
     tapes_itself: a training of the mode can record tapes. Otherwise another process executes the step's ops on the CPU.
     has_storage: its tensors have memory that can be read, saved and pinned.
     collectives: torch.distributed has collectives for its tensors.
@@ -21,7 +21,7 @@ class Capabilities:
     aten_kernels: a call that no swap reaches executes torch's own kernel.
     own_kernels: the name of the kernels that the mode generates for each op; "" if it generates none.
     draws_as: a phrase for a mode that draws different random numbers, unless `fallback_random=on`; "" for other modes.
-    executes_hlo: it executes modules of HLO.
+    executes_hlo: it executes HLO modules.
     package: the package that the mode needs beside torch; "" for none.
     keys: the keys of the mode grammar that this base has and some others lack.
     """

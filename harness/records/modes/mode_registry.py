@@ -20,8 +20,8 @@ The class is not imported outside the mode's processes, since it imports torch. 
 capabilities, whatever its class states."""
 
 DEVICES_GROUP = "numdrift.devices"
-"""The entry points of vendors' devices, each with the module whose import registers it: `npu = "torch_npu"`. A device
-is a mode."""
+"""The entry points of vendors' devices, each with the module whose import registers it: `npu = "torch_npu"`. Each of
+these devices is a mode."""
 
 EAGER = "numdrift.harness.backends.eager.mode:EagerMode"
 
@@ -165,7 +165,7 @@ VENDORS = {"cuda": "", "hpu": "habana_frameworks.torch.core", "npu": "torch_npu"
 """The devices that torch has a name for, each with the module that adds it to a torch that was built without it."""
 
 DEFERRED_DEVICES = frozenset(entry.device for entry in OWN if not entry.capabilities.has_values)
-"""The devices on which an op has no value when it is called."""
+"""The devices that compute an op's result later than the op is called."""
 
 DEVICES_OF_THE_CPU = frozenset(entry.device for entry in OWN if entry.capabilities.aten_kernels)
 """The devices that execute torch's kernels for the CPU."""

@@ -29,7 +29,7 @@ NUMBERED = re.compile(r"([A-Za-z]\w*):\d+")
 MARK_STEP_POLICIES = ("auto", "phase", "step", "off")
 EXECUTIONS = ("graph", "op")
 OP_BY_OP = ("eager", "aot_eager", "aot_eager_decomp_partition")
-"""Backends of torch.compile that execute the captured code by eager ops."""
+"""Backends of torch.compile that execute the captured code with eager ops."""
 
 INDUCTOR = "inductor"
 LADDER = (*OP_BY_OP, INDUCTOR)
@@ -41,7 +41,7 @@ DTYPES = ("float32", "float64", "bfloat16", "float16")
 
 @dataclass(frozen=True, slots=True)
 class ModeSpec:
-    """A mode as the user stated it. `timeout` is in seconds; None means the default of the base."""
+    """A mode as the user stated it. A field that is None has the default of the base. `timeout` is in seconds."""
 
     EMPTY_IS_LEFT_OUT: ClassVar[bool] = True
 
@@ -74,7 +74,7 @@ class ModeSpec:
     inductor: Mapping[str, str] = field(default_factory=dict)
 
     def with_values(self) -> ModeSpec:
-        """Return the mode or, if its ops have no values when called, a mode on the CPU with its ops and kernels."""
+        """Return the mode or, if its results come later than its calls, a mode on the CPU with its ops and kernels."""
         if self.capabilities.has_values:
             return self
         return replace(self, base="cpu", device=None, mark_step=None, execute=None, fallback_random=None, draws=None)
@@ -105,7 +105,7 @@ class ModeSpec:
         return read_fields(cls, data)
 
     def __str__(self) -> str:
-        """Write the specification back in the grammar, keys in the order of the fields."""
+        """Return the specification in the mode grammar, with its keys in the order of the fields."""
         parts = [self.base if self.name == self.base else f"{self.name}={self.base}"]
         for key, value in self.to_json().items():
             if isinstance(value, dict):

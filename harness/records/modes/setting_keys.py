@@ -59,7 +59,7 @@ def device_of(base: str, device: str | None) -> str:
 
 
 def refused_setting(values: Mapping[str, object], device: str) -> tuple[str, str] | None:
-    """Return the first of these keys that a mode on a device may not state, and why; None if it may state each.
+    """Return the first of these keys that a mode on a device may not state, and why; None if it may state them all.
 
     A key without an effect on the device is refused, and so are keys that contradict each other. The effect of a key
     on a vendor's device is not checked.

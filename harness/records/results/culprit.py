@@ -15,7 +15,7 @@ LAYOUT = "layout"
 ARGUMENTS = "arguments"
 STRUCTURE = "structure"
 SETUP = "setup"
-"""The kinds of culprits that are an op. A difference in the set-up has the kind `setup` too."""
+"""The kinds of a culprit that is an op. `setup` is also the kind of a difference in the set-up."""
 
 SETTING = "setting"
 """A setting of torch with a different value on each side, which changes the bits of ops, or the ops that are
@@ -25,7 +25,7 @@ NONDETERMINISM = "nondeterminism"
 """A call that differs between two trainings of one mode: `name` is the mode, `what` the way in which they diverged."""
 
 AGAIN = "executed again"
-"""The beginning of the reason for an op of lazy tensors that takes effect twice: it draws again or updates again."""
+"""The first words of the reason for an op of lazy tensors that is executed again, so that it draws or updates twice."""
 
 PART = "part"
 MARK_STEP = "mark-step"
@@ -37,9 +37,9 @@ WAYS = (PART, MARK_STEP, COMPILER_STAGE, COMPILER_SETTING)
 
 @dataclass(frozen=True, slots=True)
 class SwappedIn:
-    """The reference with b's side of the culprit in it.
+    """The reference with the mode's side of the culprit swapped in.
 
-    Its scores are measured against the unchanged reference, and are None if it cannot be executed.
+    The scores are measured against the unchanged reference. They are None if the changed reference cannot be executed.
     """
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True
@@ -51,7 +51,7 @@ class SwappedIn:
 
 @dataclass(frozen=True, slots=True)
 class SwappedOut:
-    """The mode with the reference's side in place of the culprit, and of all culprits (`score_without_all`)."""
+    """The mode with the reference's side in place of the culprit, or of all culprits for `score_without_all`."""
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True
 
@@ -88,7 +88,7 @@ class CulpritScript:
     path: the script's file, None if there is no script
     why: the reason why there is no script
     output: the last line of the script's output
-    error_ulp: the errors of the one block that the script shows; a culprit's errors are the largest of all its places
+    error_ulp: the errors of the one block that the script shows; a culprit has the largest errors of all its places
     """
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True
@@ -151,8 +151,8 @@ class Culprit:
 
     - an op: `kernel`, `beside` (further ops of the reference with other kernels, such as the backward of an op whose
       forward is in `ops`), `layouts`, `bound`, `largest_relative`, `lead` (the block that its script shows);
-    - a way in which a mode executes: `name`, `policy`, and `swapped` (the key of a mode that replaces it);
-    - a difference in the set-up, the only one without a proof: `what`, `name`, `text`.
+    - a way in which a mode executes: `name`, `policy`, and `swapped` (the key of a mode that undoes it);
+    - a difference in the set-up, the only sort without a proof: `what`, `name`, `text`.
 
     A cause that changes the batch lists the arguments of the model's call that it changes (`batch`), and describes the
     change (`text`). Mappings by side have the keys "a" and "b". In a pair with two versions of torch, `torch` has both
@@ -209,7 +209,7 @@ class Culprit:
 
     @property
     def is_of_kernel(self) -> bool:
-        """Return whether it is one op on the same values on both sides, so that their errors can be compared."""
+        """Return whether it is one op on the same values on both sides, so that the sides' errors can be compared."""
         return self.kind in (KERNEL, LAYOUT) or self.setting is not None
 
     @property
@@ -225,7 +225,7 @@ class Culprit:
 
     @property
     def is_within_its_inputs(self) -> bool:
-        """Return whether its whole error is within what rounding of its inputs causes in any kernel."""
+        """Return whether its whole error is within the error that rounding of its inputs causes in any kernel."""
         return self.local_significance == "rounding" and self.local_rule == "within"
 
     def to_json(self) -> dict[str, object]:

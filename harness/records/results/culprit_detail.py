@@ -1,6 +1,7 @@
 """The details of one culprit beyond its record, in a JSON file beside its standalone script.
 
-They are the code that each side executes, and the errors of each side's results against double on the real inputs.
+They are the code that each side executes, and the errors of each side's results on the real inputs, compared with
+double.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ CALLS = "calls"
 COMPILED = "compiled"
 RECORDED = "recorded"
 NOTHING = "nothing"
-"""The forms of a side in the script: plain calls, code compiled by Inductor, its results in the run, or nothing."""
+"""The forms of a side in the script: plain calls, code compiled by Inductor, the recorded results, or nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ class ErrorsOverInputs:
     largest: by side, the largest error of all `elements`
     not_finite: by side, the number of elements whose error is not finite
     inputs: by argument, the values of the elements from which the chosen elements come, beginning with the argument
-        over which the errors vary most; empty if an element of the result comes from no single element of an argument
+        over which the errors vary most; empty unless each element of the result comes from one element of an argument
     """
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True

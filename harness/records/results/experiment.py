@@ -1,10 +1,10 @@
-"""An experiment of an investigation: the run that it repeats, the run it is compared with, and the difference.
+"""An experiment of an investigation: the run that it repeats, the run it is compared with, and what it changes.
 
     Experiment("held", "compile", "cpu", step=12).name     "compile-held-cpu-12"
     experiment_named("compile-held-cpu-12", "cpu", "compile")     the same experiment
 
-The record is written to the `run.json` of the experiment's run. Older runs lack it, and their experiment is read from
-the folder's name, which is the same.
+The record is written to the `run.json` of the experiment's run. Older runs lack it: their experiment is read from the
+folder's name, which is the experiment's name.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ KINDS: dict[str, ExperimentKind] = {
     # tapes of the suspicious steps, and the tape of the step that is localized
     "taped": ExperimentKind("{run}-tape-{number}", "reference"),
     "taped-at": ExperimentKind("{run}-tape-at-{step}", "reference", inquiry=True),
-    # steps begun in the reference's states, moved by one ULP: they measure the noise of a script that does not replay
+    # steps begun in the reference's states, moved by one ULP: they measure the noise if steps cannot be replayed
     "ulp": ExperimentKind("{run}-ulp-{number}", "reference"),
     # a round of further steps between the last step within rounding and the first step beyond
     "onset": ExperimentKind("{run}-onset-{reference}-{number}", "both ways"),
@@ -79,7 +79,7 @@ KINDS: dict[str, ExperimentKind] = {
     # no run: the result of a localization
     "localized": ExperimentKind("{run}-localized-{reference}-{step:06d}", "mode", inquiry=True),
 }
-"""Every kind of experiment. A question that makes new experiments adds a row."""
+"""Every kind of experiment. A question with a new kind of experiment adds a row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class Experiment:
         return (-1 if self.step is None else self.step), number, self.detail
 
     def concerns(self, a: str, b: str) -> bool:
-        """Return whether it belongs to a pair whose reference is `a`."""
+        """Return whether it belongs to the pair of the reference `a` and the mode `b`."""
         return self.kind in KINDS and (self.run, self.reference) in _of_pair(KINDS[self.kind], a, b)
 
     @classmethod
@@ -119,7 +119,7 @@ class Experiment:
 
 
 def experiment_named(folder: str, a: str, b: str) -> Experiment | None:
-    """Return the experiment of a pair whose folder has this name, None if there is none."""
+    """Return the experiment of the pair `a` and `b` that has a folder of this name, None if there is none."""
     for kind, row in KINDS.items():
         for run, reference in _of_pair(row, a, b):
             match = re.fullmatch(_pattern(row, re.escape(run), re.escape(reference)), folder)

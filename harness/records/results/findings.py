@@ -26,12 +26,12 @@ RUN_FAILED = 3
 class Verdict:
     """The verdict of a pair.
 
-    word: the verdict's word, None if nothing decides
+    word: the verdict's word, None if the pair is undecided
     step: the step that the verdict is about
     score: the largest score of a floating-point value over all scored steps, None without scored steps
     tensor: the value that has this score
     inspect: whether rounding is large enough to be worth a look
-    undecided: the reason why nothing decides, and what would
+    undecided: the reason why the pair is undecided, and what would decide it
     """
 
     word: str | None
@@ -52,7 +52,7 @@ class TensorScore:
     score: the score z, which is computed with the rms `noise`
     why: the explanation of a score that is not computed from a distance
     discrete: whether the value holds integers; then `distance` counts the elements that differ, `norm` all elements,
-        and `noise` the flips
+        and `noise` the replays with random rounding in which the value differed
     """
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True
@@ -92,7 +92,7 @@ class StepFindings:
 
 @dataclass(frozen=True, slots=True)
 class RunEnding:
-    """The end of a mode's run; `spec` is the mode as stated, `path` the run's folder in that of the investigation."""
+    """The end of a mode's run; `spec` is the mode as stated, `path` the run's folder in the investigation's folder."""
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True
 
@@ -150,8 +150,8 @@ class PartCarrier:
 class PartScores:
     """A step's `score` in the mode, and with the `whole` model on the `backend`.
 
-    `asked` is the number of partitions that were tried, `left_out` the kinds of operators that stay on the CPU. Without
-    an answer only `step` and `reason` are set.
+    `asked` is the number of partitions that were tried, `left_out` the kinds of operators that stay on the CPU. If
+    there are no scores, only `step` and `reason` are set.
     """
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True
@@ -201,12 +201,12 @@ class TrainedWithout:
 class PairFindings:
     """The findings on one pair; `a` is the reference.
 
-    verdict: a word of the glossary, None if nothing decides
+    verdict: a word of the glossary, None if the pair is undecided
     text: sentences for people
-    undecided: what would decide, if nothing does
+    undecided: what would decide an undecided pair
     score, threshold: multiples of the reference's rounding noise
     closer_to_fp64: a mode's name, `equal`, or None without a referee
-    explained: the share of the analysed step's drift that goes when all proven culprits are swapped out together
+    explained: the share of the analysed step's drift that disappears when all proven culprits are swapped out together
     unexplained: what is left or was excluded, or why no cause was looked for; a pair that differs has `explained`,
         `unexplained` or both
     steps: each step's score, and the scores of its tensors
@@ -214,7 +214,7 @@ class PairFindings:
     compiler: the scores of a step with other stages and settings of the compiler
     parts: the scores of a step with parts of the model on the mode's backend
     without: the whole training with the culprits swapped out
-    ranks: the verdict of each rank of runs of several processes, the worst of which is the pair's
+    ranks: for runs of several processes, the verdict of each rank; the worst of them is the pair's verdict
     agreement: for each run of several processes, whether its ranks hold the same parameters
     interpreters: the differences between the interpreters of the two runs
     runs_used, tests: the number of trainings, and the number of hybrids of two tapes
@@ -305,11 +305,11 @@ class Findings:
         return read_fields(cls, content)
 
     def write(self, folder: Path) -> None:
-        """Write `investigation.json` in one piece."""
+        """Write `investigation.json` atomically."""
         put(folder / INVESTIGATION, json_text(self, indent=1))
 
     def update(self, folder: Path) -> None:
-        """Replace these pairs in `investigation.json`; its other pairs and its runs stay."""
+        """Replace these pairs and runs in `investigation.json`; its other pairs and runs stay."""
         path, content = folder / INVESTIGATION, self.to_json()
         stored = usable_content(path)
         # The other pairs are copied unchanged, so that a file of an older version keeps its content.

@@ -24,7 +24,7 @@ class LocalizedSide:
     label: its label
     tapes: the folder of its tapes
     socket: the socket of its worker, "" without a worker
-    outcome: the file of the mode's own outcome of the step, "" if the tape is from that run itself
+    outcome: the file with the step's outcome in the mode's own run, "" if the tape was recorded in that run
     spec: its mode as the user stated it
     """
 
@@ -39,11 +39,11 @@ class LocalizedSide:
 class LocalizerConfig:
     """The configuration of the localizer, in one JSON file.
 
-    noise: the run that measured the reference's noise
-    interpreter: the address of the interpreter that executes standalone scripts, "" if none are written
+    noise: the folder of the run that measured the reference's noise
+    interpreter: the socket of the interpreter that executes standalone scripts, "" if no scripts are written
     inputs: the facts that the result depends on, which are written beside it
-    own: the arguments that the training itself computes; a batch that differs is followed back through the tape to
-        them; None if there is nothing to follow
+    own: the arguments of the models that the training itself computes; None if a batch that differs is not to be
+        traced back to its causes
     prepared: whether the tapes are those of the scripts before their first step
     """
 
@@ -68,8 +68,8 @@ BESIDE = 0.1
 class LeftOver:
     """The part of a step's drift that is left when all proven causes are swapped out together.
 
-    explained: the share of the drift that goes, None if the step does not drift or the causes cannot be swapped out
-        together
+    explained: the share of the drift that disappears, None if the step does not drift or the causes cannot be swapped
+        out together
     score, discrete: the drift that stays
     untested: the ops that may differ and whose hybrids could not be executed
     blocks: the number of blocks of the untested ops
@@ -90,7 +90,7 @@ class LeftOver:
 class Localization:
     """The findings in one step of a pair.
 
-    `content` is that of the file: the ranked `culprits`, the `score` before and the `rest` after all of them are
+    `content` is the content of the file: the ranked `culprits`, the `score` before and the `rest` after all of them are
     swapped out, `tests` (the number of executed hybrids), `seconds` and `notes`; `reason` if nothing could be found.
     """
 
@@ -113,7 +113,7 @@ class Localization:
     def is_of_another_step(self, score: float) -> bool:
         """Return whether a tape differs from its mode's execution by more than the share BESIDE of the step's `score`.
 
-        If a kernel is wrong, a few different bits from another path through a library do not matter.
+        Beside the drift of a wrong kernel, a few bits that differ because a library took another path do not matter.
         """
         apart = [float(difference) for difference in (self.content.get("apart") or {}).values()]
         return any(difference > BESIDE * score for difference in apart)
@@ -148,7 +148,7 @@ class Localization:
         return bool(choices) and float(choices["score"]) <= threshold and not choices["discrete"]
 
     def is_explained(self, threshold: float) -> bool:
-        """Return whether the drift comes from a discrete choice on the edge.
+        """Return whether the drift comes from a discrete choice that rounding alone can change.
 
         If a choice changes because a wrong op has moved its input, the fault is that op's, and the choice does not
         explain the drift that the op causes alone.
@@ -164,8 +164,8 @@ class Localization:
     def is_ill_conditioned(self, threshold: float) -> bool:
         """Return whether proven, ill-conditioned ops explain all of a drift beyond the threshold.
 
-        The error of each of them is within what rounding of its own inputs causes. If a tape does not reproduce with
-        its own kernels, the difference must be within rounding too.
+        The error of each op is within the error that rounding of the op's own inputs causes. If the replay of a tape
+        with its own kernels differs from the tape, that difference must be within rounding too.
         """
         beyond = [culprit for culprit in self.culprits if culprit.significance == "beyond-rounding"]
         remaining, controls = self.content.get("rest"), self.content.get("controls") or {}
@@ -184,7 +184,7 @@ class Localization:
 
 
 def write_localization(folder: Path, content: Mapping[str, Any]) -> None:
-    """Write a result in one piece."""
+    """Write a result atomically."""
     put(folder / RESULT, json_text(content, indent=1))
 
 

@@ -48,10 +48,11 @@ FACTS = INSTALLED | AS_IT_RUNS
 VERSION = "version"
 MODE = "mode"
 VERSION_OR_MODE = "version or mode"
-"""The possible reasons for the difference of a pair in two versions of torch.
+"""The possible reasons why two runs with different versions of torch differ.
 
-The reason is the version if the modes are the same. To test the mode, a training in it executes the plain kernels of
-its own version of torch in place of the culprits. If that equals the reference bit for bit, the reason is the mode.
+The reason is the version if the modes are the same. To test the mode, a training in that mode executes the plain
+kernels of its own version of torch in place of the culprits. If that training equals the reference bit for bit, the
+reason is the mode.
 """
 
 

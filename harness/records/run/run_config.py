@@ -21,10 +21,10 @@ class RunConfig(RunRequest):
     journal: the folder to write
     kernels: the user's kernels, as (op, path)
     resync: the folder of another run's states; each step that has a state there starts from it
-    rejoin: the folder of this training's own states; after a resynced step the training continues from its own next
-        state in it
-    serve: the path of a unix socket at which the process answers requests after the script has ended well; "" means
-        that it then exits as usual
+    rejoin: the folder of this training's own states; after a resynced step, the training continues from its own state
+        of the next step
+    serve: the path of a unix socket at which the process answers requests after the script has succeeded; "" if the
+        process then exits as usual
     invoked: the script's path as the user gave it
     folder: the script's current folder
     files: the private folders of the run

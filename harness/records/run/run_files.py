@@ -24,7 +24,7 @@ class OwnFolders:
     ignored: folders whose writes do not matter
     written: the folder for what the run writes; writes to the folder number N go to `written`/N
     since: the time, as from `time.time()`, at which the first run of the investigation began; a younger file that is
-        not the run's own was written by another run, or by something else at the same time
+        not the run's own was written by another run, or by another program during the investigation
     why: the reason why the folders are shared after all, "" if they are not
     """
 

@@ -26,7 +26,7 @@ DEFAULT_VALUE_BUDGET = 256 * MEBIBYTE
 """The bytes of parameter values that a run keeps before it thins them out."""
 
 NOISE_REPLAYS = 8
-"""The number of members of the noise ensemble; from 8 on, the study behind it found no false positives."""
+"""The number of members of the noise ensemble. With 8 or more, the study behind it found no false positives."""
 
 FIRST_STEPS = StepSelection(((0, 1),))
 """The steps whose graphs are captured. The second step differs if an optimizer creates its state in the first."""
@@ -121,7 +121,7 @@ class RunRequest:
     )
 
     outcomes: StepSelection | None = None
-    """The steps of which losses, gradients and the state after the step are kept."""
+    """The steps whose outcome is kept: losses, gradients and the state after the step."""
     tapes: StepSelection | None = None
     """The steps that are recorded as a tape."""
     measured: StepSelection | None = None
@@ -135,14 +135,15 @@ class RunRequest:
     """The steps in which each call of an op is recorded, with digests of its arguments and results, and each line that
     draws random numbers."""
     checkpoints: int = 0
-    """The bytes for states that may be requested later, spread evenly over a training of any length; 0 keeps none."""
+    """The bytes for states that may be requested later; 0 keeps none. The states are spread evenly over a training of
+    any length."""
     keep_inputs: bool = False
-    """Keep the tensors of the models' first calls in a step of `states` beside its state."""
+    """Keep the tensors that the models' first calls in a step of `states` receive, beside the step's state."""
     prepares: bool = False
     """Record a tape from the script's first line to its first call of a model."""
     perturb: int | None = None
-    """The seed that moves the initial parameters by one ULP; in a run that starts steps from another run's states, the
-    parameters of each resynced step."""
+    """The seed for moving the initial parameters by one ULP. In a run that starts steps from another run's states, the
+    parameters of each resynced step are moved instead."""
     seed_shift: int = 0
     """The number that is added to every seed that the script sets."""
     until: int | None = None

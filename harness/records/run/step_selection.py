@@ -13,7 +13,7 @@ RANGE = re.compile(r"(\d{1,18})(?:-(\d{0,18}))?")
 
 @dataclass(frozen=True, slots=True)
 class StepSelection:
-    """Steps as closed ranges (first, last); `last` is None for an open range, and no range means every step.
+    """Steps as inclusive ranges (first, last); `last` is None for a range without an end. No ranges mean every step.
 
     Its text is `0,5,10-19,100-`; steps count from 0.
     """

@@ -2,8 +2,8 @@
 
     limit: int = option(256 * MEBIBYTE, "The largest trace of a mode.", in_bytes, written=256.0, least=0, metavar="MIB")
 
-The command line makes `--limit MIB` of this field, the Python interface a parameter `limit=256.0`, and both read the
-user's value with `in_bytes`."""
+The command line derives `--limit MIB` from this field, the Python interface a parameter `limit=256.0`, and both read
+the user's value with `in_bytes`."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class UserOption:
     """A field as an option for users.
 
     default: its default as users write it
-    read: converts the user's value to the field's; the default is not read
+    read: converts the user's value to the field's; the default is not converted
     name: its name in Python
     flag: its flags on the command line
     kind: the type of the user's value
-    least: the least whole number; a float must be greater
+    least: the smallest whole number that is allowed; a float must be greater
     metavar, choices, variable, shows_default: as on the command line; `variable` is an environment variable
     """
 
@@ -66,7 +66,7 @@ def option(
 
     `written` is the default as users write it, if it differs from the field's. `kind` is the type of the value that
     they write, if it differs from the default's. `facts` are further fields of a `UserOption`: its name is the field's
-    by default, and its flag is made from the name.
+    by default, and its flag is derived from the name.
     """
     written = default if written is MISSING else written
     kind = kind or (str if written is None else type(written))
@@ -99,9 +99,9 @@ def read_options(request: Any, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def selection(flag: str, remedy: str, every: str | None = None) -> Callable[[str], StepSelection]:
-    """Return a reader of steps, or of other things that are counted, from the text of an option.
+    """Return a function that reads steps, or other numbered things, from the text of an option.
 
-    The reader refuses an empty text with `remedy`; `every` is the text for all of them.
+    The function refuses an empty text with `remedy`; `every` is the text that selects all of them.
     """
 
     def read(text: str) -> StepSelection:
@@ -109,7 +109,7 @@ def selection(flag: str, remedy: str, every: str | None = None) -> Callable[[str
             raise UsageError(f"{flag} names {remedy}")
         try:
             return StepSelection() if text == every else StepSelection.parse(text)
-        except UsageError as error:  # its message is about the steps of a training
+        except UsageError as error:  # its message names --steps
             raise UsageError(str(error).replace("--steps", flag, 1)) from None
 
     return read

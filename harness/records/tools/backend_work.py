@@ -82,7 +82,7 @@ SETUP, REST = "setup", "rest"
 """The names of the work before the first forward and after the last complete step, which belongs to no step."""
 
 WORKED: tuple[WorkKind, ...] = ("compile", "execute", "transfer")
-"""The kinds of work whose times are parts of a step's time. A fallback consists of them."""
+"""The kinds of work whose times are parts of a step's time. A fallback consists of such work."""
 
 PHASES = ("forward", "backward", "optimizer")
 
@@ -102,13 +102,13 @@ ITEM, NON_BLOCKING = "item", "non-blocking"
 READS = ("read", ITEM)
 """The names of graphs that were executed because a value was read.
 
-`item` is `.item()`, `float(tensor)`, `if tensor`.
+`item` means `.item()`, `float(tensor)` or `if tensor`.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class TimedWork:
-    """A piece of work that began `at` seconds after the script."""
+    """A piece of work that began `at` seconds after the script began."""
 
     work: Work
     at: float

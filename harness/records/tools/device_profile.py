@@ -36,7 +36,7 @@ class DeviceWorkRow:
 
 @dataclass(frozen=True, slots=True)
 class WaitRow:
-    """All waits of the host for the device that agree in call, op and place; `milliseconds` are the host's.
+    """All waits of the host for the device that agree in call, op and place; `milliseconds` is the host's time.
 
     `call` is the call of the device's runtime: `cudaStreamSynchronize`, or a copy to memory that is not pinned. `op` is
     the outermost op that made the call (`aten::item`), "" if the script itself made it.
@@ -53,15 +53,15 @@ class WaitRow:
 
 @dataclass(frozen=True, slots=True)
 class DeviceStep:
-    """A traced step on one device, by its number.
+    """A traced step on the device with number `device`.
 
-    The step's work is all work that was launched in it, even if it ends later.
+    The step's work is all work that was launched in the step, even if the work ends later.
 
     milliseconds: the total time of the pieces of work
     busy_milliseconds: the time in which at least one piece ran
     idle_milliseconds: the time in which no piece ran and numdrift recorded nothing, from the step's beginning to its
         end or the end of its work
-    launches: the calls that launched `kernels` (one for a graph of kernels), None if the trace lacks them
+    launches: the number of calls that launched the `kernels` (one for a graph of kernels), None if the trace lacks them
     """
 
     step: int

@@ -186,7 +186,7 @@ LAZY_DUMP = "lazy-graphs.txt"
 def lazy_dump(run: Path) -> dict[str, str]:
     """Return the variables that make the lazy core write each graph that it executes.
 
-    It reads them once, when it executes its first graph.
+    The lazy core reads them once, when it executes its first graph.
     """
     return {"LTC_SAVE_TENSORS_FILE": str(run / FOLDER / LAZY_DUMP), "LTC_SAVE_TENSORS_FMT": "text"}
 
@@ -210,7 +210,7 @@ def xla_modules() -> Path | None:
 
 
 class GraphFolder:
-    """A writer of a run's graphs. `mode` is the name of the run's mode; the follower of the training sets `step`."""
+    """A writer of a run's graphs. `mode` is the name of the run's mode; the recorder of the graphs sets `step`."""
 
     def __init__(self, folder: Path, mode: str) -> None:
         self.path = folder
@@ -233,7 +233,7 @@ class GraphFolder:
         """Write a graph, whose name ends with its stage, and its line in the index. Raises OSError (disk full)."""
         if self._closed:
             return
-        graph = replace(graph, mode=self.mode)  # a capture does not know the user's name of the mode
+        graph = replace(graph, mode=self.mode)  # a capture does not know the user's name for the mode
         # before its line in the index: a reader that knows the name finds all of it
         put(self.path / f"{graph.name}.json", json.dumps(graph.to_json(), separators=(",", ":")))
         facts = {name: getattr(graph, name) for name in ("name", "stage", "phase", "step", "hash", "pre", "seconds")}
@@ -245,7 +245,7 @@ class GraphFolder:
         self._event("executed", step=self.step, graph=graph, hash=hash_, cut=facts)
 
     def counters(self, values: Mapping[str, int]) -> None:
-        """Record the counters of the mode's compiler in this step: `compiled`, `cached`, and its own names."""
+        """Record the counters of the mode's compiler in this step: `compiled`, `cached`, and the compiler's own."""
         self._event("counters", step=self.step, **values)
 
     def unavailable(self, stage: str, reason: str) -> None:
@@ -253,7 +253,7 @@ class GraphFolder:
         self._event("unavailable", stage=stage, reason=reason)
 
     def close(self) -> None:
-        """Stop writing, also in a fork of the process."""
+        """Stop writing. Also called in a fork of the process."""
         self._closed = True
 
     def _event(self, event: str, **fields: Any) -> None:

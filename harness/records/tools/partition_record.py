@@ -11,7 +11,7 @@ from ..codec import of_fields, read_fields
 from ..modes.mode_spec import ModeSpec
 
 CPU = "CPU"
-"""The device, as reports name it, of the operators that the backend does not receive."""
+"""The name in reports of the device of the operators that the backend does not receive."""
 
 Phase = Literal["forward", "backward"]
 
@@ -60,8 +60,8 @@ class GraphPartition:
     """The partition of one graph.
 
     graph: the graph's number among the captured graphs of the process, from 0
-    as_written: operators are counted as the module calls them (`aten::linear`), those of a backward as autograd calls
-        them
+    as_written: whether operators are counted as the module calls them (`aten::linear`) or, in a backward, as autograd
+        calls them
     violated: the violated limit
     """
 
@@ -133,9 +133,9 @@ class PartitionConfig:
     """Limits of a partition, and operators that go to the CPU although the backend has them.
 
     `min_operator_percentage_threshold` is the least fraction (0 to 1) of a graph's operators that the backend must
-    support, `min_subgraph_size` the least number of operators in any subgraph, `max_subgraph_count` the most subgraphs
-    in a graph; -1 is no limit. `ops_to_partition` are operators by name, `aten::log_softmax`; the ops that autograd
-    derives from them go with them.
+    support, `min_subgraph_size` the least number of operators in any subgraph, `max_subgraph_count` the largest number
+    of subgraphs in a graph; -1 is no limit. `ops_to_partition` are names of operators, such as `aten::log_softmax`; the
+    ops that autograd derives from them go to the CPU too.
 
     A forward and its backward are two graphs, and each must keep to the limits. Raises UsageError for an invalid limit.
     """

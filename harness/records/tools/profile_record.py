@@ -33,8 +33,8 @@ class PhaseRow:
 class BlockRow:
     """A block that the script names, with the time of everything within it.
 
-    One time is the host's. The other is the device's, for work that was launched within the block; None if there are no
-    times of a device.
+    `milliseconds` is the host's time. `device_milliseconds` is the device's time for work that was launched within the
+    block, None if there are no device times.
     """
 
     block: str
@@ -174,7 +174,7 @@ EVENTS = "events.jsonl"
 
 
 def lines_of(trace: Path) -> Path:
-    """Return the path of the file, beside the trace of a step, with the script's lines by the External ids of ops."""
+    """Return the path of the file beside a step's trace that maps the External ids of ops to the script's lines."""
     return trace.with_suffix(".lines")
 
 

@@ -28,7 +28,7 @@ class SnapshotEntry:
 
     size: the bytes of its file, estimated if it is incomplete
     incomplete: the reason why it is incomplete, "" if it is complete
-    facts: the other fields of the index
+    facts: the other fields of its line in the index
     """
 
     path: Path

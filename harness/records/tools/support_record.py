@@ -6,8 +6,9 @@
     {"event": "note", "text": "..."}
     {"event": "end"}
 
-An `operator` line is written for each call that differs from all calls before. A `counts` line has the number of calls
-of each since the last `counts` line. Written lines survive a kill; a record without its `end` was cut off.
+An `operator` line is written for each call that differs from all calls before. A `counts` line has, for each `operator`
+line, the number of its calls since the last `counts` line. Written lines survive a kill; a record without its `end` was
+cut off.
 """
 
 from __future__ import annotations

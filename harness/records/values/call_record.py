@@ -29,8 +29,8 @@ class CallRecord:
 
     line: the innermost line of the user's own files, "" if it is unknown
     thread: the number of the thread, counted from 1 for the threads that the script starts
-    tensors: those among its arguments, each as the number of its memory (-1: unknown) and the digest of its values ("":
-        not read)
+    tensors: the tensors among its arguments, each as the number of its memory (-1: unknown) and the digest of its
+        values ("": not read)
     written: the positions in `tensors` of the tensors that the call writes
     numbers: the other arguments
     results: its results, new memory first, then the tensors that it has written; a view of an argument has no digest

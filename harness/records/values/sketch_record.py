@@ -39,7 +39,7 @@ SEED = 0x736B657463686564
 GOLDEN = 0x9E3779B97F4A7C15
 BLOCK = 512
 ROUNDING = 256 * 2.0**-53
-"""The largest error of a number of a sketch, as a share of the sum of |x_i|."""
+"""The largest error of each number in a sketch, as a share of the sum of |x_i|."""
 
 _RECORD = struct.Struct(f"<{NUMBERS}d")
 SKETCH_BYTES = _RECORD.size

@@ -1,4 +1,4 @@
-"""The layout of tensor files. It is that of safetensors, so any reader of safetensors opens them.
+"""The layout of tensor files. It is the layout of safetensors, so any reader of safetensors opens the files.
 
     8 bytes       length of the header, little-endian
     the header    JSON: {name: {"dtype", "shape", "data_offsets"}, "__metadata__": {"numdrift": facts as JSON}}
@@ -71,7 +71,7 @@ class TensorPlace:
 
 
 def build_header(tensors: Mapping[str, tuple[str, Sequence[int]]], facts: Mapping[str, Any]) -> tuple[bytes, list[str]]:
-    """Return a file's bytes up to the first tensor, and the names in the order in which their bytes must follow.
+    """Return a file's bytes up to the first tensor, and the tensors' names in the order in which their bytes follow.
 
     `tensors` maps names to dtype and shape. The widest dtypes come first, so each tensor is aligned.
     """
@@ -92,7 +92,7 @@ def build_header(tensors: Mapping[str, tuple[str, Sequence[int]]], facts: Mappin
 
 
 def read_header(path: Path, file: BinaryIO) -> tuple[list[TensorPlace], dict[str, Any]]:
-    """Read the entries of a file that is open at its beginning, in the order of their bytes, and its facts.
+    """Read a file's entries, in the order of their bytes, and its facts. `file` must be open at its beginning.
 
     Raises JournalError unless the entries cover the rest of the file exactly.
     """
@@ -133,7 +133,7 @@ def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _entry(name: str, described: Mapping[str, Any], first: int) -> TensorPlace:
-    """Read one entry; `first` is the beginning of the tensors. Raises ValueError, TypeError or KeyError."""
+    """Read one entry; `first` is where the first tensor begins. Raises ValueError, TypeError or KeyError."""
     dtype, shape, offsets = described["dtype"], described["shape"], described["data_offsets"]
     if not isinstance(dtype, str) or dtype not in TORCH_NAMES:
         raise ValueError(f"{name!r} has the unknown dtype {dtype!r}")

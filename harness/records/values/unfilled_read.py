@@ -1,4 +1,4 @@
-"""Reads of memory that nothing has filled, which a run keeps beside the tapes of its steps."""
+"""Reads of memory that was allocated and never filled. A run records them beside the tapes of its steps."""
 
 from __future__ import annotations
 

@@ -42,7 +42,8 @@ class ScriptAdoption:
     def redirect(self, *, speaks_of_xla: bool = False) -> None:
         """Redirect everything that the script sends to an accelerator to the mode's device.
 
-        A script that `speaks_of_xla` imports torch_xla, whose device is then redirected like an accelerator.
+        `speaks_of_xla` says that the script imports torch_xla. Then torch_xla's device is redirected like an
+        accelerator, unless the mode itself needs torch_xla.
         """
         elsewhere = speaks_of_xla and self._mode.capabilities.package != XLA.package
         kinds = (*ACCELERATORS, *(["xla"] if elsewhere else []))

@@ -1,7 +1,7 @@
 """autocast and GradScaler for an accelerator, with the same meaning on the mode's device.
 
-If there is no such accelerator, torch itself disables both with a warning: a training in float16 would silently become
-one in float32.
+If there is no such accelerator, torch itself disables both and only warns: a training in float16 would become one in
+float32.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from ..understood import ScriptNotes
 class AutocastRedirection:
     """Redirects `torch.autocast`, `torch.amp.custom_fwd` and `GradScaler` from `install` to `close`.
 
-    `kinds` are the accelerators that `device` replaces in this mode. The dtype is the accelerator's, unless the script
-    states one.
+    `kinds` are the accelerators that `device` replaces in this mode. The dtype is the accelerator's default, unless the
+    script states one.
     """
 
     def __init__(self, device: str, kinds: tuple[str, ...], notes: ScriptNotes) -> None:

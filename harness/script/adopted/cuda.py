@@ -20,7 +20,7 @@ from ...torch_private.patches import Patches
 from ..understood import ScriptNotes
 
 CAPABILITY = (8, 0)
-"""Compute capability of the missing device. Scripts choose bfloat16 by it, which the CPU supports as well."""
+"""Compute capability of the missing device. A script that checks it chooses bfloat16, which the CPU supports too."""
 
 NOTHING_TO_DO = (
     "caching_allocator_delete",
@@ -109,7 +109,8 @@ class CudaStandIns:
 
         @functools.wraps(original)
         def call(*args: Any, **kwargs: Any) -> Any:
-            if torch.compiler.is_dynamo_compiling():  # dynamo traces this; a compiling backend calls from torch
+            # dynamo traces this function; the calls of a compiling backend come from torch
+            if torch.compiler.is_dynamo_compiling():
                 return answer(*args, **kwargs)
             if str(sys._getframe(1).f_globals.get("__name__")).partition(".")[0] == "torch":
                 return original(*args, **kwargs)  # its failure tells torch that there is no device
@@ -160,7 +161,7 @@ class CudaStandIns:
 
 
 class Event:
-    """A moment in time: everything before it is done when it is recorded."""
+    """A moment in time: all earlier work is done when the event is recorded."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
         self._recorded: float | None = None

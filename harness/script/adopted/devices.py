@@ -82,7 +82,7 @@ class DeviceRedirection:
                 # `.to(0)` names the only accelerator; without one torch does not accept it.
                 patches.replace(torch.Tensor, "to", _with_numbers(torch.Tensor.to))
                 patches.replace(torch.Tensor, "cuda", _with_numbers(torch.Tensor.cuda))
-                # Without an accelerator memory need not be pinned; a copy is made in any case.
+                # Without an accelerator, memory need not be pinned. The method returns a copy, as it does with one.
                 patches.replace(torch.Tensor, "pin_memory", lambda tensor, device=None: tensor.clone())
             if without_storage:
                 reduce = _saved_from_cpu(torch.Tensor.__reduce_ex__)
@@ -115,7 +115,7 @@ class DeviceRedirection:
     def _refusing(self, original: Callable[[Any], None]) -> Callable[[Any], None]:
         """Wrap `set_default_device` so that it rejects `lazy`.
 
-        With it, torch's lazy core would end the process with a segmentation fault (torch 2.13).
+        With `lazy` as the default, torch's lazy core would end the process with a segmentation fault (torch 2.13).
         """
 
         def set_default_device(device: Any) -> None:
@@ -149,7 +149,7 @@ class DeviceRedirection:
     def _generator_device(self, device: Any) -> Any:
         """Return the device of a generator.
 
-        Lazy and xla devices have no generators: the CPU's draw for them, and for a mode with `draws=cpu`.
+        Lazy and xla devices have no generators: the CPU's generators draw for them, and for a mode with `draws=cpu`.
         """
         meant = self.meant(device)
         if meant is device and str(meant).partition(":")[0] != self._kind:

@@ -18,8 +18,8 @@ READS = frozenset({"numpy", "__array__", "__dlpack__"})
 ACROSS = frozenset({"to", "type_as", "_pack_padded_sequence", "tensor_split", "grad", "backward"})
 """Functions that accept tensors of both devices.
 
-They copy values from one to the other, need some arguments (counts) on the CPU, or go through a graph that copies, in
-which a moved tensor would be a different tensor.
+They copy values between the devices, need some arguments (counts) on the CPU, or traverse an autograd graph with such
+copies, in which a moved tensor would be a different tensor.
 """
 
 FOLLOWS_FIRST = frozenset({"__getitem__", "index_select", "__setitem__", "__set__"})

@@ -28,7 +28,7 @@ class Placement:
     def place(self, module: torch.nn.Module, optimizers: Iterable[Optimizer]) -> None:
         """Put a root module on the device before its first call. Parameters stay the same objects.
 
-        Raises AdoptionError if it is somewhere else and cannot be moved.
+        Raises AdoptionError if the module is on another device and cannot be moved.
         """
         kinds = {parameter.device.type for parameter in module.parameters()}
         if kinds <= {self.kind}:

@@ -126,7 +126,7 @@ class XlaFunctions:
 class Loader:
     """`MpDeviceLoader`: a loader whose batches are on the device.
 
-    It cuts the last graph when the next batch is requested.
+    It cuts the pending graph before it yields the next batch, and after the last batch.
     """
 
     def __init__(self, functions: XlaFunctions, loader: Any, *_: Any, **__: Any) -> None:

@@ -21,7 +21,7 @@ from .xla_functions import Loader, ModelWrapper, Rate, SerialExecutor, Span, Xla
 PACKAGE = "torch_xla"
 
 NEWEST_KNOWN = "2.9.0"
-"""Version that the stand-in reports; scripts choose between older and newer names by it."""
+"""The version that the stand-in reports. Scripts use it to choose between older and newer names."""
 
 NOTE = (
     "torch_xla is replaced on {device}: xla_device() returns this device, and mark_step and sync run the script's "

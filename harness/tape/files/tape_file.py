@@ -183,7 +183,7 @@ def understood_tape(tensors: Mapping[str, torch.Tensor], facts: Mapping[str, Any
 
 @dataclass(frozen=True, slots=True)
 class _CallReader:
-    """Reads the calls of a tape; the fields are what the calls of the file refer to."""
+    """Reads the calls of a tape; the fields are the parts of the file that the calls refer to."""
 
     decoder: Decoder
     tensors: Mapping[str, torch.Tensor]

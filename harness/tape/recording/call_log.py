@@ -94,7 +94,7 @@ OPAQUE = "a part of the step is compiled by torch.compile, and a tape cannot loo
 
 
 def devices_in(values: Iterable[Any]) -> set[torch.device]:
-    """Return the devices of the tensors among the values, and those of tensors created on the `torch.device`s."""
+    """Return the devices of the tensors among the values, and those that the `torch.device`s among them mean."""
     placed = [value for value in values if isinstance(value, (torch.Tensor, torch.device))]
     return {device_meant(value) if isinstance(value, torch.device) else value.device for value in placed}
 
@@ -104,7 +104,7 @@ class NotedCall:
     """The note of a call before it runs.
 
     arguments, keywords: the call's arguments as the tape holds them
-    slot_count: the number of slots before the outputs of the call get theirs
+    slot_count: the number of slots before the call's outputs get slots
     generators: the states of default generators
     generator_arguments: the generators among the arguments, with their states
     """
@@ -121,7 +121,7 @@ class NotedCall:
 class CallLog:
     """The calls so far, and the slots that they use.
 
-    With `values` compiled regions are taken apart: the results of each call are recorded there, and a tensor that a
+    With `values` compiled regions are taken apart: `values` receives the results of each call, and a tensor that a
     region returns is refused only if it has no slot.
     """
 

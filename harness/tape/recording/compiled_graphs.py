@@ -72,9 +72,9 @@ class Executor(Protocol):
 
 
 class CompiledGraphs:
-    """The graphs that are compiled from `install` to `remove`. If an `executor` is set, it executes them.
+    """The graphs that are compiled between `install` and `remove`. If an `executor` is set, it executes them.
 
-    With `op_by_op` the backend executes its graphs by eager ops, one by one. Any other backend also compiles each graph
+    With `op_by_op`, the backend executes its graphs as eager ops, one by one. Otherwise each graph is also compiled
     with probes, within `compiling_again(number, is_backward)`. Graphs are numbered in the order of their compilation.
     """
 
@@ -149,8 +149,8 @@ class CompiledGraphs:
     def around_inductor(self, seen: InnerCompilation, compile_: Compile) -> Any:
         if seen.key is None or self._probes is None:
             return compile_()
-        # A backward is compiled at its first execution, when dynamo no longer captures the region. The key connects it
-        # with its forward.
+        # A backward is compiled at its first execution, when dynamo no longer captures the region. The key connects the
+        # backward with its forward.
         forward_region = self._regions.get(seen.key) if seen.phase == "backward" else None
         region = self._regions[seen.key] = self._region() if forward_region is None else forward_region
         copied = copied_graph(seen.module)
@@ -179,12 +179,12 @@ class CompiledGraphs:
 
         def compile_(module: torch.fx.GraphModule, example_inputs: Any) -> Any:
             def again(copy: torch.fx.GraphModule) -> Boxed:
-                """Return the backend's compilation of a copy of the graph, which takes its inputs in one list."""
+                """Compile a copy of the graph with the backend, and return a function that takes one list of inputs."""
                 with torch.no_grad():
                     made: Boxed = compiler(copy, example_inputs)
                 return made if getattr(made, "_boxed_call", False) else lambda inputs: made(*inputs)
 
-            # Compile a copy, since the compiler may edit the graph.
+            # Keep a copy, since the compiler may edit the graph.
             copied = copied_graph(module)
             probed = None
             if not self._op_by_op and self._probes is not None:
@@ -197,8 +197,8 @@ class CompiledGraphs:
                 executor = self.executor
                 if executor is None:
                     return compiled(*args)
-                # AOT autograd calls a boxed function with one list, so that it can free its inputs, and any other
-                # function with the inputs.
+                # AOT autograd calls a boxed function with one list, so that the function can free its inputs. Any other
+                # function is called with the inputs themselves.
                 boxed = len(args) == 1 and isinstance(args[0], list)
                 return executor.executed(graph, args[0] if boxed else args, lambda: compiled(*args))
 

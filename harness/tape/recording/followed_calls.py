@@ -1,6 +1,6 @@
-"""Calls of ops that are passed to a consumer before and after they run, and the record of a call.
+"""Pass each call of an op to a consumer before and after it runs, and describe the call.
 
-A dispatch mode (`FollowedOps`) catches the calls, or a function in place of a device's kernel (see
+The calls are caught by a dispatch mode (`FollowedOps`), or by a function in place of a device's kernel (see
 `backends.followed_kernels`). Both pass them to the consumer through `CallConsumer.follow`.
 """
 
@@ -38,7 +38,7 @@ class OpCall:
 
     @property
     def values(self) -> Sequence[Any]:
-        """The arguments; the elements of lists are listed one by one."""
+        """The arguments, with each list replaced by its elements."""
         if self._values is None:
             values: list[Any] = []
             for value in (*self.args, *self.kwargs.values()):
@@ -94,7 +94,7 @@ Note = TypeVar("Note")
 class CallConsumer(Generic[Call, Note]):
     """The functions that receive each call. None of them may raise.
 
-    before: takes a call before it runs. It returns a note for the other two, or None to leave the call unobserved.
+    before: takes a call before it runs. Returns a note for the other two functions, or None to ignore the call.
     after: takes the note and the results.
     failed: takes the note and the error that the call has raised.
     """
@@ -119,7 +119,7 @@ class CallConsumer(Generic[Call, Note]):
 
 
 class FollowedOps(InterceptedOps):
-    """A dispatch mode that hands each op to a consumer, except those that compute nothing."""
+    """A dispatch mode that passes each op to a consumer, except ops that compute nothing."""
 
     def __init__(
         self,

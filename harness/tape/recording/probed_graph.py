@@ -23,8 +23,8 @@ ValueKey = tuple[str, int]
 FUSED = "it is fused into the kernels of other values, and never written to memory"
 
 MOST_COMPILATIONS = 16
-"""The most compilations of one graph to find the values that can be read. Finding one that cannot be read takes about
-seven."""
+"""The most times that one graph is compiled to find the values that can be read. Finding one value that cannot be read
+takes about seven compilations."""
 
 Recompile = Callable[[torch.fx.GraphModule], Boxed]
 
@@ -37,7 +37,7 @@ class Probes:
         self._seen: dict[int, torch.Tensor] = {}
 
     def insert(self, module: torch.fx.GraphModule, wanted: Collection[ValueKey]) -> list[ValueKey]:
-        """Insert probes for the wanted values into a graph; return the keys of the values by the probes' numbers."""
+        """Insert probes for the wanted values into a graph, and return the keys of the values by probe number."""
         keys: list[ValueKey] = []
         for node, key in computed_values(module.graph):
             if key in wanted:
@@ -47,7 +47,7 @@ class Probes:
         return keys
 
     def seen(self, run: Callable[[], Any]) -> tuple[Any, dict[int, torch.Tensor]]:
-        """Return the result of `run`, and the values that its probes show by the probes' numbers."""
+        """Return the result of `run`, and the values that its probes show, by probe number."""
         self._seen = {}
         try:
             return run(), self._seen
@@ -64,7 +64,7 @@ class Probes:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Probed:
-    """A compilation that shows the values `keys` by their indices."""
+    """A compiled graph with probes. `keys` are the keys of the values that the probes show, by probe number."""
 
     keys: Sequence[ValueKey]
     compiled: Boxed
@@ -74,19 +74,19 @@ class RepeatableExecution(Protocol):
     """An execution that can be repeated."""
 
     def repeated(self, compiled: Boxed) -> bool:
-        """Execute the compiled graph on the same inputs, and return whether every result has the same bits."""
+        """Execute the compiled graph on the same inputs, and return whether all results have the same bits again."""
 
 
 MOST_PROBED = 64
-"""The most values of an accelerator's graph that are read by probes if its code already shows its buffers.
+"""If the code of an accelerator's graph already shows its buffers, a graph with more values than this gets no probes.
 
-On an H200, within ten seconds none of ten graphs of 70 to 533 nodes had the same results with a probe at every other
+On an H200, within ten seconds, none of ten graphs of 70 to 533 nodes had the same results with a probe at every other
 node; two smaller graphs did.
 """
 
 READING_FACTOR, READING_LEAST = 2.0, 10.0
-"""The limit of the time for reading the values of an accelerator's graphs: a multiple of the time of their compilation,
-and a least number of seconds. A graph with a probe at every node has many more kernels."""
+"""The time limit for reading the values of an accelerator's graphs: a multiple of their compilation time, but at least
+a number of seconds. A graph with a probe at every node has many more kernels."""
 
 
 class ReadingTime:
@@ -98,7 +98,7 @@ class ReadingTime:
 
     @contextmanager
     def compiling(self) -> Iterator[None]:
-        """Count the time in the context as compilation of a graph itself."""
+        """Count the time in the context as the compilation of a graph without probes."""
         began = time.perf_counter()
         try:
             yield
@@ -116,7 +116,7 @@ class ReadingTime:
 
     @property
     def limit(self) -> float:
-        """The time in which values may be read, in seconds."""
+        """The time that may be spent on reading values, in seconds."""
         return max(READING_LEAST, READING_FACTOR * self.compiled)
 
     @property
@@ -127,8 +127,8 @@ class ReadingTime:
 class ProbedGraph:
     """A reader of the values of one graph.
 
-    It finds values whose probes change the results by halving, and leaves them out. It keeps the compilations for the
-    next execution.
+    It bisects the values to find those whose probes change the results, and leaves them out. It keeps the compilations
+    for the next execution.
     """
 
     unread = ""
@@ -169,7 +169,7 @@ class ProbedGraph:
             values = self._tried(suspects, repetition)
             if values is not None:
                 return read_values | values
-            # If a compilation without probes has other bits too, the probes are not the reason: stop looking.
+            # If even a compilation without probes computes other bits, the probes are not the reason: stop looking.
             if not self._left_out and self._may_go_on() and self._tried([], repetition) is None:
                 self._compilations = 0
             while len(suspects) > 1 and self._may_go_on():

@@ -1,7 +1,7 @@
-"""The ops that a compiled graph executes by torch's own kernels, and the layouts of the tensors that they take.
+"""The ops that a compiled graph executes with torch's own kernels, and the layouts of the tensors that they take.
 
 Most random kernels draw in the order of memory. If a tensor has another layout, the same numbers go to other elements.
-Other kernels may sum in another order.
+With another layout, a kernel that is not random may sum in another order.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class DrawingCall:
 
 @dataclass(frozen=True, slots=True)
 class RandomCall:
-    """A call of any overload of `op`, in place or not. `draws` says whether it moved a default generator."""
+    """A call of any overload of `op`, in place or not. `draws` says whether it advanced a default generator."""
 
     op: str
     draws: bool
@@ -79,7 +79,7 @@ class RandomCalls:
         self._calls.append(RandomCall(call.op, draws, call.layouts))
 
     def next(self, operation: Any) -> RandomCall | None:
-        """Return an op's first call that was not returned yet, None if the op is not random or has no more calls."""
+        """Return the op's first call not returned so far, None if the op is not random or has no more calls."""
         call = next((candidate for candidate in self._calls if candidate.op == _op(operation)), None)
         if call is not None:
             self._calls.remove(call)
@@ -88,7 +88,7 @@ class RandomCalls:
     def layouts_of(self, call: Call, operation: Any) -> list[LaidOut] | None:
         """Return the layouts of the tensors that a call of the graph took, None if the generated code has no such call.
 
-        They are the layouts of the first executed call that fits the graph's call and was not returned yet.
+        They are the layouts of the first executed call that matches the graph's call and has not been returned so far.
         """
         recorded = {name: lies for name, lies in _lies(operation, call.arguments, call.keywords).items() if lies}
         for laid in self._laid:

@@ -23,15 +23,15 @@ CompilingAgain = Callable[[int, bool], AbstractContextManager[None]]
 class StepRecorder(Protocol):
     """A recorder of one step, from `start` to `stop`.
 
-    An op that cannot be recorded abandons the tape; `reason` says why, and the training continues. Methods with a body
-    here are optional.
+    If an op cannot be recorded, the tape is abandoned: `reason` says why, and the training continues. Methods with a
+    body here are optional.
     """
 
     reason: str | None
 
     @property
     def unfilled(self) -> Sequence[UnfilledRead]:
-        """The reads of memory that nothing has filled."""
+        """The reads of uninitialized memory."""
         return ()
 
     @abstractmethod
@@ -43,7 +43,7 @@ class StepRecorder(Protocol):
 
     @abstractmethod
     def watch(self, name: str, tensor: torch.Tensor) -> None:
-        """Note the present content of a value that executions of the step are compared by."""
+        """Note the present content of a value by which executions of the step are compared."""
 
     @abstractmethod
     def called_with(self, tensors: Mapping[str, torch.Tensor]) -> None:
@@ -51,7 +51,7 @@ class StepRecorder(Protocol):
 
     @abstractmethod
     def overwritten(self, tensor: torch.Tensor) -> None:
-        """Note that values were written to a tensor without an op, in place of the script's values."""
+        """Note that the script's values in a tensor were overwritten without an op."""
 
     def over(self) -> None:
         """Note that the step has ended, although its ops may still be executed later."""
@@ -63,7 +63,7 @@ class StepRecorder(Protocol):
 
     @abstractmethod
     def give_up(self, reason: str) -> None:
-        """Abandon the tape, and keep the first reason."""
+        """Abandon the tape for a reason, unless it was abandoned before."""
 
     def forget_modules(self) -> None:
         """Remove the hooks from the modules' calls."""
@@ -83,7 +83,7 @@ class RecordingRequest:
     """The request for the recorders of a training's steps.
 
     script: the path of the script
-    value_bytes: the bytes of the values of one step that may be kept beside its tape
+    value_bytes: the most bytes of values that may be kept beside the tape of one step
     compiling_again: returns a context for compiling a graph again to look inside it
     """
 
@@ -102,7 +102,7 @@ class StepRecorders:
         self.of_step = of_step
 
     def install(self) -> None:
-        """Begin before the script's first line. Raises NotAvailable, and then leaves no hook installed."""
+        """Begin to observe before the script's first line. Raises NotAvailable, and then leaves no hook installed."""
 
     def remove(self) -> None:
         """Remove every hook."""

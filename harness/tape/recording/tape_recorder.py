@@ -34,7 +34,7 @@ class TapeRecorder(StepRecorder):
     training continues.
 
     script: the file whose lines are recorded
-    modules: follow the calls of modules by hooks
+    modules: whether hooks follow the calls of modules
     raised: the last op that raised an error, which is not on the tape
     """
 
@@ -63,7 +63,7 @@ class TapeRecorder(StepRecorder):
         self._frames = StepFrames(script)
 
     def start(self) -> None:
-        if is_group_in_python():  # the tensors that it receives would look like the step's data
+        if is_group_in_python():  # the tensors that the group receives would look like the step's data
             self.give_up(PYTHON_GROUP)
         self._settings, self._set_at = current_settings(), dict(setting_lines.lines)
         self._places = StepPlaces(modules=self._modules)
@@ -80,7 +80,7 @@ class TapeRecorder(StepRecorder):
             self._places.close()
 
     def watch(self, name: str, tensor: torch.Tensor) -> None:
-        """Note the present content of a value that executions of the step are compared by."""
+        """Note the present content of a value by which executions of the step are compared."""
         self._note(self._watched, {name: tensor})
 
     def called_with(self, tensors: Mapping[str, torch.Tensor]) -> None:
@@ -96,13 +96,13 @@ class TapeRecorder(StepRecorder):
                     values.append(Watched(len(self._log.calls), name, view, value))
 
     def overwritten(self, tensor: torch.Tensor) -> None:
-        """Note that values were written to a tensor without an op, in place of the script's values."""
+        """Note that the script's values in a tensor were overwritten without an op."""
         with self._looking():
             if self.reason is None:
                 self._log.table.renew(tensor.detach())
 
     def tape(self) -> Tape:
-        """Return the recorded tape. Raises NotReplayable with the reason if it does not have the whole step."""
+        """Return the recorded tape. Raises NotReplayable with the reason if the tape was abandoned."""
         if self.reason is not None:
             raise NotReplayable(self.reason)
         owners = owners_of(self._log.calls, self._watched)
@@ -135,7 +135,7 @@ class TapeRecorder(StepRecorder):
         return self._log.table.tensor(view)
 
     def give_up(self, reason: str) -> None:
-        """Abandon the tape, and keep the first reason."""
+        """Abandon the tape for a reason, unless it was abandoned before."""
         if self.reason is None:
             self.reason = reason
             self._watched.clear()
@@ -144,7 +144,7 @@ class TapeRecorder(StepRecorder):
 
     @contextmanager
     def _looking(self) -> Iterator[None]:
-        """Hide the context from all modes. An exception in it abandons the tape, and is not raised further."""
+        """Hide the context from all modes. If an exception is raised in it, suppress it and abandon the tape."""
         try:
             with torch.no_grad(), without_dispatch_modes(), without_function_modes():
                 yield

@@ -6,9 +6,9 @@ training has would take processors away from it, and small ops gain little from 
 
     {"tapes": folder, "steps": [numbers], "replays": 8, "threads": 1, "ended": file}
 
-A step is measured once the training has written its tape, and a noise file that says that the unchanged replay
-reproduces the step bit for bit. If the training has other kernels, the replay in this process does not reproduce the
-step. The process that has these kernels then measures the noise.
+A step is measured once the training has written its tape and a noise file, which says that the unchanged replay
+reproduces the step bit for bit. If the training uses other kernels than this process, the replay here does not
+reproduce the step. The process that has these kernels then measures the noise.
 
 The program ends after the last step, or when the process that started it ends. It also ends once the file `ended`
 exists and every tape is measured: no tape is written after this file.

@@ -61,7 +61,7 @@ class StepNoise:
     seconds: the duration of one replay
     dropped: the number of replays that raised an error, for instance because rounding changed the size of a selection
     failure: the first of these errors
-    unmoved: the names of the parameters with a gradient that no rounding moved
+    unmoved: the names of the parameters that have a gradient, but that no rounding moved
     unrepeatable: the calls that compute other bits from the same arguments
     """
 
@@ -263,7 +263,7 @@ def in_words(error: Exception) -> str:
 
 
 def _wide(tensor: torch.Tensor) -> torch.Tensor:
-    # A complex number becomes its two parts, since its squared distance is the sum of theirs.
+    # A complex tensor is split into its two parts, since its squared distance is the sum of theirs.
     return torch.view_as_real(tensor).double() if tensor.is_complex() else tensor.double()
 
 

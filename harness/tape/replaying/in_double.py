@@ -31,7 +31,7 @@ EXACT_DTYPES = {
 }
 
 DRAWN_ONLY = ("bernoulli", "multinomial")
-"""Random ops that read numbers and draw discrete values. Their recorded draws are used, not drawn again."""
+"""Random ops that read numbers and draw discrete values. The recorded draws are used; nothing is drawn again."""
 
 
 class Exact:
@@ -59,7 +59,7 @@ class Exact:
             read = (view for view in views_in(call) if id(view) not in targets)
             if not chooses and any(view.dtype.is_floating_point for view in read):
                 self.not_exact[call.op] = None
-            # The outputs come first, then the arguments that the op has written.
+            # The draws of the outputs come first, then those of the arguments that the op wrote.
             drawn = iter([value.to(self.held(value.dtype)) for value in call.draw.drawn])
             results = [next(drawn) if isinstance(output, View) else output for output in call.outputs]
             for tensor, value in zip(computation.written(arguments, keywords), drawn, strict=True):

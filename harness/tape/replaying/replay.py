@@ -43,12 +43,12 @@ class Computation:
     ends: tuple[int, ...]
 
     def written(self, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[torch.Tensor]:
-        """Return the tensors among these arguments that the op writes."""
+        """Return the tensors among these arguments that the op writes to."""
         values = written_values(self.operation, arguments, keywords)
         return [value for value in values if isinstance(value, torch.Tensor)]
 
     def written_views(self) -> list[View]:
-        """Return the views that the call writes."""
+        """Return the views that the call writes to."""
         call = self.call
         values = written_values(self.operation, call.arguments, call.keywords)
         return [value for value in values if isinstance(value, View)]
@@ -61,7 +61,7 @@ class Arithmetic(Protocol):
         """Return the dtype in which values of a recorded dtype are held."""
 
     def execute(self, computation: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
-        """Execute a call on these arguments, including those that it writes, and return its flat outputs."""
+        """Execute a call on these arguments, including those that it writes to, and return its flat outputs."""
 
 
 class AsRecorded:
@@ -104,7 +104,7 @@ class Replay:
         return values
 
     def show(self, arithmetic: Arithmetic, seen: Callable[[str, torch.Tensor], None]) -> None:
-        """Execute the tape and pass each watched value to `seen`, on its device and in memory that later calls write.
+        """Execute the tape and pass each watched value to `seen`, on its device, in memory that later calls overwrite.
 
         Random generators and the grad mode are restored afterwards. Raises NotReplayable, and the errors of ops on
         values that are not the recorded ones.

@@ -6,9 +6,9 @@ After each op that rounds, every floating-point result x becomes
 
 rounded to its dtype. The inputs of ops that reduce are treated in the same way, on copies: the order of summation is as
 arbitrary as the last bit of the result. Random ops draw their recorded numbers. Exact results stay unchanged:
-constants, copies, choices, casts that lose nothing. No kernel rounds a sigmoid to more than 1, so the results of such
-ops stay in their range. If an op refuses arguments outside of a range, they stay in that range, too. No sign changes: a
-positive number stays positive.
+constants, copies, choices, casts that lose nothing. No kernel rounds a sigmoid to more than 1, so the results of ops
+with a bounded range stay in it. So do arguments that an op refuses outside of a range. No sign changes: a positive
+number stays positive.
 
 D. S. Parker, "Monte Carlo Arithmetic: exploiting randomness in floating-point arithmetic", UCLA CSD-970002,
 1997; C. Denis, P. de Oliveira Castro, E. Petit, "Verificarlo", arXiv 1509.01347.
@@ -68,7 +68,7 @@ An op that assigns to elements may add to them instead. Then it is not exact (se
 """
 
 CASTS = frozenset(("_to_copy", "copy_", "copy", "_foreach_copy_", "set_data", "convert_element_type"))
-"""Ops that copy. They round if their result has fewer digits than their source and loses some of these."""
+"""Ops that copy. They round if the result's dtype has fewer digits than the source's and the values lose some."""
 
 SHARES = "hardsigmoid igamma igammac sigmoid softmax safe_softmax masked_softmax special_i0e special_ndtr"
 RANGES = {
@@ -86,7 +86,7 @@ The ops that compute these arguments may have any range, as in `0.9 * labels + 0
 
 ASSIGNING = frozenset(("index_put", "index_put_", "_unsafe_index_put", "_index_put_impl_", "put", "put_"))
 ACCUMULATE = 3
-"""Ops that assign to elements, and the index of their argument `accumulate`, with which they add to the elements."""
+"""Ops that assign to elements, and the index of their argument `accumulate`. If it is true, they add instead."""
 
 POOL = 1 << 21
 """The number of random numbers from which perturbations are taken."""
@@ -114,7 +114,7 @@ class RandomRounding:
         call = computation.call
         written = computation.written(arguments, keywords)
         untouched = {id(tensor) for tensor in written}
-        # Read the digits of a copy's source before the copy runs, since it may overwrite its source.
+        # Read the precision of a copy's source before the copy runs, since the copy may overwrite its source.
         copies = call.name in CASTS
         tensors = [value for value in leaves([*arguments, *keywords.values()]) if isinstance(value, torch.Tensor)]
         read = max((_eps(value) for value in tensors if copies and id(value) not in untouched), default=0.0)
@@ -141,7 +141,7 @@ class RandomRounding:
         fresh = [output for output, is_fresh in zip(outputs, call.fresh, strict=False) if is_fresh]
         results = [*written, *(output for output in fresh if isinstance(output, torch.Tensor))]
         if copies:
-            # Keep the results that have lost digits: bfloat16 holds 1.5 exactly, but not 1.001. The sources are the
+            # Perturb only results that have lost digits: bfloat16 holds 1.5 exactly, but not 1.001. The sources are the
             # last arguments.
             sources = tensors[-len(results) :] if results else []
             results = [
@@ -172,7 +172,7 @@ class RandomRounding:
         scale = self._amplitude * torch.finfo(tensor.dtype).eps
         # Add the change instead of multiplying: a factor near 1 would itself be rounded, differently above and below 1.
         if tensor.dtype == numbers.dtype and tensor.device.type == "cpu" and math.isfinite(tensor.sum().item()):
-            tensor.addcmul_(tensor, numbers, value=scale)  # in one pass, since no infinity can become a NaN
+            tensor.addcmul_(tensor, numbers, value=scale)  # in one pass: all values are finite, so none becomes NaN
         else:
             change = numbers * tensor
             change.nan_to_num_(0.0, 0.0, 0.0)
@@ -189,7 +189,7 @@ class RandomRounding:
 
 @functools.cache
 def _pool(device: torch.device) -> torch.Tensor:
-    """Return uniform numbers from -1/2 to 1/2; each perturbation takes a slice of them from a random index on.
+    """Return uniform numbers from -1/2 to 1/2. Each perturbation takes a slice of them that begins at a random index.
 
     Drawing each number anew would take longer than the step (4 ns per number, seven times the replay of a transformer).
     """

@@ -37,19 +37,19 @@ from .wire import Message, described, tensors_of
 #     prepare   step positions         nothing; the request announces the calls that will be executed
 #     execute   step position memory   the results of the mode's kernel for other inputs; `memory` lists the slots with
 #                                      the starts of their spans, and the segments are the spans
-#     relaid    step position tensors  the same for arguments that have another layout than recorded; `tensors` are
+#     relaid    step position tensors  the same for arguments in another layout than the recorded one; `tensors` are
 #                                      the call's tensors in their order, and the segments are their memory
 #     called    step position          the layouts of a call's tensors if the mode's code called the op itself, null
 #                                      if they are unknown
 #     value     step position          the results of a call in the recorded step, if they were kept
-#     recompile step mode name         nothing, or a `reason`: the step is executed with its compiled code compiled as
-#                                      in this mode; the outcome is in the `recompiled_folder` of this name
+#     recompile step mode name         nothing, or a `reason` for a failure; the step is executed with its graphs
+#                                      compiled as in this mode; the outcome is in the `recompiled_folder` of this name
 #
-# With `"settings": {...}` a call is executed or relaid as if torch had these settings in the step.
-# With `"apart": true` a request concerns the step with its calls on lists taken apart (see `list_calls`).
+# With `"settings": {...}`, the requests `execute` and `relaid` use these settings of torch in place of the step's.
+# With `"apart": true`, a request concerns the step with its calls on lists taken apart (see `list_calls`).
 
 OTHERS_SECONDS = 5.0
-"""The seconds to wait until other processes on the device give memory back."""
+"""The seconds to wait for other processes on the device to free memory."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -159,7 +159,7 @@ class Requests:
         return step, computation
 
     def _call_on_sent_tensors(self, request: Message) -> tuple[HeldStep, Computation, tuple[Any, ...], dict[str, Any]]:
-        """Return a step, its call, and the arguments of the call with the request's tensors in place of its views."""
+        """Return a step, its call, and the call's arguments with the request's tensors in place of the views."""
         step, computation = self._call(request)
         with unseen():
             tensors = tensors_of(request.fields["tensors"], request.segments)
@@ -206,7 +206,7 @@ class Requests:
             memory = CallMemory(computation.call, step.tape.slots, content)
             arguments, keywords = memory.arguments()
         # Execute the kernel as in the step: with the step's settings of torch, and under the dispatch and function
-        # modes that the script has left on.
+        # modes that the script has left active.
         with settings_of_step(_in_force(step, request)):
             outputs = step.kernels.execute(computation, arguments, keywords)
         if len(outputs) != len(computation.call.outputs):

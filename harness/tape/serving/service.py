@@ -27,7 +27,7 @@ compared with this one. When the process that started a worker dies, the system 
 recorder/bootstrap.py)."""
 
 LONGEST_PATH = 100
-"""The most bytes of a unix socket's path; Linux allows 107."""
+"""The greatest length of a unix socket's path, in bytes; Linux allows 107."""
 
 QUIT = "quit"
 

@@ -1,4 +1,4 @@
-"""Execute single calls of a recorded step by the kernels of its mode, in the mode's own process."""
+"""Execute single calls of a recorded step with the kernels of its mode, in the mode's own process."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class StepKernels(Protocol):
         """Prepare the execution of these calls. This is never necessary, but may save time."""
 
     def execute(self, computation: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
-        """Execute a call on these arguments, including those that it writes, and return its flat outputs.
+        """Execute a call on these arguments, including those that it writes to, and return its flat outputs.
 
         Grad mode, autocast and generators are restored afterwards.
         """
@@ -54,7 +54,7 @@ class StepKernels(Protocol):
         """Return the values of a call's results, in the order of `digests`, None if they were not kept."""
 
     def recompiled(self, tape: Tape, spec: ModeSpec, own: ModeSpec) -> dict[str, torch.Tensor]:
-        """Return the watched values of the step with its compiled code compiled as `spec` states.
+        """Return the watched values of the step, executed with its graphs compiled as `spec` states.
 
         `own` is the recorded mode, in which the step must first repeat its recorded bits. Raises NotReplayable, and the
         errors of compilers and ops.
@@ -73,7 +73,7 @@ class ReplayedKernels:
         self._settled: dict[int, list[torch.Tensor]] | None = None
 
     def digests(self) -> list[list[str | None]]:
-        """Return the digests in which two replays on differently filled memory agree, None for the others.
+        """Return each digest on which two replays with differently filled memory agree, None in place of the others.
 
         A value is unknown if its op returns memory that it has not written. Raises NotReplayable.
         """
@@ -113,7 +113,7 @@ class ReplayedKernels:
 
 
 def executed_apart(computation: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
-    """Execute one call as a replay does, below autograd and in its grad mode. Restore the generators afterwards."""
+    """Execute one call as a replay does, below autograd, in the call's grad mode. Restore the generators afterwards."""
     draw = computation.call.draw
     devices = () if draw is None else (moved.device for moved in draw.states)
     with set_apart(devices), torch.set_grad_enabled(computation.call.grad):
@@ -146,7 +146,7 @@ class _Digesting(AsRecorded):
         return outputs
 
 
-# The memory that one call uses, cut out of its storages: only the spans of its views.
+# The memory of one call: only the spans of the storages that the call's views cover.
 
 Bytes = Mapping[int, tuple[int, torch.Tensor]]
 """The spans of slots: the start of each span in its storage, and its content as bytes."""
@@ -155,7 +155,8 @@ Bytes = Mapping[int, tuple[int, torch.Tensor]]
 class CallMemory:
     """Storages for one call, made from spans of the recorded storages. The call may write to these spans.
 
-    A span begins at the same byte modulo ALIGNMENT as in its storage, since kernels may sum in another order elsewhere.
+    A span begins at the same byte modulo ALIGNMENT as in its storage, since kernels may sum in another order at another
+    alignment.
 
     Raises ValueError unless every view that the call takes is within the span of its slot: a kernel that reads beyond
     its memory ends the process.
@@ -189,7 +190,7 @@ class CallMemory:
         return call_arguments(self._call, self._tensor)
 
     def content(self, slot: int) -> torch.Tensor:
-        """Return the present span of a slot, up to the end of its storage, which an op may have made larger."""
+        """Return the present span of a slot, up to the end of its storage, which an op may have enlarged."""
         storage = self._storages[slot]
         lead = self._starts[slot] % ALIGNMENT
         empty = torch.empty(0, dtype=torch.uint8, device=storage.device)

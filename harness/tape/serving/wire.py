@@ -1,10 +1,10 @@
 """Messages between two processes over a socket: a JSON object, followed by segments of bytes.
 
     8 bytes       length of the header, big-endian
-    the header    JSON: {"fields": the object, "segments": the length of each row of bytes}
+    the header    JSON: {"fields": the object, "segments": the length of each segment in bytes}
     the segments  one after the other
 
-Nothing in them is ever evaluated.
+No part of a message is ever evaluated.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MOST_HEADER = 64 * 2**20
 """The largest number of bytes of a header."""
 
 MOST_BYTES = 2**38
-"""The largest number of bytes of all segments of a message together."""
+"""The largest total number of bytes of a message's segments."""
 
 
 class WireError(Exception):
@@ -100,7 +100,7 @@ def _buffer(segment: torch.Tensor) -> memoryview:
 
 
 def _fill(connection: socket.socket, buffer: memoryview, *, is_first: bool = False) -> None:
-    """Fill the buffer with received bytes. If `is_first`, a message begins with them."""
+    """Fill the buffer with received bytes. `is_first` says whether a message begins with these bytes."""
     filled = 0
     while filled < len(buffer):
         count = connection.recv_into(buffer[filled:])
@@ -158,7 +158,7 @@ def tensors_of(values: Any, segments: Sequence[torch.Tensor]) -> list[torch.Tens
         if not isinstance(view, View) or view.slot >= len(segments):
             raise ValueError("a tensor without its bytes")
         segment = segments[view.slot]
-        # For a view that exceeds its storage torch would enlarge the storage instead of refusing.
+        # If a view exceeds its storage, torch enlarges the storage instead of refusing.
         if view.extent * view.dtype.itemsize > segment.numel():
             raise ValueError("a tensor that ends after the end of its bytes")
         try:

@@ -91,8 +91,8 @@ def write_bundle(
     """Write an investigation's files of these kinds into one archive, all or nothing.
 
     With `redact`, tensor files are replaced by their digests, and the script's output is left out. A report that shows
-    values that reached a culprit is left out with `redact`, and without kind `repro`. `packed` receives the bytes done
-    and the total bytes. Raises UsageError if there is nothing to pack or `target` cannot be written.
+    values that reached a culprit is left out with `redact`, or if `repro` is not among the kinds. `packed` receives the
+    bytes done and the total bytes. Raises UsageError if there is nothing to pack or `target` cannot be written.
     """
     items = items_of(investigation)
     wanted = [item for item in items if item.kind in kinds]

@@ -89,7 +89,7 @@ class Item:
 
     @property
     def shows_inputs(self) -> bool:
-        """Check whether it contains, as text, values that reached a culprit: a report, or the file beside a script."""
+        """Check whether the file, a report or the JSON beside a script, shows values that reached a culprit."""
         if self.kind == "report" and self.path.suffix == ".html":
             return DRAWN in self.path.read_bytes()
         return self.kind == "repro" and self.path.suffix == ".json"
@@ -151,8 +151,8 @@ def digests_of(path: Path) -> bytes:
 
 
 def _digest(array: Array) -> dict[str, object]:
-    """Return an array's digest. min, max, mean and L2 norm are over its finite elements, in float64; None if there are
-    none."""
+    """Return an array's digest. min, max, mean and L2 norm are over its finite elements, in float64, and None if no
+    element is finite."""
     facts: dict[str, Any] = {"sha256": hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()}
     # A complex number counts as two numbers, so a NaN in one of its parts is one NaN.
     parts = array.view(np.float64 if array.dtype == np.complex128 else np.float32) if array.dtype.kind == "c" else array

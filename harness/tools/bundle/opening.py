@@ -1,4 +1,4 @@
-"""Opens a bundle that may come from a stranger: writes only files that its manifest lists, and only inside the
+"""Open a bundle that may come from a stranger: write only files that its manifest lists, and only inside the
 folder."""
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ SNAPSHOT = "numdrift.harness.tools.snapshots.replay_answer:answer_of"
 class Replayed:
     """The result of replaying one file of a bundle.
 
-    holds: the replay shows the same result here as where the bundle was made
+    holds: whether the replay shows the same result here as where the bundle was made
     comparable: False if the mode draws other random numbers; values that depend on these are not judged
     """
 
@@ -127,8 +127,8 @@ class Replayed:
 def replay_snapshots(folder: Path, mode: str | None = None) -> list[Replayed]:
     """Execute every snapshot, and compare its outputs with the recorded outputs.
 
-    `mode` is a mode in full; by default each snapshot uses its own mode. No code from the bundle is executed, only ops
-    that torch has registered.
+    `mode` is the full text of a mode; by default each snapshot uses its own mode. No code from the bundle is executed,
+    only ops that torch has registered.
     """
     replays = []
     for path in sorted(folder.rglob("snapshots/*.safetensors")):

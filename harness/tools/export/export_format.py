@@ -28,7 +28,7 @@ SCHEMA = 1
 class ExportFormat:
     """One format of exports.
 
-    write: writes an export, into a folder that already contains MARK if `is_folder`
+    write: writes an export to its path; if `is_folder`, the path is a folder that already contains MARK
     opened_by: the command that opens the export, with `{}` for the path
     """
 

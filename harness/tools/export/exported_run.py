@@ -17,7 +17,7 @@ from ...runs.run_layout import MANIFEST
 class ExportedRun:
     """One process of a run.
 
-    name: the name of its folder, unique in the investigation, followed by the rank from rank 1 on
+    name: the name of the run's folder, unique in the investigation, followed by the rank from rank 1 on
     facts: the request and the ending, by name
     began, ended: seconds since 1970
     takes_turns: whether several optimizers take turns in ending steps that have losses, as in a GAN; each optimizer's
@@ -49,7 +49,7 @@ class ExportedRun:
 class Export:
     """The runs of an investigation, for a format that writes them.
 
-    path: the new file, or the empty folder, to write into
+    path: the file to create, or the new folder to write into
     place: the final place; `path` is moved there once it is complete
     """
 

@@ -18,7 +18,7 @@ def write_events(export: Export) -> None:
     library = optional_library("tensorboard.summary", "tensorboard")
     for run in export.runs:
         writer = library.Writer(str(export.path / run.name))
-        with warnings.catch_warnings():  # NumPy warns of a number beyond float32's range; the docstring states it
+        with warnings.catch_warnings():  # NumPy warns about numbers beyond float32's range; see the docstring
             warnings.simplefilter("ignore", RuntimeWarning)
             for step in run.steps:
                 for name, value in run.scalars(step).items():

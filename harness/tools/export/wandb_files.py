@@ -19,8 +19,8 @@ def write_offline(export: Export) -> None:
     torch version as config.
 
     Nothing leaves the machine: the mode is offline, and the library's error reports, which look up a host at start, are
-    off. A number of the history is JSON text that preserves its 64 bits; NaN and infinities are the texts `NaN`,
-    `Infinity` and `-Infinity`. The library's own logs are removed. Raises OSError, UsageError and ExtraNotFound.
+    off. Each number in the history is written as JSON text that preserves all its 64 bits, and NaN and infinities as
+    `NaN`, `Infinity` and `-Infinity`. The library's own logs are removed. Raises OSError, UsageError and ExtraNotFound.
     """
     with tempfile.TemporaryDirectory() as logs:
         own = {"WANDB_MODE": "offline", "WANDB_ERROR_REPORTING": "false", "WANDB_SILENT": "true"}

@@ -32,7 +32,7 @@ class Distribution:
         return math.fsum(self.values)
 
     def percentile(self, share: float) -> float | None:
-        """Return the smallest value that more than `share` percent of the values do not exceed; None without values.
+        """Return the smallest value v such that more than `share` percent of the values are at most v, None if empty.
 
         As in torch's reports, this is number floor(share / 100 * n) of the n sorted values, counted from 0.
         """

@@ -18,7 +18,7 @@ ROWS = (STEPS, "compile", "execute", "transfer", "fallback")
 """The rows of a run from the top. If pieces of work in one row overlap, further rows below show them."""
 
 MOST_ROWS = 100
-"""The most rows for one of `ROWS`."""
+"""The most rows that one of `ROWS` may need."""
 
 MICROSECONDS = 1e6  # in a second; a trace is in microseconds
 

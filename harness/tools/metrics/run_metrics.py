@@ -1,4 +1,4 @@
-"""Reads the metrics of a run, complete or cut off by a kill."""
+"""Read the metrics of a run, complete or cut off by a kill."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class RunMetrics:
 
     unavailable: the reason why the backend could not be observed, "" if it was
     parts: setup, steps and rest in the order of time, up to the end of the run
-    counters: the backend's counters; of the whole process, unless the run was killed
+    counters: the backend's counters, for the whole process unless the run was killed
     report: the backend's own report, "" for a run that was killed
     """
 

@@ -33,7 +33,7 @@ class CopyPlace:
 
     @property
     def waits(self) -> bool:
-        """Check whether the host waits there until the device has finished all its work."""
+        """Check whether the host waits at this line until the device has finished all its work."""
         return self.direction == FROM_DEVICE and self.cause != NON_BLOCKING
 
     @property

@@ -16,8 +16,8 @@ from .kernel_names import short_kernel
 class DeviceCell:
     """Means per step.
 
-    milliseconds: of the device, or of the host for a wait
-    share: of all the device's work, or of the step for a wait
+    milliseconds: the time of the device, or of the host for a wait
+    share: the share of all the device's work, or of the step for a wait
     calls: the number of calls
     bytes: the bytes of copies
     """
@@ -44,9 +44,9 @@ class DeviceRow:
 class DeviceMeans:
     """The work of a mode's devices in a step, as means over the traced steps, in milliseconds.
 
-    busy, idle: by the number of the device
-    launches: None if the trace has none
-    allocated_peak, reserved_peak: the highest of any step, None if the trace has none
+    busy, idle: the busy and the idle time, by the number of the device
+    launches: the number of launches, None if the trace has none
+    allocated_peak, reserved_peak: the highest peak of any step, None if the trace has none
     """
 
     milliseconds: float

@@ -98,7 +98,7 @@ class DeviceTimes:
 
 
 def _blocks_around(piece: DevicePiece, host: TraceReading) -> set[str]:
-    """Return the blocks that the script was in when the piece was launched, even on another thread, as in a
+    """Return the blocks that the script was in when the piece was launched, even if another thread launched it, as in a
     backward."""
     assert host.step is not None
     innermost = host.innermost(host.step.thread, piece.launched)

@@ -118,7 +118,7 @@ def _named(event: Event, devices: Mapping[int, str]) -> Event:
 
 
 def _rows_named(rows: Mapping[Track, str], events: Iterable[Event], first: float) -> Iterator[Event]:
-    """Yield the names of the new rows, each next to its stream."""
+    """Yield the events that name the new rows and place each next to its stream."""
     orders = {
         (event.get("pid"), event.get("tid")): event["args"]["sort_index"]
         for event in events

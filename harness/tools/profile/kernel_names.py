@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 
 LONGEST = 80
-"""Characters of a name in a table."""
+"""The most characters of a name in a table."""
 
 _NOISE = re.compile(r"^(?:void|static|__global__)\s+|\(anonymous namespace\)::|<unnamed>::|\[clone [^]]*\]")
 _TELLING = re.compile(

@@ -150,7 +150,7 @@ def _profile(
 
 
 def _device(events: _TraceEvents, times: DeviceTimes) -> DeviceProfile:
-    """Return the device's side. torch may claim to support a device and then report no work of it."""
+    """Return the device's profile. torch may claim to support a device and then report no work of it."""
     kind, problem = str(events.device["kind"]), str(events.device["problem"])
     if not problem and not times.steps:
         problem = (

@@ -27,7 +27,7 @@ class Cell:
     share: the share of the step
     calls: the number of calls, None if not counted
     device_milliseconds: the device's time for the work that the row's code launched, None without device times
-    device_share: its share of all the device's work, None without device times
+    device_share: the share of this time in all the device's work, None without device times
     """
 
     milliseconds: float

@@ -72,7 +72,7 @@ class StepTimes:
 
     phases: the time of the script's thread, divided among the phases
     blocks: the whole time of each block
-    ops: the own times of ops, on all threads
+    ops: the self times of ops, on all threads
     executions: the executions of lazy graphs, by (cause, line)
     """
 
@@ -109,7 +109,7 @@ def step_times(events: Sequence[Mapping[str, Any]], *, lazy: bool, blocks: Mappi
 class TraceReading:
     """The host side of a trace of one step.
 
-    times: its times
+    times: the times of the step
     step: the slice of the step; if the trace has none, it is None and nothing else is read
     outermost: the outermost slices of each thread
     places: the place of each slice
@@ -132,8 +132,8 @@ class TraceReading:
         self._read_step(self.step)
         others = [slices for thread, slices in self.outermost.items() if thread != self.step.thread]
         for event in walk(chain.from_iterable(others)):
-            # An event on another thread, as of a backward, belongs to the phase that the script's thread is in at that
-            # time.
+            # An event on another thread, such as one of a backward, belongs to the phase that the script's thread is in
+            # at that time.
             around = self.places[event.within] if event.within is not None else SlicePlace(self.phase_at(event.start))
             self.places[event] = self._place(event, around)
             self._count(event, self.places[event])

@@ -23,7 +23,7 @@ from .trace_slices import EXECUTED, PYTHON, Slice, Thread, slices_of
 Event = Mapping[str, Any]
 
 OURS = ("torch/autograd/profiler.py", "torch/profiler/", "numdrift/harness/", "_record_function")
-"""Parts of the names of tracing's own Python calls, which are left out."""
+"""Parts of the names of the Python calls of the tracing itself. These calls are left out."""
 
 LINKS = ("External id", "Ev Idx", "Python id", "Python parent id", "correlation")
 """Arguments that link events of one trace; each trace numbers them from 0."""
@@ -41,7 +41,7 @@ def read_trace(path: Path) -> dict[str, Any]:
 
 
 def with_lines(events: Iterable[Event], lines: Mapping[str, str]) -> list[Event]:
-    """Return the events, with the script's line that called it in each op; `lines` are keyed by External id."""
+    """Return the events with the line of the script that called each op; `lines` are keyed by External id."""
     located = []
     for event in events:
         arguments = event.get("args") or {}
@@ -52,7 +52,7 @@ def with_lines(events: Iterable[Event], lines: Mapping[str, str]) -> list[Event]
 
 
 class TraceWriter:
-    """Writes a trace step by step, with one step in memory at a time; the file appears when the writer is closed."""
+    """A writer of a trace, with one step in memory at a time; the file appears when the writer is closed."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -159,7 +159,7 @@ def shown(events: Iterable[Event]) -> list[Event]:
 
 
 def write_log_directory(folder: Path, runs: Sequence[RecordedRun]) -> list[Path]:
-    """Copy each run's trace into a folder of its mode, under a name as of `torch.profiler.tensorboard_trace_handler`.
+    """Copy each run's trace into a folder of its mode, with a file name as `tensorboard_trace_handler` chooses it.
 
     An earlier trace of the same run in that folder is replaced. Raises UsageError.
     """

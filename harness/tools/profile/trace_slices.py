@@ -63,7 +63,7 @@ class Slice:
         return self.end - self.start
 
     def ancestors(self) -> Iterator[Slice]:
-        """Yield the slices that contain it, the innermost first."""
+        """Yield the slices that contain this one, the innermost first."""
         ancestor = self.within
         while ancestor is not None:
             yield ancestor
@@ -88,10 +88,10 @@ def slices_of(events: Iterable[Mapping[str, Any]], categories: Collection[str]) 
 
 
 def nest(slices: Sequence[Slice]) -> dict[Thread, list[Slice]]:
-    """Set the parent and the own time of each slice; return the outermost slices of each thread.
+    """Set the parent and the self time of each slice; return the outermost slices of each thread.
 
-    `slices` are in the order of `slices_of`. A slice that begins in another slice and ends after it is cut at the end
-    of the other: the profiler reads its clock a moment after a range has ended."""
+    `slices` are in the order of `slices_of`. If a slice begins within another and outlasts it, it is cut off at the
+    other's end: the profiler reads its clock a moment after a range has ended."""
     outermost: dict[Thread, list[Slice]] = {}
     open_: dict[Thread, list[Slice]] = {}
     for event in slices:
@@ -99,7 +99,7 @@ def nest(slices: Sequence[Slice]) -> dict[Thread, list[Slice]]:
         while stack and stack[-1].end <= event.start:
             stack.pop()
         event.self_time = event.time
-        # The time of a slice is subtracted only from its parent's own time.
+        # The time of a slice is subtracted only from its parent's self time.
         if stack:
             event.end = min(event.end, stack[-1].end)
             event.self_time = event.time

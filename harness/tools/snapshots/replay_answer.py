@@ -1,4 +1,4 @@
-"""The answer of a snapshot's replay: its outputs compared with the recorded outputs, and a sentence about them."""
+"""The result of replaying a snapshot: its outputs compared with the recorded outputs, and a sentence about them."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ class Answer:
     """The result of a replay in the mode `spec`.
 
     It `holds` if all outputs are identical or within rounding. If an error was recorded, it holds if the replay raises
-    an error as well; another backend may word it differently. `error` is the replay's error, "" if it raised none.
+    an error as well; another backend may word the error differently. `error` is the replay's error, "" if it raised
+    none.
 
     Outputs that depend on random numbers are not judged if the replay drew other numbers. The answer is then not
-    `comparable`, and holds if the other outputs do.
+    `comparable`, and holds if the other outputs are identical or within rounding.
     """
 
     spec: str
@@ -45,7 +46,7 @@ class Answer:
 
 
 def answer_of(path: Path, mode: str | None = None, snapshot: Snapshot | None = None) -> Answer:
-    """Replay the snapshot in a file in a mode, by default its own.
+    """Replay the snapshot in a file, by default in its own mode.
 
     Raises SnapshotError if it cannot be read or executed, ModeError for an unknown mode, UsageError for an unsuitable
     interpreter, and NotAvailable."""
@@ -111,13 +112,14 @@ def _text_of_compared(comparison: ReplayComparison) -> str:
 
 # The replay's outputs compared with the recorded ones: bit for bit, in ULP, and in units of the noise of rounding.
 #
-# An output is *within rounding* if it is no farther from the recorded one than
+# An output is *within rounding* if its NaN and infinities are at the same places, and if its distance from the recorded
+# output is at most
 #
 #     LIMIT * rms,    rms = sqrt(mean_i ||x_i - x||_2**2)
 #
-# where x is the result of the calls op by op and the x_i their results with random rounding after every op (Monte
-# Carlo arithmetic, see `harness/tape/replaying/rounding.py`), and if NaN and infinities are at the same places. An
-# output that rounding does not move (integers, copies) must be the same, or must differ in one of the x_i, too.
+# where x is the result of the calls executed op by op, and the x_i are their results with random rounding after every
+# op (Monte Carlo arithmetic, see `harness/tape/replaying/rounding.py`). An output that rounding does not move
+# (integers, copies) must be the same, or must differ in one of the x_i, too.
 
 LIMIT = 16.0
 """The largest multiple of rounding's noise that counts as rounding: the threshold in docs/guide/verdict.md."""

@@ -13,8 +13,8 @@ from ...tape.tape import View
 
 @dataclass(frozen=True, slots=True)
 class PortFacts:
-    """One input or output. The numbers are None if the snapshot lacks the value. `minimum` and `maximum` are over its
-    finite elements, None if it has none."""
+    """One input or output. The numbers are None if the snapshot lacks the value. `minimum` and `maximum` are over the
+    finite elements, and None if no element is finite."""
 
     name: str
     dtype: str

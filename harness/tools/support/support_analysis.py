@@ -35,7 +35,7 @@ first."""
 class SupportAnalysis:
     """The operators of a script that a mode's backend supports, according to the backend itself.
 
-    mode: the analysed mode in full
+    mode: the full text of the analysed mode
     run: the run of the analysis
     unsupported: a row for each configuration and line, with its reason
     exit_code: as on the command line, 0 if the analysis is done, even if an unsupported operator ended the script;
@@ -157,7 +157,7 @@ class AnalysisRequest(TrainingRequest):
 def analysis_plan(request: AnalysisRequest) -> BatchPlan:
     """Plan the run of an analysis.
 
-    Raises UsageError, also if the report could not be written, and NotAvailable for a feature that the mode lacks.
+    Raises UsageError (also if the report could not be written), and NotAvailable for a feature that the mode lacks.
     """
     if request.output is not None:
         _check_output(request.output)

@@ -86,7 +86,7 @@ def report_of(record: SupportRecord) -> SupportReport:
         for text in counted_call.call.instructions:
             key = (text, counted_call.call.kind)
             counts[key] += counted_call.count
-            # If it is known in which instruction a call fails, its other instructions are supported. Otherwise none is.
+            # If the failing instructions of a call are known, its other instructions are supported. Otherwise none is.
             fails = not counted_call.call.failing or text in counted_call.call.failing
             failures[key] = failures.get(key) or (counted_call.call.failure_at if fails else "")
     operators = [

@@ -24,7 +24,7 @@ from ..presence import private, require
 WRAPPED = "_orig_mod"
 
 KINDS_OF_ARGUMENTS = 10_000
-"""The number of shapes and dtypes for which a function is compiled; torch's default is 8."""
+"""The most combinations of shapes and dtypes for which a function is compiled; torch's default is 8."""
 
 
 def is_compiled_in_place(module: torch.nn.Module) -> bool:
@@ -56,7 +56,7 @@ def compiled_call(module: torch.nn.Module, backend: Any, **arguments: Any) -> Ca
 
 
 def own_compile() -> Callable[..., Any]:
-    """Return torch's own `torch.compile`, even where the script's calls of it are redirected."""
+    """Return torch's own `torch.compile`, even if the script's calls of it are redirected."""
     original: Callable[..., Any] = inspect.unwrap(torch.compile)
     return original
 
@@ -92,7 +92,7 @@ def compile_alone(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _seen_by_compilers() -> AbstractContextManager[object]:
-    """Return a context in which dispatch modes, with which compilers trace, see ops even where they are excluded."""
+    """Return a context in which dispatch modes, and so compilers, see ops even if the thread excludes those modes."""
     guard = getattr(torch._C, "_ForceDispatchKeyGuard", None)
     hidden = private("torch._C", "_dispatch_tls_local_exclude_set")()
     python = private("torch._C", "DispatchKey").Python
@@ -129,7 +129,7 @@ def set_inductor_numerics(*, contract: bool | None, emulate_casts: bool | None, 
 
     contract: contract a*b+c to a fused multiply-add
     emulate_casts: round to lower precision where eager does
-    fallback_random: draw random numbers by eager's kernels
+    fallback_random: draw random numbers with eager's kernels
     """
     if contract is not None:
         cpp = private("torch._inductor.config", "cpp")
@@ -146,7 +146,7 @@ def set_inductor_numerics(*, contract: bool | None, emulate_casts: bool | None, 
 
 
 def draws_by_eager() -> bool:
-    """Return whether Inductor is set to draw random numbers by eager's kernels."""
+    """Return whether Inductor is set to draw random numbers with eager's kernels."""
     return bool(getattr(sys.modules.get("torch._inductor.config"), "fallback_random", False))
 
 
@@ -178,7 +178,7 @@ def inductor_option(name: str, text: str) -> Any:
         hint = f"similar options are {', '.join(close)}" if close else "the source of the config lists all options"
         raise UsageError(f"inductor.{name}: torch._inductor.config has no such option; {hint}")
     wanted = config.get_type(name)
-    kinds = typing.get_args(wanted) or (wanted,)  # of `bool | None` both
+    kinds = typing.get_args(wanted) or (wanted,)  # both types of `bool | None`
     # The possible values of the text, the narrowest type first: `1` is a number before it is a word.
     readings: list[Any] = [None] if text == "none" else []
     readings += [SWITCHES[text]] if text in SWITCHES else []
@@ -197,7 +197,7 @@ def inductor_decompositions() -> dict[Any, Callable[..., Any]]:
 
 
 class DecompositionTable:
-    """Replaces torch's function that returns a table of decompositions. It calls `begins` at the start of each graph.
+    """A replacement for torch's function that returns a table of decompositions. Calls `begins` before each graph.
 
     In Inductor's cache key the names in `changed` represent the table. The ops that replace the changed ops are part of
     the graph, and so of the key.
@@ -242,7 +242,7 @@ def is_being_traced() -> bool:
 def traced_place() -> tuple[bool, str]:
     """Return whether the op that a compiler is tracing is in the backward, and the path of its module.
 
-    The path begins below the outermost module, which is "" itself. A backward op has the path of the forward op with
+    The path begins below the outermost module, whose own path is "". A backward op has the path of the forward op with
     the same autograd sequence number.
     """
     meta = torch.fx.traceback.get_current_meta()
@@ -269,7 +269,7 @@ def _path_in(meta: Mapping[str, Any]) -> str:
 
 
 def is_traced(tensor: torch.Tensor) -> bool:
-    """Return whether a tensor is a compiler's stand-in for another one while it traces."""
+    """Return whether a tensor is a stand-in that a compiler uses for another tensor while it traces."""
     if type(tensor) in (torch.Tensor, torch.nn.Parameter):
         return False
     fake = private("torch._subclasses.fake_tensor", "FakeTensor")

@@ -17,7 +17,7 @@ PYTHON_KEYS = ("CompositeImplicitAutograd", "Autograd")
 
 
 def traced_graph() -> torch.fx.Graph | None:
-    """Return the graph that a compiler is writing on this thread, None outside of one."""
+    """Return the graph that a compiler is writing on this thread, None if there is none."""
     tracing = private("torch.fx.experimental.proxy_tensor", "get_proxy_mode")()
     return None if tracing is None else tracing.tracer.graph
 
@@ -56,7 +56,7 @@ def replace_python_kernels(
 ) -> Callable[[], None]:
     """Replace an op's Python kernels, which compilers prefer to its C++ kernel; return the undo.
 
-    `replacement` makes the new kernel from the one that it replaces.
+    `replacement` takes the old kernel and returns the new one.
     """
     require(overload, "py_kernels")
     kernels, cached = overload.py_kernels, overload._dispatch_cache
@@ -81,9 +81,9 @@ Change = Callable[[torch.fx.GraphModule], None]
 
 
 def change_around_inner_compile(before: Change, inside: Change) -> Undo:
-    """Apply `before` to each graph ahead of Inductor's inner compile, and `inside` at its beginning; return the undo.
+    """Apply `before` to each graph before Inductor's inner compile, and `inside` at the start of the inner compile.
 
-    A wrapper of the inner compile runs between the two, and sees the graph after `before`.
+    Returns the undo. A wrapper of the inner compile runs between the two, and sees the graph after `before`.
     """
     compiling = importlib.import_module("torch._inductor.compile_fx")
     outer_names = ("compile_fx_forward", "compile_fx_backward")

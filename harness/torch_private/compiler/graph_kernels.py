@@ -45,7 +45,7 @@ class Lowered:
 
     graph: the FX graph for which Inductor generated code
     kernels: its kernels and extern calls, in order
-    outputs: the buffer of each output, None for an output of the FX graph that has none
+    outputs: the buffer of each output, None for an output of the FX graph that has no buffer
     buffers: the dtype and shape of each buffer
     made_by: the FX node whose result each buffer holds
     constants: tensors of the module
@@ -68,9 +68,9 @@ class _Watched:
 
 
 def watch_kernels(show: Callable[[Lowered], None], failed: Callable[[Exception], None]) -> Undo:
-    """Pass each graph for which Inductor has generated code to `show`, or the error to `failed` if it is unreadable.
+    """Pass each graph for which Inductor has generated code to `show`, or the error of reading it to `failed`.
 
-    Neither may raise.
+    Neither function may raise.
     """
     lowering = private("torch._inductor.graph", "GraphLowering")
     wrapper = private("torch._inductor.codegen.wrapper", "PythonWrapperCodegen")
@@ -80,7 +80,7 @@ def watch_kernels(show: Callable[[Lowered], None], failed: Callable[[Exception],
     with Patches("Inductor's kernels") as patches:
         patches.wrap(lowering, "codegen", generations.of_graphs)
         patches.wrap(wrapper, "define_kernel", generations.with_sources)
-        # The callers of this function import it by name, so it is replaced in its module and in theirs.
+        # The callers of PROVENANCE import this function by name, so it is replaced in its module and in theirs.
         for name in (
             "torch._inductor.debug",
             "torch._inductor.codegen.cpp",
@@ -218,8 +218,8 @@ def _kernel(name: str, leaves: Sequence[Any], source: str, removed: set[str], or
 class _Origins:
     """The FX nodes from which each operation was made.
 
-    The origins that Inductor records for an operation include too many: nodes that another operation computes and this
-    one only reads. The operation that computes an argument of a library's op also has that op among its origins.
+    Inductor records too many origins for an operation: they include nodes that another operation computes and this one
+    only reads. The operation that computes an argument of a library's op also has that op among its origins.
     """
 
     def __init__(self, scheduled: Sequence[Any], graph: torch.fx.Graph) -> None:
@@ -240,7 +240,7 @@ class _Origins:
     def contained(self, leaves: Sequence[Any], reads: Iterable[str]) -> list[torch.fx.Node]:
         """Return the nodes that a call computes, from its results back to its inputs."""
         # In a fused kernel of `a = x + y; b = a * 2` that writes b, the walk leads from b to a, but not to x, which the
-        # kernel reads. It passes through a getitem, which is not a recorded origin; such a node is not contained.
+        # kernel reads. The walk also passes through getitem nodes, which are not recorded as origins or returned.
         origins = set().union(*(self._origins[leaf.get_name()] for leaf in leaves))
         pending = [node for leaf in leaves if (node := self._maker(leaf)) is not None]
         read_nodes = {self._made_by.get(buffer) for buffer in reads} - set(pending)
@@ -258,7 +258,7 @@ class _Origins:
         return self._made_by.get(buffer)
 
     def _maker(self, leaf: Any) -> torch.fx.Node | None:
-        """Return the node whose result an operation returns: the last of its origins."""
+        """Return the node whose result an operation returns: the one that Inductor records, or its last origin."""
         origins = self._origins[leaf.get_name()]
         exact = None if leaf.node is None else leaf.node.get_origin_node()
         return exact if exact in origins else max(origins, key=self._order.__getitem__, default=None)
@@ -274,7 +274,7 @@ def _is_generated(leaf: Any) -> bool:
 
 
 def _class_of(operation: Any) -> str:
-    """Return Inductor's class of an operation without code, as `ConcatKernel` for the memory of a concatenation."""
+    """Return a name for an operation without code, after its class: `concat` for a `ConcatKernel`."""
     return type(operation).__name__.removesuffix("Kernel").lower()
 
 

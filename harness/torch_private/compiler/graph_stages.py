@@ -39,7 +39,7 @@ class GraphInput:
 
 @dataclass(frozen=True, slots=True)
 class DynamoGraph:
-    """The graph that dynamo hands to its backend.
+    """The graph that dynamo passes to its backend.
 
     break_reason, break_line: the reason and the line of the graph break that ended the graph, "" without a break
     file, locals: the file of the Python frame that was traced, and the names of the frame's variables in their order
@@ -55,7 +55,7 @@ class DynamoGraph:
 
 
 def watch_dynamo(around: Callable[[DynamoGraph, Compile], Any]) -> Undo:
-    """Make `around` perform each compilation of a dynamo graph: it calls its last argument and returns the result."""
+    """Make `around` perform each compilation of a dynamo graph: it calls its last argument, and returns the result."""
     holder = private("torch._dynamo.output_graph", "OutputGraph")
     require(holder, "_call_user_compiler")
 
@@ -71,7 +71,7 @@ def watch_dynamo(around: Callable[[DynamoGraph, Compile], Any]) -> Undo:
                 except AssertionError:  # torch raises it if the tensor no longer exists
                     example = None
                 inputs.append(GraphInput(node.name, str(name() if callable(name) else name), example))
-        # A graph without a break has a reason, too; its `graph_break` is False.
+        # A graph without a break has a reason, too, whose `graph_break` is False.
         reason = getattr(module, "compile_subgraph_reason", None)
         broken = reason is not None and getattr(reason, "graph_break", False)
         lines = str(getattr(reason, "reason", "")).strip().splitlines()
@@ -106,7 +106,7 @@ AotCompiler = Callable[..., Any]
 
 
 def watch_aot(around: Callable[[str, AotCompiler], AotCompiler]) -> Undo:
-    """Make `around` replace the compilers of each AOTAutograd backend except Inductor; it receives the phase."""
+    """Make `around` replace each compiler of AOTAutograd's backends except Inductor; it also receives the phase."""
     module = importlib.import_module("torch._dynamo.backends.common")
     private("torch._dynamo.backends.common", "aot_module_simplified")
     inductors = private("torch._functorch.aot_autograd", "SerializableAOTDispatchCompiler")
@@ -143,7 +143,7 @@ class InnerCompilation:
 
 
 def watch_inductor(around: Callable[[InnerCompilation, Compile], Any]) -> Undo:
-    """Make `around` perform each compilation of Inductor's inner compile: it calls its last argument."""
+    """Make `around` perform each inner compilation of Inductor: it calls its last argument, and returns the result."""
     return around_inner_compile(
         "Inductor's graphs",
         lambda module, inputs, options, compile_: around(
@@ -158,7 +158,7 @@ InnerCompile = Callable[[torch.fx.GraphModule, Any, Mapping[str, Any], Compile],
 def around_inner_compile(owner: str, around: InnerCompile) -> Undo:
     """Make `around` perform each of Inductor's inner compilations.
 
-    It receives the graph, its inputs and the options, and returns the result of calling its last argument.
+    It receives the graph, the inputs and the options. It calls its last argument, and returns the result.
     """
     module = importlib.import_module("torch._inductor.compile_fx")
     private("torch._inductor.compile_fx", "_compile_fx_inner")
@@ -203,12 +203,12 @@ def is_compiled_by_inductor(compiled: Any) -> bool:
 
 
 def generated_module(compiled: Any) -> str:
-    """Return the Python module that Inductor has generated for a graph, "" if there is none."""
+    """Return the source of the Python module that Inductor has generated for a graph, "" if there is none."""
     return str(getattr(compiled, "source_code", "") or "")
 
 
 def number_decomposed_calls() -> Undo:
-    """Make each traced node keep the number of the op's call that it came from, as `CALL`; return the undo."""
+    """Make each traced node keep the number of the op call that it comes from, under `CALL`; return the undo."""
     module = importlib.import_module("torch.fx.experimental.proxy_tensor")
     private("torch.fx.experimental.proxy_tensor", "set_original_aten_op")
     copied = private("torch.fx.proxy", "_COPY_META_FIELDS")
@@ -247,7 +247,7 @@ def without_graph_caches(*, of_inductor: bool = True) -> Undo:
     """Make torch compile every graph again; the cache of built C++ and Triton kernels stays in use.
 
     A graph from AOTAutograd's cache bypasses every hook of this module. A graph from Inductor's cache bypasses the
-    hooks that observe lowering; with `of_inductor=False` that cache stays as the script has set it.
+    hooks that observe lowering. With `of_inductor=False`, Inductor's cache stays as the script has set it.
     """
     caches = [("torch._functorch.config", name) for name in ("enable_autograd_cache", "enable_remote_autograd_cache")]
     if of_inductor:
@@ -261,7 +261,7 @@ def without_graph_caches(*, of_inductor: bool = True) -> Undo:
 
 
 def broken_captures() -> list[str]:
-    """Return the reasons for which dynamo broke graphs or abandoned frames in this process, most frequent first."""
+    """Return the reasons why dynamo broke graphs or abandoned frames in this process, most frequent first."""
     counted = private("torch._dynamo.utils", "counters")
     reasons = counted["graph_break"] + counted["unimplemented"]
     return [str(reason).strip().splitlines()[0] for reason, _ in reasons.most_common() if str(reason).strip()]

@@ -95,7 +95,7 @@ def compile_by_inductor(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> C
 
 
 def compile_by_backend(name: str, graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-    """Compile an aten graph by another backend of torch.compile, without gradients."""
+    """Compile an aten graph with another backend of torch.compile, without gradients."""
     return _compiled(private("torch._dynamo.backends.registry", "lookup_backend")(name), graph, inputs)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 
 def start_inductor() -> None:
-    """Fill Inductor's caches of this process that depend on no setting of a training. Raises nothing."""
+    """Fill those of Inductor's caches in this process that depend on no setting of a training. Raises nothing."""
     with contextlib.suppress(Exception):
         from torch._inductor import codecache, cpu_vec_isa
 

@@ -66,7 +66,7 @@ def compile_with_autograd(
     """Make `compile_` produce the functions that execute a captured graph's forward and backward.
 
     `planned` receives both aten graphs of a training before the first is compiled. The backward is compiled when it is
-    first needed. The graphs have the ops that are dispatched: nothing is decomposed.
+    first needed. The graphs consist of the dispatched ops: nothing is decomposed.
     """
     autograd = private("torch._dynamo.backends.common", "aot_autograd")
     split = private("torch._functorch.partitioners", "default_partition")
@@ -120,7 +120,7 @@ def written_graph(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> torch.f
 
 
 def _without_values(value: Any) -> Any:
-    """Return a fake input of the active fake mode like this one, with its sizes as plain numbers."""
+    """Return a fake tensor like this input, made in the active fake mode, with plain numbers as its sizes."""
     if not isinstance(value, torch.Tensor):
         return value
     fake = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
@@ -138,10 +138,10 @@ class _Chosen(OperatorSupportBase):
 def fuse(
     module: torch.fx.GraphModule, chosen: Callable[[torch.fx.Node], bool], prefix: str
 ) -> dict[str, list[torch.fx.Node]]:
-    """Move the chosen nodes into submodules, as few as torch.fx's partitioner finds, in place.
+    """Move the chosen nodes, in place, into as few submodules as torch.fx's partitioner finds.
 
     Returns the nodes of each submodule by its name (the prefix with a number). The nodes of the graph are replaced by
-    new ones with the same content of `meta`.
+    new ones whose `meta` has the same contents.
     """
     partitioner = CapabilityBasedPartitioner(module, _Chosen(chosen), allows_single_node_partition=True)
     proposed = partitioner.propose_partitions()

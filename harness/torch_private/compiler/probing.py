@@ -32,7 +32,7 @@ Boxed = Callable[[list[Any]], Any]
 
 def compile_again(compilation: InnerCompilation, module: torch.fx.GraphModule) -> Boxed:
     """Compile another graph with a compilation's inputs and options, even within another compilation."""
-    # Leave out what belongs to the first compilation: its number, and its record of whether CUDA graphs are possible.
+    # Leave out the options that describe the first compilation: its number, and whether CUDA graphs are possible.
     options = {name: value for name, value in compilation.options.items() if name not in ("graph_id", "cudagraphs")}
     return _compiled(module, list(compilation.inputs), options)
 
@@ -56,7 +56,8 @@ class CompiledGraphsWatcher(Protocol):
 def watch_compiled_graphs(watcher: CompiledGraphsWatcher) -> Undo:
     """Show every compiled graph to `watcher`, with the cache of captured graphs turned off.
 
-    Inductor's code for a graph may still come from Inductor's cache. If it raises NotAvailable, no hook is left.
+    Inductor's code for a graph may still come from Inductor's cache. Raises NotAvailable, and then leaves no hook
+    installed.
     """
     with Patches("compiled graphs") as patches:
         patches.also(without_graph_caches(of_inductor=False))
@@ -69,15 +70,15 @@ def watch_compiled_graphs(watcher: CompiledGraphsWatcher) -> Undo:
 
 
 def compile_graph(module: torch.fx.GraphModule, inputs: Sequence[Any], *, backward: bool) -> Boxed:
-    """Compile a graph of aten ops by Inductor, with its current settings; `inputs` are tensors of one fake mode."""
+    """Compile a graph of aten ops with Inductor and its current settings; `inputs` are tensors of one fake mode."""
     return _compiled(module, list(inputs), {"is_backward": backward})
 
 
 def _compiled(module: torch.fx.GraphModule, inputs: list[Any], options: Mapping[str, Any]) -> Boxed:
     inner = private("torch._inductor.compile_fx", "compile_fx_inner")
     tracing = private("torch._guards", "tracing")
-    # Give Inductor a new context: otherwise it would find that of the current compilation, with its fake mode. Without
-    # any context it does not look into its cache.
+    # Give Inductor a new context: otherwise it would find the context of the current compilation, which has another
+    # fake mode. Without any context it does not look into its cache.
     input_mode = private("torch._guards", "detect_fake_mode")(inputs)
     context = None if input_mode is None else private("torch._guards", "TracingContext")(input_mode)
     with tracing(context), torch.no_grad():
@@ -106,9 +107,9 @@ def undescribed_graph(graph: torch.fx.Graph) -> torch.fx.GraphModule:
 
 
 def compile_captured(module: torch.fx.GraphModule, inputs: Sequence[Any], backend: str) -> Callable[..., Any]:
-    """Compile a copy of a dynamo graph by a backend of torch.compile, with Inductor's current settings.
+    """Compile a copy of a dynamo graph with a backend of torch.compile and Inductor's current settings.
 
-    `inputs` are the tensors that it will be called with. The backward is compiled when it is first executed.
+    `inputs` are the tensors with which the copy will be called. The backward is compiled when it is first executed.
     """
     compiler = private("torch._dynamo.backends.registry", "lookup_backend")(backend)
     compiled: Callable[..., Any] = compiler(undescribed_graph(module.graph), list(inputs))

@@ -21,7 +21,7 @@ VERSION = 1
 
 @contextmanager
 def showing_buffers(number_of: Callable[[str], int | None]) -> Iterator[None]:
-    """Show each buffer that Inductor's code writes within the context, by a `ProbeOp` with the number of its node.
+    """Show each buffer that Inductor's code writes within the context, with a `ProbeOp` and the number of its node.
 
     A line is added after the call of the kernel that writes the buffer, so fusion and kernels stay the same. This is
     for accelerators: in code for the CPU one call may write a buffer and then overwrite it. The code has separate keys
@@ -42,7 +42,7 @@ def showing_buffers(number_of: Callable[[str], int | None]) -> Iterator[None]:
 
 
 def _marked(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Give the details of a cached graph an attribute of numdrift's: the key is made from all of their attributes."""
+    """Give the details of a cached graph an attribute of numdrift's: the cache key is made from all attributes."""
 
     @functools.wraps(original)
     def init(details: Any, *args: Any, **kwargs: Any) -> None:
@@ -53,7 +53,7 @@ def _marked(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _ShownGraphs:
-    """The graphs that Inductor lowers, with the replacements of its methods that follow them and write the probes."""
+    """The graphs that Inductor lowers. Replacements of Inductor's methods follow them and write the probes."""
 
     def __init__(self, number_of: Callable[[str], int | None]) -> None:
         self._number_of = number_of

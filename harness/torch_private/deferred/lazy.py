@@ -80,7 +80,7 @@ _reasons: list[str] = []
 
 
 def sync_reason() -> str:
-    """Return the reason of the current sync, "sync" if numdrift did not start it."""
+    """Return the reason for the current sync, "sync" if numdrift did not start it."""
     return _reasons[-1] if _reasons else "sync"
 
 
@@ -108,8 +108,8 @@ def _no_graph() -> bytes:
 
 # The pending work of the lazy core: the TorchScript graph of pending tensors, and its inputs.
 #
-# Both follow the order of the graph's nodes, so the k-th input is the parameter `pk` (torch 2.13). Neither executes
-# anything.
+# Both follow the order of the graph's nodes, so the k-th input is the parameter `pk` (torch 2.13). Nothing is executed
+# to read them.
 
 NAMED_TUPLE = re.compile(r"NamedTuple\(([^()]*)\)")
 """A type that torch writes into a graph's text but cannot read: `NamedTuple(output : Tensor, weight : Tensor)`."""

@@ -37,8 +37,8 @@ def wrap_lazy_syncs(
 ) -> Undo:
     """Route every call that hands pending work to the lazy core through `synced`; return the undo.
 
-    It receives the wanted tensors (None: all that are pending), whether the caller waits for the end, and the function
-    that hands the work over, which waits if its argument is true. Raises NotAvailable.
+    `synced` receives the wanted tensors (None: all that are pending), whether the caller waits for the end, and the
+    function that hands the work over, which waits if its argument is true. Raises NotAvailable.
     """
     core: Any = importlib.import_module("torch._C._lazy")
     for name in ("_mark_step", "_sync_multi", "_wait_device_ops"):

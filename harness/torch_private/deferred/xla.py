@@ -1,4 +1,4 @@
-"""numdrift's interface to torch_xla, most of it by private names (written with torch_xla 2.9)."""
+"""numdrift's interface to torch_xla, mostly through private names (written with torch_xla 2.9)."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def execute_pending() -> None:
 
 
 def show_xla_blocks() -> Undo:
-    """Show torch's profiler the blocks that a script names by `xp.Trace` and `xp.StepTrace`; return the undo.
+    """Show torch's profiler the blocks that a script names with `xp.Trace` and `xp.StepTrace`; return the undo.
 
     Raises NotAvailable.
     """
@@ -122,7 +122,7 @@ def around_step_marker(around: Callable[[Callable[[], None]], None]) -> Undo:
 def sync_xla(tensors: Sequence[torch.Tensor]) -> None:
     """Execute the pending work of these xla tensors, and with it everything else that is pending.
 
-    If it executed only the work of these tensors, torch_xla would reuse the memory of a parameter for its new value.
+    If only the work of these tensors were executed, torch_xla would reuse the memory of a parameter for its new value.
     Other pending work that reads the old value would then fail ("buffer is deleted", 2.9).
     """
     if any(tensor.device.type == "xla" for tensor in tensors):
@@ -144,7 +144,7 @@ def read_xla(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def execute_xla_op_by_op(wanted: bool) -> None:
-    """Turn torch_xla's eager mode on or off; it compiles and executes each op by itself where the op is called."""
+    """Turn torch_xla's eager mode on or off; the mode compiles and executes each op by itself when the op is called."""
     private(CORE, "_set_use_eager_mode")(wanted)
 
 
@@ -189,7 +189,7 @@ def xla_counter(name: str) -> int:
 
 
 def xla_hlo(tensors: Sequence[torch.Tensor]) -> str:
-    """Return the HLO of the graph that is pending for these tensors, which is lowered but not executed.
+    """Return the HLO of the graph that is pending for these tensors. The graph is lowered but not executed.
 
     Raises RuntimeError if an op cannot be lowered.
     """

@@ -1,6 +1,6 @@
-"""The values of xla tensors, the kernels that make them, and the graphs in which they are pending (torch_xla 2.9).
+"""The values of xla tensors, the kernels that compute them, and the graphs in which they are pending (torch_xla 2.9).
 
-An op makes a new value. A write in place replaces the tensor's value with a new one.
+An op creates a new value. An in-place write replaces the tensor's value with a new one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .xla import CORE, read_xla, sync_xla, xla_generator_kept
 def xla_value_id(tensor: torch.Tensor) -> int:
     """Return the number of an xla tensor's value.
 
-    Each write in place changes the number, and no number is used again. A tensor and its detached alias have the same
+    Each in-place write changes the number, and no number is used again. A tensor and its detached alias have the same
     number.
     """
     return int(private(CORE, "_xla_get_tensor_id")(tensor))
@@ -47,7 +47,7 @@ XLA_AUTOGRAD_KEY = "AutogradXLA"
 def xla_composites() -> Iterator[DeviceKernel]:
     """Yield the aten ops that torch_xla decomposes above autograd.
 
-    Torch itself has one kernel with one derivative for each, as for `native_layer_norm`.
+    For each of them, torch itself has one kernel with one derivative, as for `native_layer_norm`.
     """
     for kernel in kernels_under(XLA_AUTOGRAD_KEY):
         kinds = (dispatched_to(kernel.name, XLA_AUTOGRAD_KEY), dispatched_to(kernel.name, "AutogradCPU"))
@@ -61,7 +61,7 @@ SEED = "seed"
 """The name of the generator's state among the values that a graph starts from."""
 
 _SEED_ID = -127389
-"""The number by which torch_xla identifies that value (`seed_info_id` in torch_xla/csrc/xla_graph_executor.h, 2.9)."""
+"""The number of the generator's state in torch_xla (`seed_info_id` in torch_xla/csrc/xla_graph_executor.h, 2.9)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ def xla_hlo_proto(tensors: Sequence[torch.Tensor]) -> bytes:
 def xla_data(tensors: Sequence[torch.Tensor]) -> list[XlaData]:
     """Return the values that the graph pending for these tensors starts from, in the order of its HLO's parameters.
 
-    torch_xla collects both in the same walk through the graph.
+    torch_xla collects the values and the parameters in the same walk through the graph.
     """
     numbers, values = private(CORE, "_get_tensors_xla_device_data_node")(list(tensors))
     named = {_SEED_ID: SEED, -1: None}
@@ -101,7 +101,7 @@ def xla_data(tensors: Sequence[torch.Tensor]) -> list[XlaData]:
 
 
 def execute_hlo(proto: bytes, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Compile and execute an HLO module by XLA on these values, which are its parameters in their order.
+    """Compile and execute an HLO module with XLA. `inputs` are the values of its parameters, in order.
 
     Returns the values of its root, on the CPU. Other pending work is executed as well. Raises RuntimeError.
     """

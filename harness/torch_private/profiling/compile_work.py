@@ -24,7 +24,7 @@ _KERNEL = re.compile(
     r"|^[ \t]*(aten)\.(scatter_|scatter_reduce_|index_put_|bernoulli_)(?:\.(\w+))?\(",
     re.MULTILINE,
 )
-"""A call of an op in a generated module: by its full name, or in place for an op with a class of Inductor's IR."""
+"""A call of an op in a generated module: by its full name, or in place if the op has a class in Inductor's IR."""
 
 
 def watch_compilations(began: Callable[[str, bool], None], ended: Callable[[], None]) -> Undo:
@@ -110,7 +110,7 @@ COMPILED_FROM = "_torchdynamo_orig_callable"
 
 @dataclass(frozen=True, slots=True)
 class GraphBreak:
-    """A graph that dynamo ended before its function: the first line of the reason, and the innermost `file:line`."""
+    """A break that ended a graph before its function's end: the reason's first line, and the innermost `file:line`."""
 
     reason: str
     source: str
@@ -119,7 +119,7 @@ class GraphBreak:
 def around_compile_calls(owner: str, around: Callable[[Callable[[], Any]], Any]) -> Undo:
     """Make `around` perform each call of `torch.compile`; return the undo.
 
-    `around` returns the result of calling its argument.
+    `around` calls its argument, and returns the result.
     """
 
     def watched(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -133,7 +133,7 @@ def around_compile_calls(owner: str, around: Callable[[Callable[[], Any]], Any])
 
 
 def eager_wrapper(module: torch.nn.Module) -> torch.nn.Module:
-    """Return the wrapper that `torch.compile(module)` returns, but one that runs the module eagerly.
+    """Return a wrapper like the one that `torch.compile(module)` returns, but which runs the module eagerly.
 
     It has the names, the attribute `_orig_mod` and the class, on which scripts rely.
     """
@@ -157,7 +157,7 @@ def is_compiled_by_script(module: torch.nn.Module) -> bool:
 
 
 def inductor_mode_options(mode: str, dynamic: bool | None) -> Mapping[str, Any]:
-    """Return the options of Inductor that a mode such as `mode="max-autotune"` represents."""
+    """Return the options of Inductor that a mode such as `mode="max-autotune"` selects."""
     options: Mapping[str, Any] = private("torch._inductor", "list_mode_options")(mode, dynamic)
     return options
 

@@ -21,15 +21,15 @@ MEMORY: Mapping[str, tuple[str, ...]] = {
     "reserved": ("memory_reserved", "driver_allocated_memory"),
     "reserved_peak": ("max_memory_reserved",),
 }
-"""The readings of a device's memory, in bytes, and the functions that return them; the second function is that of
-mps."""
+"""The readings of a device's memory, in bytes, and the functions that return them. The second function of a reading is
+that of mps."""
 
 NO_DEVICE = ("cpu", "lazy", "xla", "meta")
 """Device types without a separate queue that this process could query or wait for."""
 
 
 def kind_of_device(device: str) -> str:
-    """Return the type of a device: `cuda` of `cuda:0`."""
+    """Return the type of a device: `cuda` for `cuda:0`."""
     return device.partition(":")[0]
 
 
@@ -52,7 +52,7 @@ def device_activity(device: str) -> Any | None:
 
 
 def lacks_times(device: str) -> str:
-    """Return the reason why torch's profiler has no times of an accelerator, "" if it has them."""
+    """Return the reason why torch's profiler reports no times for an accelerator, "" if it reports them."""
     if device_activity(device) is not None:
         return ""
     kind, profiler = kind_of_device(device), f"the profiler of torch {torch.__version__}"

@@ -58,8 +58,8 @@ class Copy:
 
     counted: the increases of the counters of graphs, as in `ExecutedCut`
     fell_back: the `aten::` counters that grew since the last copy, which name the ops that the core now runs on the CPU
-    returns: the copy brings back a result of such an op
-    own: the copy is numdrift's, not the training's
+    returns: whether the copy brings back a result of an op that ran on the CPU
+    own: whether the copy is numdrift's, not the training's
     caller: the Python frame that led to the copy; in a backward, the frame that waits for the backward
     """
 
@@ -131,7 +131,7 @@ def watch_lazy_copies(show: Callable[[Copy], None], is_own: Callable[[Any], bool
 
 
 def _fallbacks() -> dict[str, int]:
-    """Return how often each op has run on the CPU."""
+    """Return the number of times that each op has run on the CPU."""
     value = private("torch._C._lazy", "_counter_value")
     names = private("torch._C._lazy", "_counter_names")()
     return {name: value(name) or 0 for name in names if name.startswith("aten::")}
@@ -175,7 +175,7 @@ def lazy_text(tensors: Sequence[torch.Tensor]) -> str:
 def lower_lazy(tensors: Sequence[torch.Tensor]) -> None:
     """Make the lazy core lower the graph that is pending for these lazy tensors, without executing it.
 
-    Raises RuntimeError if its backend has no lowering for a node.
+    Raises RuntimeError if the core's backend has no lowering for a node.
     """
     private("torch._C._lazy", "_get_tensors_backend")(functional_tensors(tensors))
 

@@ -1,6 +1,6 @@
-"""The parts of torch that the profiler uses besides `torch.profiler`.
+"""The parts of torch that numdrift's profiler uses besides `torch.profiler`.
 
-They are the lazy core's executions, Inductor's kernels by name, the script's lines, and the script's own profiler.
+They are the lazy core's executions, Inductor's kernels by name, the script's lines, and the script's own profilers.
 Verified on torch 2.13.0.
 """
 
@@ -105,7 +105,7 @@ def profiler_runs() -> bool:
 
 
 def watch_profilers(begins: Callable[[Any], None]) -> Undo:
-    """Call `begins` before a `torch.autograd.profiler.profile` begins; two of them cannot run at a time."""
+    """Call `begins` before a `torch.autograd.profiler.profile` begins; two cannot run at the same time."""
     holder = private("torch.autograd.profiler", "profile")
     require(holder, "_prepare_trace")
 
@@ -163,7 +163,7 @@ def watch_ranges(enter: Callable[[str], bool], leave: Callable[[str], None]) -> 
 
 
 def open_ranges(trace: bytes) -> bool:
-    """Return whether an event that began in a trace had not ended when the trace did."""
+    """Return whether an event that began in a trace had not ended when the trace ended."""
     unfinished = re.finditer(rb'"finished": false', trace)
     # An allocation of memory is an instant and never ends; all other events end.
     return any(b'"Total Allocated"' not in _arguments(trace, match.start()) for match in unfinished)
@@ -177,8 +177,8 @@ def _arguments(trace: bytes, place: int) -> bytes:
 def own_module_calls() -> AbstractContextManager[None]:
     """Restore torch's own `Module.__call__` within the context.
 
-    The first trace `with_stack` reads it to recognise the calls of modules: it takes the `self` of the function that it
-    finds there for a module.
+    The first trace `with_stack` reads `Module.__call__` to recognise the calls of modules: torch takes the `self` of
+    that function for a module.
     """
     return lifted(torch.nn.Module, "__call__")
 
