@@ -26,6 +26,7 @@ from .execute.hybrid import Hybrid, execute
 from .execute.prepared_call import Kernels
 from .execute.step_side import StepSide
 from .execute.tape_pair import TapePair, paired
+from .execute.unrepeatable_calls import UnrepeatableCalls
 from .execute.verification import Found, verify
 from .joint_causes.batch_difference import follow_batch, with_batch
 from .joint_causes.same_number import with_same_number_joined
@@ -104,14 +105,14 @@ def followed_preparation(sides: Mapping[Side, StepSide], own: Collection[str]) -
 
 def _with_real_kernels(pair: TapePair, sides: Mapping[Side, StepSide]) -> tuple[TapePair, dict[Side, Found]]:
     """Return the pair with the real kernels of each side, and each side's nodes that differ from plain kernels."""
-    found, kernels = dict[Side, Found](), dict[Side, Kernels]()
+    found, kernels, once = dict[Side, Found](), dict[Side, Kernels](), UnrepeatableCalls()
     # Side b first: the results of a compiled step are known at once, while those of an eager one take a while.
     for side in reversed(SIDES):
         digests, calls = sides[side].digests, sides[side].calls
         if digests is None or calls is None:
             found[side], kernels[side] = Found(), pair.kernels[side]
         else:
-            found[side], kernels[side] = verify(pair, side, digests(), calls)
+            found[side], kernels[side] = verify(pair, side, digests(), calls, once)
     return replace(pair, kernels=kernels), {side: found[side] for side in SIDES}
 
 

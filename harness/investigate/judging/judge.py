@@ -30,6 +30,7 @@ from ..evidence.pair_evidence import PairEvidence, evidence_for
 from ..questions.question import QuestionAnswer, proven
 from ..questions.question_table import LAST_QUESTIONS, QUESTIONS
 from ..questions.whole_trainings import Curves, curves_of, trained_without
+from ..words.repetition_words import spread_sentence
 from .completeness import accounted
 from .judged_ranks import judged_by_rank
 from .measured_pair import MeasuredPair, failure_of, measure, named_runs, verdict_evidence
@@ -211,7 +212,12 @@ def _with_culprits(
 
 def _sentences(measured: MeasuredPair, judged: _JudgedCauses, curves: Curves) -> list[str]:
     word, losses, referee = judged.verdict.word, measured.compared.losses, measured.referee
-    sentences = [judged.verdict.text, measured.length, *(difference.text for difference in judged.setup[1:])]
+    sentences = [
+        judged.verdict.text,
+        *_spreads(measured, word),
+        measured.length,
+        *(difference.text for difference in judged.setup[1:]),
+    ]
     reports_losses = word != "nonfinite" and not measured.compared.identical and losses.max_relative is not None
     if reports_losses and losses.common_steps and losses.first_differing_step is None:
         sentences.append("the losses have the same bits at every step")
@@ -226,6 +232,12 @@ def _sentences(measured: MeasuredPair, judged: _JudgedCauses, curves: Curves) ->
         doubt = "; if the modes compute different things, that does not say which of them is right"
         sentences.append(referee.text + (doubt if word == "beyond-rounding" else ""))
     return [sentence for sentence in (*sentences, *curves.sentences) if sentence]
+
+
+def _spreads(measured: MeasuredPair, word: str | None) -> list[str]:
+    if word == "nondeterministic":
+        return []
+    return [spread_sentence(label, spread.calls, spread.spread.score) for label, spread in measured.spreads.items()]
 
 
 def _notes(evidence: PairEvidence, measured: MeasuredPair, judged: _JudgedCauses) -> list[str]:

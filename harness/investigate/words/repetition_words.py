@@ -7,6 +7,8 @@ in step 5 aten.mul in the forward, train.py:46 (`y * noise()`), receives a diffe
 from __future__ import annotations
 
 import linecache
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from ...drift.call_difference import CallDifference
 from ...drift.recorded_drift import GENERATORS
@@ -14,6 +16,9 @@ from ...drift.setup.draw_difference import DrawDifference
 from ...records.values.call_record import GRAPH, OWN, SETUP_PHASE, CallRecord
 from ...records.values.unfilled_read import UnfilledRead
 from .culprit_words import PHASES, from_here
+
+MOST_NAMED = 2
+"""The largest number of calls that a sentence names."""
 
 MOST_CODE = 100
 """The largest number of characters shown of a line of the script."""
@@ -104,6 +109,29 @@ def remedy_of(difference: CallDifference) -> str:
         case "changed":
             return "find out what writes to it, and let the step wait for that"
     return "make it from a seed that is the same in every run"
+
+
+def spread_sentence(label: str, calls: Sequence[Mapping[str, Any]], score: float) -> str:
+    """Say that a mode does not repeat, and that its spread counts as noise; `calls` are those on its tapes."""
+    named = [_unrepeatable(call) for call in calls[:MOST_NAMED]]
+    more = len(calls) - len(named)
+    which = " and ".join(named) + (f" and {more} more calls" if more > 0 else "")
+    if calls:
+        verb = "computes" if len(calls) == 1 else "compute"
+        which = f": {which} {verb} other bits from equal inputs each time"
+    return (
+        f"{label} does not repeat its own bits{which}. Executed several times from one state, its results are up to "
+        f"{score:.2g} times the rounding noise apart; that counts as noise"
+    )
+
+
+def _unrepeatable(call: Mapping[str, Any]) -> str:
+    name = ".".join(str(call["op"]).split(".")[:2])
+    module = f" of {call['module']}" if call.get("module") else ""
+    line = f", {from_here(call['line'])}," if call.get("line") else ""
+    spread = call.get("spread")
+    by = f" (by up to {spread:.2g} of its own roundings)" if isinstance(spread, float) else ""
+    return f"{name} in {PHASES.get(call['phase'], call['phase'])}{module}{line}{by}"
 
 
 def draw_sentence(difference: DrawDifference, generator: str, a: str, b: str) -> str:

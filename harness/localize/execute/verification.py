@@ -25,6 +25,7 @@ from ..align.storage_flow import Side
 from .hybrid import Hybrid, HybridExecution
 from .prepared_call import Kernels, PreparedCall
 from .tape_pair import TapePair
+from .unrepeatable_calls import UnrepeatableCalls
 from .worker_calls import WorkerCalls
 
 Digests = Sequence[Sequence[str | None]]
@@ -42,6 +43,7 @@ class Found:
     foreign: nodes that other kernels execute in their own process.
     in_context: nodes whose bits depend on their neighbours in the graph.
     unknown: nodes whose bits are not recorded.
+    unrepeatable: nodes that compute other bits each time.
     astray: nodes of `in_context` whose values differ by more than rounding from those that they compute alone.
     """
 
@@ -49,10 +51,11 @@ class Found:
     in_context: set[int] = field(default_factory=set)
     unknown: set[int] = field(default_factory=set)
     astray: set[int] = field(default_factory=set)
+    unrepeatable: set[int] = field(default_factory=set)
 
     @property
     def special(self) -> set[int]:
-        return self.foreign | self.in_context
+        return self.foreign | self.in_context | self.unrepeatable
 
 
 class SideKernels:
@@ -61,10 +64,13 @@ class SideKernels:
     On other inputs, the recorded distance of a node that goes astray is added to its kernel's results.
     """
 
-    def __init__(self, found: Found, calls: WorkerCalls, recorded: Mapping[int, RecordedResults]) -> None:
+    def __init__(
+        self, found: Found, calls: WorkerCalls, recorded: Mapping[int, RecordedResults], once: UnrepeatableCalls
+    ) -> None:
         self._found = found
         self._calls = calls
         self._recorded = recorded
+        self._once = once
 
     def execute(self, call: PreparedCall) -> list[Any]:
         # Recorded results are valid only for the recorded layout.
@@ -73,6 +79,8 @@ class SideKernels:
             return record.outputs(call)
         if call.number not in self._found.special:
             return call.execute()
+        if call.number in self._found.unrepeatable:
+            return self._once.execute(id(self), call, self._calls.execute)
         outputs = self._calls.execute(call)
         if record is None or call.number not in self._found.astray:
             return outputs
@@ -127,6 +135,8 @@ class CheckedKernels:
         self._ask = ask
 
     def execute(self, call: PreparedCall) -> list[Any]:
+        if call.node.call.settled is not None:
+            return self._unrepeatable(call, call.node.call.settled)
         expected = self._digests[call.node.execution.position]
         if not any(expected):  # no digest of this call is known, so there is nothing to compare it with
             return self._unchecked(call)
@@ -173,17 +183,23 @@ class CheckedKernels:
         inputs = _digests(call.tensors)
         before = [tensor.clone() for tensor in call.written]
         alone: list[torch.Tensor] = []
+        again: list[str] = []
+        values = self._calls.value(call.node)
         with suppress(NumdriftError, NotReplayable):
             outputs = self._calls.execute(call)
             if _same(_digests(call.results(outputs)), expected):
                 self.found.foreign.add(call.number)
                 return outputs
             alone = [result.clone() for result in call.results(outputs)]
+            if values is not None:
+                call.write(before)
+                again = _digests(call.results(self._calls.execute(call)))
         call.write(before)
-        # Not even the worker computes these bits for the call alone: they depend on its neighbours.
-        values = self._calls.value(call.node)
+        # Not even the worker computes these bits for the call alone: they depend on its neighbours, or on chance.
         if values is None:
             return self._unchecked(call)
+        if again and again != _digests(alone):
+            return self._unrepeatable(call, values)
         self.found.in_context.add(call.number)
         distances = [] if before else _distances_beyond_rounding(call, values, alone)
         if distances:
@@ -191,8 +207,16 @@ class CheckedKernels:
         self.recorded[call.number] = RecordedResults(inputs, values, distances)
         return self.recorded[call.number].outputs(call)
 
+    def _unrepeatable(self, call: PreparedCall, values: Sequence[torch.Tensor]) -> list[Any]:
+        """Note a call that does not repeat, and return its recorded results."""
+        self.found.unrepeatable.add(call.number)
+        record = self.recorded[call.number] = RecordedResults(_digests(call.tensors), values)
+        return record.outputs(call)
 
-def verify(pair: TapePair, side: Side, digests: Digests, calls: WorkerCalls) -> tuple[Found, Kernels]:
+
+def verify(
+    pair: TapePair, side: Side, digests: Digests, calls: WorkerCalls, once: UnrepeatableCalls
+) -> tuple[Found, Kernels]:
     """Execute one side's tape and compare it with its digests; return the findings and the side's kernels.
 
     The tape is executed twice. The first time shows which calls differ, so that the worker can prepare all their
@@ -205,7 +229,9 @@ def verify(pair: TapePair, side: Side, digests: Digests, calls: WorkerCalls) -> 
         return first.found, pair.kernels[side]
     calls.prepare([nodes[number] for number in sorted(first.found.special | unchecked)])
     second = _walk(pair, side, CheckedKernels(digests, calls, ask=True))
-    return second.found, SideKernels(second.found, calls, second.recorded)
+    for number in second.found.unrepeatable:
+        once.keep(nodes[number].call.op, second.recorded[number].inputs, second.recorded[number].values)
+    return second.found, SideKernels(second.found, calls, second.recorded, once)
 
 
 def _walk(pair: TapePair, side: Side, checked: CheckedKernels) -> CheckedKernels:

@@ -27,8 +27,8 @@ from ..tape import SCRATCH, NotReplayable, Tape
 from .replay import AsRecorded, Computation, Replay, executed, is_same, results, take_over
 from .rounding import has_digits
 
-EXECUTIONS = 4
-"""How often each call is executed on the same arguments."""
+EXECUTIONS, MORE_EXECUTIONS = 4, 24
+"""How often each call is executed on the same arguments; and each that may add atomically, if none has differed."""
 
 FAR = 8.0
 """The largest distance of the recorded outcome from the settled one, as a multiple of the largest distance between the
@@ -78,10 +78,11 @@ class SettledStep:
 class Settling(AsRecorded):
     """A replay that executes each call EXECUTIONS times, and continues with the results of the first execution."""
 
-    def __init__(self, executions: int = EXECUTIONS) -> None:
+    def __init__(self, *, doubted: bool = False) -> None:
+        """`doubted` executes the calls that may add atomically more often, and the others once."""
         self.settled: dict[int, tuple[torch.Tensor, ...]] = {}
         self.calls: list[UnrepeatableCall] = []
-        self._executions = executions
+        self._doubted = doubted
 
     def execute(self, computation: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
         call, written = computation.call, computation.written(arguments, keywords)
@@ -91,7 +92,9 @@ class Settling(AsRecorded):
         outputs = executed(computation, arguments, keywords)
         first = [tensor.clone() for tensor in results(computation, outputs, arguments, keywords)]
         spread, repeats = 0.0, True
-        for _ in range(1, self._executions):
+        adds_anywhere = ADDS_ANYWHERE.search(call.name) is not None
+        executions = (MORE_EXECUTIONS if adds_anywhere else 1) if self._doubted else EXECUTIONS
+        for _ in range(1, executions):
             take_over(before, written)
             again = results(computation, executed(computation, arguments, keywords), arguments, keywords)
             for value, other in zip(first, again, strict=True):
@@ -101,7 +104,7 @@ class Settling(AsRecorded):
         if not repeats:
             kept = UnrepeatableCall(computation.position, call.op, call.phase, call.module, call.line, spread)
             self.calls.append(kept)
-        if not repeats or ADDS_ANYWHERE.search(call.name):
+        if not repeats or adds_anywhere:
             self.settled[computation.position] = tuple(value.cpu() for value in first)
         return outputs
 
@@ -115,13 +118,16 @@ def settle(tape: Tape, replayed: Mapping[str, torch.Tensor]) -> SettledStep:
     settling = Settling()
     values = Replay(tape).run(settling)
     if not settling.calls:
-        raise NotReplayable(f"each call repeats in {EXECUTIONS} executions, but the replay does not repeat the step")
+        settling = Settling(doubted=True)
+        values = Replay(tape).run(settling)
+    if not settling.calls:
+        raise NotReplayable("executed alone, each of its calls repeats")
     calls = tuple(replace(call, settled=settling.settled.get(position)) for position, call in enumerate(tape.calls))
     others = [replayed, Replay(tape).run(AsRecorded())]
     far = [
         name
         for name, recorded in tape.expected().items()
-        if not _is_within(recorded, values[name], [other[name] for other in others])
+        if not is_about_as_near(recorded, values[name], [other[name] for other in others])
     ]
     if far:
         names = ", ".join(far[:3]) + (" and others" if len(far) > 3 else "")
@@ -136,7 +142,7 @@ def settle(tape: Tape, replayed: Mapping[str, torch.Tensor]) -> SettledStep:
     return SettledStep(replace(tape, calls=calls, watched=watched), tuple(settling.calls), spread)
 
 
-def _is_within(recorded: torch.Tensor, settled: torch.Tensor, others: Sequence[torch.Tensor]) -> bool:
+def is_about_as_near(recorded: torch.Tensor, settled: torch.Tensor, others: Sequence[torch.Tensor]) -> bool:
     """Check whether a recorded value is about as near to the settled value as other executions are."""
     if is_same(recorded, settled) or any(is_same(recorded, other) for other in others):
         return True

@@ -19,6 +19,7 @@ from numdrift.harness.localize.causes.suspects import Suspect, suspects
 from numdrift.harness.localize.execute.layout_words import both_in_words, in_words
 from numdrift.harness.localize.execute.prepared_call import Kernels, PlainKernels, PreparedCall
 from numdrift.harness.localize.execute.tape_pair import TapePair
+from numdrift.harness.localize.execute.unrepeatable_calls import UnrepeatableCalls
 from numdrift.harness.localize.execute.verification import Found, SideKernels
 from numdrift.harness.records.results.culprit import Culprit
 from numdrift.harness.tape.replaying.laid_out import LaidOut, relaid
@@ -170,7 +171,7 @@ class GeneratedCode(SideKernels):
     """Copies what log_softmax takes into another layout, and calls the op."""
 
     def __init__(self, lies: LaidOut) -> None:
-        super().__init__(Found(), calls=None, recorded={})  # type: ignore[arg-type]
+        super().__init__(Found(), calls=None, recorded={}, once=UnrepeatableCalls())  # type: ignore[arg-type]
         self._lies = lies
 
     def execute(self, call: PreparedCall) -> list[Any]:

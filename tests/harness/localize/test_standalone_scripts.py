@@ -32,8 +32,7 @@ from numdrift.harness.localize.scripts.script_text import MOST_LINES
 from numdrift.harness.localize.scripts.standalone_scripts import ScriptWriter, execute_script
 from numdrift.harness.records.results.culprit import Culprit, CulpritScript
 from numdrift.harness.tape.recording.call_log import digest_of
-from numdrift.harness.tape.replaying.replay import AsRecorded, Computation, Replay, executed, executions
-from numdrift.harness.tape.replaying.replay import results
+from numdrift.harness.tape.replaying.replay import AsRecorded, Computation, Replay, executed, executions, results
 from numdrift.harness.tape.tape import CompiledNode, Tape
 
 from ...conftest import ROOT, Numdrift

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from numdrift.harness.localize.align.storage_flow import FlowNode
 from numdrift.harness.localize.execute.prepared_call import PreparedCall
+from numdrift.harness.localize.execute.unrepeatable_calls import UnrepeatableCalls
 from numdrift.harness.localize.execute.verification import SideKernels, verify
 from numdrift.harness.localize.execute.worker_calls import WorkerCalls
 from numdrift.harness.tape.recording.call_log import digest_of
@@ -54,7 +55,7 @@ def test_what_lies_beyond_rounding_in_its_graph_lies_there_on_other_inputs_too(s
     # what follows takes what was given, and gives what comes of that
     following = node.execution.position + 1
     digests[following] = [digest_of(given.sum())]
-    found, kernels = verify(pair, "b", digests, cast(WorkerCalls, Alone(given)))
+    found, kernels = verify(pair, "b", digests, cast(WorkerCalls, Alone(given)), UnrepeatableCalls())
     assert isinstance(kernels, SideKernels) and found.in_context == {number}
     assert is_same(kernels.execute(PreparedCall(number, node, (x,), {}))[0], given)
     assert found.astray == ({number} if astray else set())
@@ -77,5 +78,5 @@ def test_a_value_that_is_nothing_but_rounding_is_not_astray() -> None:
     for share, astray in ((2.0, False), (1e6, True)):
         given = loss * (1 + share)
         digests[position] = [digest_of(given)]
-        found, _ = verify(pair, "b", digests, cast(WorkerCalls, Alone(given, "sum")))
+        found, _ = verify(pair, "b", digests, cast(WorkerCalls, Alone(given, "sum")), UnrepeatableCalls())
         assert found.in_context == {number} and found.astray == ({number} if astray else set())

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from numdrift.harness.tape.recording.call_log import digest_of
-from numdrift.harness.tape.replaying.replay import AsRecorded, Computation
-from numdrift.harness.tape.replaying.replay import results, spans_of
+from numdrift.harness.tape.replaying.replay import AsRecorded, Computation, results
+from numdrift.harness.tape.serving.step_kernels import spans_of
 from numdrift.harness.tape.storages import bytes_of_storage
 from numdrift.harness.tape.tape import leaves, views_in
 
