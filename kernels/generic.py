@@ -59,7 +59,7 @@ def decomposed(op: str, *args: Any, **kwargs: Any) -> Any:
 def fp64(op: str, *args: Any, **kwargs: Any) -> Any:
     """Call the op on float64 copies, and round the results to the dtypes that the op returns.
 
-    Arguments that the op writes to receive the rounded values of their copies.
+    Each argument that the op writes receives the rounded value of its copy.
     """
     overload = find_overload(op, args, kwargs)
     if is_random(overload):
@@ -127,7 +127,7 @@ def _compiled(overload: Any) -> Callable[..., Any]:
 def widened(value: Any) -> Any:
     """Return copies of a tensor, or of the tensors in a list, in float64 or complex128.
 
-    A floating-point dtype becomes float64; anything else stays unchanged.
+    A floating-point dtype passed as an argument becomes float64; anything else stays unchanged.
     """
     if isinstance(value, torch.Tensor):
         if value.is_floating_point():
@@ -136,7 +136,7 @@ def widened(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return type(value)(widened(element) for element in value)
     if isinstance(value, torch.dtype) and value.is_floating_point:
-        # A requested narrower dtype would round inside the op; CUDA's softmax rejects any dtype but its arguments'.
+        # With a narrower dtype the op would round inside, and CUDA's softmax rejects any dtype but its argument's.
         return torch.float64
     return value
 
@@ -161,7 +161,7 @@ def _narrowed(result: Any, expected: Sequence[ExpectedTensor], args: Any, wide_a
         position = next(positions)
         if not isinstance(value, torch.Tensor) or id(value) in originals:
             return originals.get(id(value), value)
-        # A lazy op returns a tensor even where `output_mask` excludes it. Such a tensor must not be used.
+        # In lazy mode, an op returns a tensor even for a result that `output_mask` excludes. It must not be used.
         return _rounded(value, dtypes[position]) if position in dtypes else None
 
     return narrow(result)

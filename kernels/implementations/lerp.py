@@ -38,7 +38,7 @@ def fma_two_sided(start: torch.Tensor, end: torch.Tensor, weight: torch.Tensor |
         near_end = weight.abs() >= 0.5
         coefficient = torch.where(near_end, weight - 1, weight)
         return fused(coefficient, end - start, torch.where(near_end, end, start))
-    # A number's complement is computed in the precision in which the number is used.
+    # weight - 1 is computed from the number as the op uses it: rounded to float32 unless the tensors are float64.
     number = weight if start.dtype == torch.float64 else float(struct.unpack("f", struct.pack("f", weight))[0])
     return fused(number - 1, end - start, end) if abs(number) >= 0.5 else fused(number, end - start, start)
 

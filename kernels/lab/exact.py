@@ -1,6 +1,7 @@
 """Results of elementwise ops, computed by mpmath with at least 50 decimal digits and rounded once.
 
-The module first evaluates an op at the elements of a call, then defines the ops as functions of mpmath's numbers."""
+The first part of the module evaluates an op at the elements of calls; the second defines the ops on mpmath's numbers.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ DIGITS = 50
 """The decimal digits for arguments of similar magnitudes near 1; other arguments need more."""
 
 MOST = 2500
-"""The most elements of one case that are computed this way: mpmath needs 10 to 200 microseconds for each."""
+"""The maximum number of elements of one case that mpmath computes: it needs 10 to 200 microseconds for each."""
 
 Exact = Callable[..., Any]
 
@@ -47,7 +48,7 @@ def picked(sizes: list[int], most: int = MOST) -> NDArray[np.intp]:
     """Return the positions of elements to evaluate in several tensors: all of a small one, evenly spaced ones of a
     large one.
 
-    Positions count through all tensors; the first, the last and 16 elements before it are always among them.
+    Positions count through all tensors. Of a large tensor, the first element and the last 17 are always chosen.
     """
     small = sum(size for size in sizes if size <= 64)
     large = [size for size in sizes if size > 64]

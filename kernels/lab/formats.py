@@ -82,7 +82,7 @@ OFFSET_MEAN, OFFSET_DEVIATION = 100.0, 0.1
 """Mean and deviation at which a one-pass variance loses all its digits in float32."""
 
 RANGE = 30
-"""Powers of ten on either side of 1 that the dynamic range covers, limited by the format."""
+"""The number of powers of ten that the dynamic range covers on either side of 1, limited by the format."""
 
 
 def normal(count: int, form: Format, generator: torch.Generator) -> torch.Tensor:

@@ -10,9 +10,9 @@ rho compares the error with the effect of rounding the inputs (u: unit roundoff 
 is at least half the smallest number). A rho of about 1 is as good as the inputs allow; above 16 it is a fault.
 
 |z| above 6 is a bias, which rounding to nearest does not have. It is measured along two axes, up (o - r) and away from
-zero (the same with the sign of r), because a kernel that truncates has no upward bias. n counts only errors above 1/20
-ULP, and equal errors of equal results once: inputs that repeat, or that are so small that only one result is possible,
-are not evidence.
+zero (o - r times the sign of r), because a kernel that truncates has no upward bias. n counts only errors above 1/20
+ULP, and counts equal errors of equal results once: inputs that repeat, or that are so small that only one result is
+possible, are not evidence.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ BIASED = 6.0
 """The |z| above which the sign of the errors is not due to chance."""
 
 NEGLIGIBLE = 0.05  # ULP
-GRAIN = 1 / 64  # ULP; closer errors of one result are equal
+GRAIN = 1 / 64  # ULP; errors of one result that are closer than this count as equal
 
 
 @dataclass(frozen=True, slots=True)
 class Bias:
-    """The mean error in ULP along one axis, and how far its sign is from chance, in standard deviations.
+    """The mean error in ULP along one axis, and how far the errors' signs are from chance, in standard deviations.
 
     `towards` is the direction of z's sign: up or down, away from zero or to zero.
     """
