@@ -207,8 +207,8 @@ def zoom_on_worst(all_errors: Sequence[KernelErrors]) -> Zoom | None:
     """Return the neighbourhood of aten's worst input if its error is above half an ULP, else of the worst of all
     kernels.
 
-    Return None if every kernel is exact. Coarse kernels are bad in many places, so the places where torch is bad matter
-    more.
+    Return None if every kernel is exact. Coarse kernels are inaccurate for many inputs, so the inputs for which torch
+    is inaccurate matter more.
     """
     aten = [
         kernel_errors for kernel_errors in all_errors if kernel_errors.kernel == "aten" and kernel_errors.max_ulp > 0.5

@@ -156,7 +156,7 @@ def save(folder: Path, identity: Identity, progress: SweepProgress) -> None:
         "plain_seconds": progress.plain_seconds,
         "plain_inputs": progress.plain_inputs,
     }
-    # The arrays exist under a new name, so from here on both states are complete.
+    # The arrays exist under a new name, so from here on both the old and the new state are complete.
     scratch = folder / f"{_FILE}.new"
     scratch.write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
     scratch.replace(folder / _FILE)

@@ -84,7 +84,7 @@ class WholeComposites:
             graph = traced_graph()
             if graph is None or getattr(self._running, "inside", False):
                 return original(*args, **kwargs)
-            # The nodes of a call follow the last node before it; inner calls are part of the call.
+            # The nodes of a call follow the node that was last before the call; inner calls are part of the call.
             before = next(iter(reversed(graph.nodes)), None)
             self._running.inside = True
             try:
