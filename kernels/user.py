@@ -85,7 +85,7 @@ def load(op: str, path: str) -> Callable[..., Any]:
 
 
 def source_of(op: str, path: Path) -> bytes:
-    """Return all sources of a user's kernel: the file, and the headers or modules in its folder that it includes.
+    """Return all sources of a user's kernel: the file, and the headers or modules that it takes from its folder.
 
     Raises the errors of `user_kernel`.
     """
@@ -194,7 +194,7 @@ def module_of(path: Path, content: bytes) -> ModuleType:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
 
-    # Meanwhile the script's own modules of the same names are hidden.
+    # While the file is executed, the script's own modules of the same names are hidden.
     folder, script = path.resolve().parent, Path(sys.path[0] if sys.path else "").resolve()
     hidden = {other: loaded for other, loaded in sys.modules.items()
               if script != folder and _is_beside(folder, other) and _is_beside(script, other, loaded)}  # fmt: skip

@@ -13,7 +13,7 @@ from .curve import Curve, resolved, thinned
 from .loss_drift import draw_loss_drift, legend_entries
 
 _LOG_SPAN = 100.0
-"""The factor above which the span of positive losses makes the axis logarithmic."""
+"""The ratio of the largest to the smallest positive loss above which the axis is logarithmic."""
 
 
 def loss_curve(curves: Sequence[Curve], *, title: str, reference: str | None = None) -> Figure:

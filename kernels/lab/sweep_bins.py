@@ -67,8 +67,7 @@ def merged_worst(*lists: NDArray[Any]) -> NDArray[Any]:
 
 @dataclass(frozen=True, slots=True)
 class RunErrors:
-    """Errors of consecutive inputs. `signed` is in ULP, 0 where not `finite`; `agree` matters only where not `finite`.
-    """
+    """Errors of consecutive inputs. `signed` is in ULP; where not `finite`, `signed` is 0 and `agree` matters."""
 
     signed: NDArray[np.float64]
     finite: NDArray[np.bool_]

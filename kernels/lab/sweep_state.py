@@ -57,7 +57,8 @@ class Identity:
         )
 
     def folder(self, out: Path, *, plain: bool) -> Path:
-        """Return the folder of the state; unless the sweep is `plain`, its name ends in a digest of the settings."""
+        """Return the folder of the state. Its name ends in a digest of the settings unless these are all defaults
+        (`plain`)."""
         kernel = "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in self.kernel)
         name = f"sweep_{self.op}_{self.dtype}_{kernel}"
         if not plain:

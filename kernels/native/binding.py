@@ -91,8 +91,7 @@ class KernelSignature:
         return {argument.name: passed.get(argument.name, argument.default) for argument in self.arguments}
 
     def example(self, dtype: torch.dtype, device: str = "cpu") -> tuple[list[Any], dict[str, Any]]:
-        """Return arguments to try the op with: [2, 3] tensors of distinct values from 0 to 1, else defaults, else 0.5.
-        """
+        """Return arguments to try the op with: [2, 3] tensors of distinct values in 0..1, else defaults, else 0.5."""
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
         for place, argument in enumerate(self.arguments, 1):

@@ -1,4 +1,4 @@
-"""Executed by every Python process that a test starts: sources with probes find what they call."""
+"""Define the function that probes call, in every Python process that a test starts: Python executes this file."""
 
 import importlib.util
 from pathlib import Path
