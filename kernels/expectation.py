@@ -72,7 +72,7 @@ class Expectations:
 
 
 def zeros(tensor: torch.Tensor) -> torch.Tensor:
-    """Return zeros of the same kind, on the CPU if the tensor's device defers its computations."""
+    """Return zeros of the same kind as the tensor, on the CPU if the tensor's device defers its computations."""
     if tensor.device.type in DEFERRED_DEVICES:
         return torch.zeros(tensor.shape, dtype=tensor.dtype)
     # empty_strided, because torch.zeros_like does not keep every stride (for example of an expanded tensor)
@@ -81,7 +81,7 @@ def zeros(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def on_meta(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor of the same kind without values."""
+    """Return a tensor of the same kind, but without values."""
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
 
 

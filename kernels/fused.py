@@ -94,7 +94,7 @@ def rounded(value: torch.Tensor, rest: torch.Tensor, dtype: torch.dtype) -> torc
         beyond = value - single.double()
         rest = torch.where(torch.eq(beyond, 0), rest, beyond)
         value = single.double()
-    # If the value is halfway between two numbers, `rest` decides, not the even digit.
+    # If the value is halfway between two numbers, `rest` decides, not the rule that ties go to even.
     even = value.to(dtype)
     limit = _PAST_LARGEST[dtype]
     place = even.double().clamp(-limit, limit)
@@ -108,14 +108,14 @@ def rounded(value: torch.Tensor, rest: torch.Tensor, dtype: torch.dtype) -> torc
 
 
 def two_sum(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Round a + b, and return the error: sum + error = a + b exactly, unless the sum overflows (Knuth)."""
+    """Return a + b rounded, and the error: sum + error = a + b exactly, unless the sum overflows (Knuth)."""
     sum_ = a + b
     part = sum_ - a
     return sum_, (a - (sum_ - part)) + (b - part)
 
 
 def two_product(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Round a * b in float64, and return the error (Dekker).
+    """Return a * b rounded to float64, and the error (Dekker).
 
     product + error = a * b exactly while no part overflows (|a|, |b| below 2**995) or underflows (|a*b| above 2**-968).
     """

@@ -24,7 +24,7 @@ from . import fused
 from .expectation import Expectations, ExpectedTensor, tensors_in
 
 UNKNOWN_DRAWS = (*DEFERRED_DEVICES, "meta", "mps")
-"""Devices without a generator, or whose modules cannot return a generator's state by device."""
+"""Devices that have no generator, or whose torch module cannot return the state of a device's generator."""
 
 _expectations = Expectations()
 _WIDER = {torch.complex64: torch.complex128, torch.complex32: torch.complex128}
@@ -142,7 +142,7 @@ def widened(value: Any) -> Any:
 
 
 def _rounded(value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return `value` in `dtype`, rounded once: torch itself casts float64 to the half formats via float32."""
+    """Return `value` in `dtype`, rounded once: torch's own cast from float64 to the half formats rounds twice."""
     if value.dtype == torch.float64 and dtype in (torch.bfloat16, torch.float16):
         return fused.rounded(value, torch.zeros_like(value), dtype)
     return value.to(dtype)

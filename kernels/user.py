@@ -1,8 +1,9 @@
 """A user's own kernel: a file in C or in Python, for any op.
 
-`mine.c` defines `kernel_float32`, `kernel_float64` or both; see native/binding.py. `mine.py` defines a function with
-the op's name, or `kernel`, with the op's arguments and results. It may define DESCRIPTION, FORMULA, DTYPES, DEVICES and
-SOURCE. A Python file is executed when it is loaded, and may then import modules from its folder."""
+`mine.c` defines `kernel_float32`, `kernel_float64` or both; see native/binding.py. `mine.py` defines a function named
+like the op, or `kernel`, that takes the op's arguments and returns its results. The file may also define DESCRIPTION,
+FORMULA, DTYPES, DEVICES and SOURCE. A Python file is executed when it is loaded, and may then import modules from its
+folder."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def _draw_losses(axes: Axes, comparison: Envelope, kept: Places) -> None:
 
 
 def _draw_difference(axes: Axes, comparison: Envelope, kept: Places) -> None:
-    """Draw the difference of the losses relative to the reference's, and the envelope as an area below."""
+    """Draw the difference of the losses relative to the reference's loss, and the envelope as an area below."""
     steps, wide, apart = (
         comparison.steps[kept],
         _positive(comparison.relative[kept]),

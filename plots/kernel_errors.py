@@ -17,7 +17,7 @@ QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 0.999, 1.0)
 """The quantiles of the errors that a plot needs, as shares of the elements."""
 
 FLOOR = 2.0**-7
-"""Errors below this many ULP, such as those of exact results, are drawn at this place."""
+"""Errors below this many ULP, such as those of exact results, are drawn at this value."""
 
 CEILING = 1e10
 """Errors above this many ULP, which occur when a result has the wrong magnitude, are drawn as an arrow at the edge."""

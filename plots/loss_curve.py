@@ -33,7 +33,7 @@ def loss_curve(curves: Sequence[Curve], *, title: str, reference: str | None = N
 
 
 def draw_losses(axes: Axes, curves: Sequence[Curve]) -> None:
-    """Draw the finite losses of every curve; an x marks where one stops being finite."""
+    """Draw the finite losses of every curve; an x marks where a curve stops being finite."""
     finite = []
     for index, curve in enumerate(curves):
         steps, losses = curve.recorded()

@@ -54,8 +54,8 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 class TanhMLP(nn.Module):
-    """Three linear layers with tanh between. A bare nn.Sequential would not work: its `compile()` compiles nothing
-    (torch 2.13), because dynamo skips torch's own files."""
+    """Three linear layers with tanh between them. A plain nn.Sequential would not work: its `compile()` compiles
+    nothing (torch 2.13), because dynamo skips torch's own files."""
 
     def __init__(self) -> None:
         super().__init__()

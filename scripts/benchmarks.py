@@ -2,7 +2,7 @@
 
 scripts/bench overhead     bare script against --record params, per reproducer, cpu mode
 scripts/bench steps        the same within one run: every second step recorded, the others not
-scripts/bench memory       peak memory of the recorded process at 1,000 and 20,000 steps
+scripts/bench memory       peak memory of the process, bare and recorded, at 1,000 and 20,000 steps
 scripts/bench help         wall time of `numdrift --help`
 scripts/bench swaps        a step with kernel.tanh_backward=fma over a step without, in each mode
 """
@@ -54,7 +54,7 @@ def recorded(script: Path, arguments: list[str], folder: str) -> float:
 
 
 def overhead(pairs: int) -> None:
-    """Compare the seconds of whole processes, start-up included, that run alternately; the ratio is the pairs' median."""
+    """Time whole processes, start-up included, bare and recorded in turn; print the median ratio of the pairs."""
     for name, steps in STEPS.items():
         script, arguments = ROOT / f"reproducers/{name}.py", ["--epochs", str(steps)]
         bare, under = [], []

@@ -1,4 +1,4 @@
-"""Take the screenshots of the guide to graphs: run the first reproducer (SAM), and open its pages in Chromium."""
+"""Take the screenshots of the guide to graphs: run the reproducer sam_tanh, and open its pages in Chromium."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def numdrift(folder: Path, *arguments: str) -> None:
 
 
 def record(folder: Path) -> Path:
-    """Copy the first reproducer into `folder`, run and compare it there, and return the path of the page."""
+    """Copy the reproducer into `folder`, run it there, compare its graphs, and return the path of the page."""
     for name in ("sam_tanh.py", "sam.py"):
         shutil.copy(REPRODUCERS / name, folder / name)
     what = ("--modes", "cpu,compile,lazy", "--graphs", "--name", "sam_tanh", "--quiet")

@@ -40,7 +40,7 @@ LINEAR = (
         "round(linear(double(x), double(W), double(b)))", "the op itself"),
 )
 
-# Attention: the composite op that scripts call, and the CPU's blockwise op in graphs.
+# Kernels of the composite attention op that scripts call, and of the blockwise op that it becomes on the CPU.
 COMPOSITE = (
     Row("math", "products and a softmax over whole rows; query and key each scaled by sqrt(scale)",
         "softmax((q*sqrt(scale)) @ (k*sqrt(scale))^T + mask) @ v", "aten._scaled_dot_product_attention_math",

@@ -1,6 +1,6 @@
 """The rows of the catalogue, and their conversion to records of ops and kernels.
 
-The tables are laid out by hand: a kernel's name and description on its first line, its formula and source below.
+The tables are laid out by hand: a kernel's name and description on the first line of its row, formula and source below.
 """
 
 from __future__ import annotations

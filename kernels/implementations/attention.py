@@ -1,4 +1,4 @@
-"""Kernels of `scaled_dot_product_attention`, made of differentiable operations: the op is swapped above autograd.
+"""Kernels of `scaled_dot_product_attention`. The op is swapped above autograd, so they use differentiable operations.
 
 Shapes: query [..., L, E], key [..., S, E], value [..., S, Ev]; the result [..., L, Ev]. Under autocast, the
 kernels compute in the dtype of autocast. The kernels themselves are `math_form`, `flash`, `decomposed`, `fp64` and
@@ -23,7 +23,7 @@ OP = "scaled_dot_product_attention"
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """The op's arguments. `mask` is added to the scores; in a mask of bools, True became 0 and False became -inf."""
+    """The op's arguments. `mask` is added to the scores, as numbers: 0 for True and -inf for False."""
 
     query: Tensor
     key: Tensor
@@ -82,7 +82,7 @@ def with_math(arguments: Attention) -> Tensor:
 
 
 def with_flash(arguments: Attention) -> Tensor:
-    """Call ATen's blockwise kernel for the CPU. Raises NotAvailable, naming the reason, if it cannot be used.
+    """Call ATen's blockwise kernel for the CPU. Raises NotAvailable, with the reason, if the kernel cannot be used.
 
     Source of the constraints: use_flash_attention_cpp in ATen/native/transformers/sdp_utils_cpp.cpp.
     """

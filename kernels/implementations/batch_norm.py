@@ -4,7 +4,7 @@ In training, each kernel computes the moments of each channel in its own way; in
 statistics. The result is ((x - mean) * invstd) * weight + bias. bfloat16 and float16 are computed in float32 and
 rounded once, as in ATen; the `bf16` kernels round each operation to bfloat16 instead.
 
-`native_batch_norm` writes to its arguments running_mean and running_var, although its schema does not declare it. Every
+`native_batch_norm` writes to its arguments running_mean and running_var, although its schema declares no writes. Every
 kernel here does the same: running_mean becomes momentum * mean + (1 - momentum) * running_mean, and running_var is
 updated likewise with the unbiased variance.
 """
@@ -161,7 +161,7 @@ def _updated(running: Tensor, batch: Tensor | None, momentum: float) -> Tensor:
 def _saved_in_evaluation(
     input: Tensor, mean: Tensor, invstd: Tensor, saved_dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:
-    """Return the tensors that the op saves in evaluation: empty ones on the CPU, the running statistics on CUDA."""
+    """Return the tensors that the op saves in evaluation: empty ones on the CPU, mean and invstd on CUDA."""
     if saves_in_evaluation(input):
         return mean.to(saved_dtype), invstd.to(saved_dtype)
     return input.new_empty(0, dtype=saved_dtype), input.new_empty(0, dtype=saved_dtype)

@@ -19,7 +19,7 @@ EMPTY_IN_EVALUATION = ("cpu", "lazy")
 """Devices whose batch norm saves nothing in evaluation."""
 
 SETTLED = (*EMPTY_IN_EVALUATION, "cuda", "xla", "meta")
-"""Devices whose rule is known, on which the op is not tried."""
+"""Devices whose rule is known, so that the op is not tried there."""
 
 
 def statistics_dtype(x: torch.Tensor, *parameters: torch.Tensor | None) -> torch.dtype:

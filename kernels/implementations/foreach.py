@@ -26,7 +26,7 @@ def per_tensor(op: str, *args: Any, **kwargs: Any) -> list[Tensor]:
 
 
 def decomposed(op: str, *args: Any, **kwargs: Any) -> list[Tensor]:
-    """Compute each place by separate multiplications, divisions and additions, each rounded."""
+    """Compute the result for each place with separate multiplications, divisions and additions, each rounded."""
     name = _name(op)
     return [_FORMULAS[name](*arguments, **kwargs) for arguments in _places(name, args)]
 

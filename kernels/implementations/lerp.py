@@ -17,7 +17,7 @@ from .precision import in_bfloat16
 
 
 def fma(start: torch.Tensor, end: torch.Tensor, weight: torch.Tensor | float) -> torch.Tensor:
-    # C code takes tensors of one dtype; for the half formats, whose weight is float32, it returns None.
+    # `elementwise` takes tensors of one dtype, so it returns None for the half formats, whose weight is float32.
     inside = torch.promote_types(start.dtype, torch.float32)
     factor = weight if isinstance(weight, torch.Tensor) else torch.full((), weight, dtype=inside, device=start.device)
     in_c = elementwise("lerp_fma", (start, end, factor))

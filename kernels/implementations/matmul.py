@@ -109,7 +109,7 @@ def _addmm(order: Product, self: Tensor, mat1: Tensor, mat2: Tensor, *, beta: fl
     result = order(wide(mat1), wide(mat2))
     if alpha != 1:
         result = result * alpha
-    if beta == 0:  # as in BLAS: the values of `self` are ignored, NaN too
+    if beta == 0:  # as in BLAS: the values of `self` are ignored, including NaN
         return result.to(mat1.dtype)
     added = wide(self) if beta == 1 else wide(self) * beta
     return (added + result).to(mat1.dtype)
@@ -137,7 +137,7 @@ def linear_decomposed(input: Tensor, weight: Tensor, bias: Tensor | None = None)
 
 
 def linear_whole(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Compute linear as one operation for autograd: linear itself forward, the textbook's three products backward."""
+    """Compute linear as one operation for autograd, with the textbook's gradients in the backward."""
     x, w, b = _cast(input, weight, bias)
     with without_autocast(x.device.type):
         result: Tensor = WholeLinear.apply(x, w, b)  # type: ignore[no-untyped-call]

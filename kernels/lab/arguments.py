@@ -65,7 +65,7 @@ def generated(
 
 
 def _guessed(op: str, source: Source) -> Iterator[LabCall]:
-    """Yield calls guessed from the schema: tensors of one shape, and plain numbers for arguments without a default."""
+    """Yield calls guessed from the schema: arguments without a default are tensors of one shape, or plain numbers."""
 
     def placeholder(argument: Any) -> Any:
         """Return `torch.Tensor` for a tensor, a value for a number or dimension, None if it cannot be guessed."""
@@ -95,7 +95,7 @@ def _guessed(op: str, source: Source) -> Iterator[LabCall]:
 
 
 def overloads(op: str) -> list[Any]:
-    """Return the overloads of an op that return their results, or the named overload. Raises KernelNotFound."""
+    """Return the overload that `op` names, or all overloads except those with `out`. Raises KernelNotFound."""
     name, _, wanted = op.partition(".")
     if wanted:
         return [find_overload(op)]
@@ -168,7 +168,7 @@ class Elementwise:
 
 
 def _drawn(source: Source, part: InputPart, *shape: int) -> torch.Tensor:
-    """Return a tensor of the shape; a matrix is the transpose of another."""
+    """Return a tensor of the shape; a matrix is a transposed view."""
     numbers = source.elements(*reversed(shape), part=part)
     return numbers.t() if len(shape) == 2 else numbers
 

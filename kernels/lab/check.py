@@ -234,7 +234,7 @@ def by_kernel(rows: Iterable[CheckRow]) -> list[ErrorSummary]:
 
 
 def as_data(row: CheckRow) -> dict[str, Any]:
-    """Return a row for JSON, with texts such as "inf" for numbers that JSON lacks."""
+    """Return a row for JSON, with strings such as "inf" for numbers that JSON lacks."""
     return {
         "kernel": row.kernel,
         "inputs": row.inputs,

@@ -67,7 +67,7 @@ def picked(sizes: list[int], most: int = MOST) -> NDArray[np.intp]:
 def elementwise(
     function: Exact, calls: list[LabCall], fallback: Float64s, positions: NDArray[np.intp]
 ) -> tuple[Float64s, Float64s]:
-    """Evaluate `function` at positions, which count through the results of all calls -> values, remainders.
+    """Evaluate `function` at `positions`, which count through the results of all calls -> values, remainders.
 
     A value is the result rounded to float64, its remainder the part that this rounding dropped, rounded to float64.
     If an argument is not finite, or mpmath has no real result, the value is taken from `fallback`.
@@ -109,7 +109,7 @@ def elementwise(
 
 
 def _unlisted(call: LabCall) -> Iterator[LabCall]:
-    """Yield one call for each place in the lists of a call on lists of tensors."""
+    """Split a call on lists of tensors: yield one call for each place in the lists. Yield other calls unchanged."""
 
     def listed(value: Any) -> bool:
         return (

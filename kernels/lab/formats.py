@@ -70,8 +70,8 @@ INTEGERS = Format("integers", 0, 1, math.inf)
 """The format of results that are not floating-point numbers: their errors are counted in ones."""
 
 
-# The numbers of the input sets, one function for each set. Each takes the number of numbers to draw, their format and a
-# random generator, and returns them in float64; the caller rounds them to the format.
+# The numbers of the input sets, one function for each set. A function takes a count, a format and a random generator,
+# and returns that many numbers in float64; the caller rounds them to the format.
 
 Draw = Callable[[int, Format, torch.Generator], torch.Tensor]
 

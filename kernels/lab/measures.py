@@ -51,8 +51,8 @@ class Bias:
 class Measures:
     """One output of one kernel on one case.
 
-    finite: the number of elements for which result and reference are finite
-    errors: ULP at `QUANTILES` of the finite elements; empty if there are none
+    finite: the number of elements with an error: the reference is finite, the result finite or the right infinity
+    errors: ULP at `QUANTILES` of these elements; empty if there are none
     differs: the share of all elements whose bits differ from aten's; None if aten has no result
     mismatches: counts of elements that are wrongly finite or not finite, by kind
     worst: the measured and the expected value at the largest error
@@ -82,7 +82,7 @@ class Measures:
 @np.errstate(over="ignore", invalid="ignore")
 def measure(got: Float64s, form: Format, expected: Expected, differs: float | None) -> Measures:
     """Measure one output that the kernel returned in format `form`, in float64 at the positions of `expected`."""
-    # Errors are measured where result and reference are finite, and where the result is an infinity of the right sign.
+    # Errors are measured where the reference is finite, and the result is finite or an infinity of the right sign.
     both = np.isfinite(expected.values) & ~np.isnan(got)
     both &= np.isfinite(got) | (np.sign(got) == np.sign(expected.values))
     o, r, remainder = got[both], expected.values[both], expected.remainders[both]

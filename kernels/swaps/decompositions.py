@@ -44,7 +44,7 @@ class SwappedDecompositions:
 
     def __init__(self, execution: SwapExecution) -> None:
         self._execution = execution
-        # a copy: its changes apply from `install` to `close`
+        # a copy, whose changes apply from `install` to `close`
         self._table = inductor_decompositions()
         self._sites = Sites()
         self._places: list[TracedPlace] = []

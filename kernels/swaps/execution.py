@@ -82,7 +82,8 @@ class SwapExecution:
 
     def dispatched(self, call: SwappedCall) -> Any:
         """Execute a call that comes from the dispatcher."""
-        # torch executes the ops that a kernel calls. Inside a composite op, other ops may be swapped, but not the op.
+        # torch executes the ops that a kernel calls. Inside a composite op, other ops may be swapped, but not the op
+        # itself.
         running = self._running.targets
         inside = running and (not running[-1].composite or any(target.op == call.target.op for target in running))
         # Kernels compute floating-point tensors; torch computes anything else (a count, a mask).

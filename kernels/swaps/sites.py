@@ -100,7 +100,7 @@ class ModulePaths:
         self._hooks.close()
 
     def _entered(self, module: torch.nn.Module, inputs: Any) -> None:
-        if self._stack:  # the nodes that made its inputs belong to the calling module
+        if self._stack:  # the nodes that created its inputs belong to the calling module
             self._mark(inputs, self._stack[-1])
         else:
             self._roots = [module]

@@ -1,4 +1,4 @@
-"""The operators of mutation: each returns the text of a statement with one thing changed."""
+"""The mutation operators: each changes one thing in the text of a statement."""
 
 from __future__ import annotations
 

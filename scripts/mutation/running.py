@@ -42,7 +42,7 @@ LOADED = (
 )
 
 EVERYWHERE = Path(__file__).parent / "everywhere"
-"""A folder on the path of Python, also in the processes that tests start, while sources have probes."""
+"""A folder on Python's module path, also in the processes that tests start, while sources have probes."""
 
 SUBREAPER = 36
 """PR_SET_CHILD_SUBREAPER of Linux's prctl: processes that a killed test leaves behind become children of this one."""

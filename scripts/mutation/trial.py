@@ -134,7 +134,7 @@ def _bench(root: Path, sample: Sequence[Mutant], out: Path) -> Iterator[Bench]:
 
 
 def read(path: Path, key: str | None = None) -> dict[str, Result]:
-    """Return the last result of each mutant. Raises ValueError if `key` is another tree than that of the results."""
+    """Return the last result of each mutant. Raises ValueError if they are of another tree than `key`."""
     found = {}
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
         facts = json.loads(line)

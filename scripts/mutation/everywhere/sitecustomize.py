@@ -1,4 +1,4 @@
-"""Define the function that probes call, in every Python process that a test starts: Python executes this file."""
+"""Define the function that probes call. Python executes this file at the start of every process of a test."""
 
 import importlib.util
 from pathlib import Path
