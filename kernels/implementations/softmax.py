@@ -49,7 +49,7 @@ def online(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
 def _softmax(
     form: Form, dtype: torch.dtype | None, self: Tensor, dim: int, half_to_float: bool = False, *, logarithm: bool
 ) -> Tensor:
-    """Compute softmax or its logarithm in one form; each operation rounds to `dtype` (None: ATen's computing dtype)."""
+    """Compute softmax or its logarithm with one form; each operation rounds to `dtype` (None: the dtype of ATen)."""
     result_dtype = torch.float32 if half_to_float else self.dtype
     if self.numel() == 0:  # an empty tensor has no maximum
         return torch.empty_like(self, dtype=result_dtype)

@@ -71,7 +71,7 @@ class Result:
 def run(root: Path, sample: Sequence[Mutant], out: Path, limits: Limits, *, area: str | None = None) -> None:
     """Run every mutant of the sample, or of one area of it, that has no result in `out`, and append each result.
 
-    A survivor runs again if the limits now allow for more of the tests that reach it.
+    A survivor runs again if the limits now allow for more tests.
     """
     with _bench(root, sample, out) as bench:
         files = test_files(root, {place.statement.file for place in bench.places.values()})
