@@ -55,7 +55,7 @@ force_option = options_of(TrainingRequest, "force")
 
 
 def recording_options(**before: Decorator) -> Decorator:
-    """Add each option of a run that users may set. `before` has options to add before the field of that name."""
+    """Add each option of a run that users may set. `before` has options by field: each precedes the field's own."""
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         for field, option in reversed(list(run_options(RunRequest).items())):
@@ -98,8 +98,10 @@ def _click_type(option: UserOption) -> Any:
 def chosen_modes(
     listed: str | None, single: Sequence[str], example: str = "cpu,compile,lazy", why: str = ""
 ) -> list[ModeSpec]:
-    """Return the modes of --modes and --mode. Raises UsageError and ModeError; `why` begins the message if there is no
-    mode."""
+    """Return the modes of --modes and --mode.
+
+    Raises UsageError and ModeError. If there is no mode, the message begins with `why`.
+    """
     if listed is None and not single:
         raise UsageError(f"{why}no mode is stated; for example --modes {example}")
     return parse_modes(listed, single)

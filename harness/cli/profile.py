@@ -140,7 +140,7 @@ def _report(
 
 
 def _phases_of(profiles: Sequence[RunProfile]) -> list[ModeTimes]:
-    """Return the phases of each mode's step, on the host and, if it has times, on its device."""
+    """Return the time of each phase of each mode's step, on the host and, if known, on the device."""
     rows = by_phase(profiles)
     times = []
     for index, profile in enumerate(profiles):

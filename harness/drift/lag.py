@@ -5,9 +5,9 @@ With t_X(v) the number of steps until the running minimum of X's loss is <= v, t
     tau_s = mean over v of (t_B(v) - t_A(v)) / t_A(v)
 
 over 20 losses v, evenly spaced on a logarithmic scale, from below both first losses down to the lowest loss that both
-runs reach. The test over the seeds is Wilcoxon's signed-rank test: two-sided, without the seeds whose lag is 0, exact
-(all signs of the ranks that occurred, ties of |tau| sharing their ranks). Its p is multiplied by the number of
-comparisons (Bonferroni).
+runs reach. The test over the seeds is Wilcoxon's signed-rank test: two-sided, without the seeds whose lag is 0, and
+exact (over all signs of the ranks that occurred; equal |tau| share the mean of their ranks). Its p is multiplied by the
+number of comparisons (Bonferroni).
 
 Seeds whose lag is 0 are evidence for neither side: when they counted as "not worse", a pure tie had p = 0.006.
 Source: F. Wilcoxon, Individual Comparisons by Ranking Methods, Biometrics Bulletin 1(6), 1945.
@@ -37,7 +37,7 @@ class LagTest:
     """The result of the test of whether B needs more (or fewer) steps than A to reach the same loss.
 
     seeds: the number of seeds compared; those without a loss that both runs reach are left out.
-    lags: the lag of each of them, 0.003 for 0.3 % more steps.
+    lags: the lag of each of these seeds; 0.003 means 0.3 % more steps.
     later, earlier: the number of lags above and below 0.
     median_lag: the median of all lags, zeros included; None without lags.
     p, p_corrected: the p before and after the correction for several comparisons.
@@ -129,7 +129,7 @@ def signed_rank_p(differences: Sequence[float]) -> float:
     values = np.array([value for value in differences if value != 0], dtype=np.float64)
     if not values.size:
         return 1.0
-    # Twice the ranks, from 1 on; ties share the mean of theirs
+    # Twice the ranks, which count from 1; ties share the mean of their ranks
     sizes = np.abs(values)
     ordered = np.sort(sizes)
     first = np.searchsorted(ordered, sizes, "left")
@@ -138,7 +138,7 @@ def signed_rank_p(differences: Sequence[float]) -> float:
     total = int(doubled.sum())
     chances = np.zeros(total + 1)
     chances[0] = 1.0
-    for rank in doubled:  # the rank is positive, and the sum grows by it, or negative
+    for rank in doubled:  # either the rank is positive and added to the sum, or it is negative
         moved = np.zeros_like(chances)
         moved[rank:] = chances[: total + 1 - rank]
         chances = (chances + moved) / 2

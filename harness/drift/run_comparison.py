@@ -33,7 +33,7 @@ class TensorDifference:
 class RunComparison:
     """The comparison of run b with run a, the reference.
 
-    first_tensor: the first differing tensor by digests
+    first_tensor: the first tensor whose digests differ
     parameters_step: the last step for which both runs kept the parameters
     parameters: the distances at that step; None if a run did not record them
     whole_batch: whether several ranks were compared with one process, whose bits cannot be compared

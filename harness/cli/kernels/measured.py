@@ -189,7 +189,7 @@ def _draw(result: SweptKernels, path: Path) -> None:
     for kernel in result.found:
         bins = BinErrors.of(kernel)
         centers = bins.centers(kernel.encoding)
-        # the axis is logarithmic on both sides of 0, which has no place on it itself
+        # the axis is logarithmic on both sides of 0, so 0 itself has no place on it
         drawn = (bins.records["measured"] > 0) & (centers != 0) & np.isfinite(centers)
         envelopes.append(UlpEnvelope(kernel.kernel, centers[drawn], bins.records["max_ulp"][drawn], bins.mean[drawn]))
     zoom, closer = result.zoom, None

@@ -234,7 +234,7 @@ def export_graphs(
 def write_onnx(graph: Graph, path: Path, marks: Mapping[str, Mark], *, read_from: Path) -> None:
     """Write the model of a graph atomically. `read_from` is the path that the graph was read from.
 
-    Raises OSError, and JournalError for a record that has the fields of a graph but not their types.
+    Raises OSError, and JournalError for a record that has the fields of a graph, but with values of wrong types.
     """
     try:
         model = to_onnx(graph, marks)
