@@ -1,4 +1,4 @@
-"""Compiles C code on first use with the system's compiler, and caches it by compiler, CPU and user.
+"""Compiles C code on first use with the system's compiler, and caches the libraries by compiler, CPU and user.
 
 A cached library ends with the SHA-256 of its preceding bytes (the dynamic linker ignores bytes after the ELF image),
 because loading a truncated library kills the process with SIGBUS instead of raising an error.

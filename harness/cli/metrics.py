@@ -163,7 +163,7 @@ def _table(summaries: Sequence[MetricsSummary]) -> Table:
 
 
 def _show_notes(out: Console, summary: MetricsSummary, everything: bool) -> None:
-    """Print a run's recompilations, causes of fragmented graphs and copies, and where its metrics end if cut off."""
+    """Print a run's recompilations, causes of fragmented graphs and copies, and where its metrics were cut off."""
     name, metrics, manifest = summary.metrics.run.path.name, summary.metrics, summary.metrics.run.manifest
     if metrics.unavailable:
         out.print(f"\n{name}: its backend could not be observed: {metrics.unavailable}", soft_wrap=True)

@@ -39,7 +39,7 @@ def number(value: float | None) -> str:
 
 
 def text_or_count(texts: Iterable[str], noun: str) -> str:
-    """Return the text if all of them are equal, else the number of different ones, as in `3 lines`."""
+    """Return the text if all `texts` are equal, else the number of different ones, as in `3 lines`."""
     different = list(dict.fromkeys(texts))
     return f"{len(different)} {noun}" if len(different) > 1 else "".join(different)
 

@@ -96,7 +96,7 @@ def command(
         write_json(json_path, done.to_json())
     if json_path != "-" and not quiet:
         _show(console(), done)
-    require_parts(done)  # after the results are shown: they say where it failed
+    require_parts(done)  # after the results are shown, because they say where the partition failed
     return 0
 
 

@@ -18,10 +18,10 @@ from .output import console
 PLAIN_EVERY_SECONDS = 5.0
 
 SILENT_EVERY_SECONDS = 60.0
-"""The time between two plain lines that say the same step is still under way."""
+"""The time between two plain lines that report that the same step is still under way."""
 
 COMPILING_EVERY_SECONDS = 30.0
-"""The time between two plain lines that say the same graph is still being compiled."""
+"""The time between two plain lines that report that the same graph is still being compiled."""
 
 
 def describe(progress: JournalProgress, expected: int = 0) -> str:

@@ -41,7 +41,8 @@ The largest benign score in the table, 22.9 on the CPU, is 1.43 times the defaul
 class Provenance:
     """The origin of a threshold.
 
-    `what` describes the measurement. `torch` is the version of torch, and `date` the time of the measurement.
+    `what` describes the measurement, `torch` is the version of torch, `command` the command that measured the
+    threshold, and `date` the time of the measurement.
     """
 
     what: str
@@ -84,7 +85,7 @@ class CalibrationTable:
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """The limits for a pair's scores. `calibrated` says whether they were measured on its backend."""
+    """The limits for a pair's scores. `calibrated` says whether they were measured on the pair's backend."""
 
     fault: float
     inspect: float
@@ -116,7 +117,7 @@ def threshold_for(spec: ModeSpec, table: CalibrationTable | None = None) -> Thre
 def threshold_of_pair(a: ModeSpec, b: ModeSpec) -> Threshold:
     """Return the threshold of two modes, in either order.
 
-    It is the threshold of the mode that is not plain eager on the CPU. If neither is, it is the larger one.
+    If one of the modes is plain eager on the CPU, it is the threshold of the other mode, else the larger threshold.
     """
     thresholds = {backend_of(spec): threshold_for(spec) for spec in (b, a)}
     if len(thresholds) > 1:

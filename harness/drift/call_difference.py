@@ -54,8 +54,8 @@ Steps = Iterable[tuple[int, Sequence[CallRecord]]]
 class CallDifference:
     """The first difference of two runs.
 
-    `a` and `b` are the calls that show it (None if the run has ended). `made` is the call that produced the
-    memory they read, or one of the threads' calls that race.
+    `a` and `b` are the calls that show the difference (None if the run has ended). `made` is the call that produced the
+    memory that they read, or one of the racing calls of other threads.
     """
 
     what: What

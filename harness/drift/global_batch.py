@@ -125,9 +125,10 @@ def compare_global_batch(single: RecordedRun, ranks: Sequence[RecordedRun]) -> G
 
 
 def whole_batch_compared(single: RecordedRun, several: RecordedRun) -> RunComparison:
-    """Compare two runs as usual, but with the mean of the ranks' losses, and without tensors: `several` has rank 0's.
+    """Compare two runs as usual, but with the mean of the ranks' losses, and without tensors.
 
-    The result is never identical: the joint records of the ranks have no bits to compare with those of one process.
+    Tensors are left out because the run `several` has only those of rank 0. The result is never identical: the joint
+    records of the ranks have no bits to compare with those of one process.
     """
     losses = _losses(single, ranks_of(several))
     compared = compare_runs(single, several)
@@ -218,7 +219,7 @@ def _exact(single: RecordedRun, ranks: Sequence[RecordedRun], step: int) -> Mapp
 
 
 def _norm(a: Array, b: Array | None = None) -> float:
-    """Return ||a|| of the finite elements, or ||a - b||, which is infinite if a non-finite element has no equal one."""
+    """Return ||a|| of the finite elements, or ||a - b||, infinite if a non-finite element differs from its partner."""
     wide = np.complex128 if a.dtype.kind == "c" else np.float64
     if b is None:
         return float(np.linalg.norm(a.astype(wide)[np.isfinite(a)]))

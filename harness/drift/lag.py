@@ -122,9 +122,9 @@ def relative_lag(a: LossSeries, b: LossSeries) -> float | None:
 def signed_rank_p(differences: Sequence[float]) -> float:
     """Return the exact two-sided p of Wilcoxon's signed-rank test without the zeros; 1 if nothing is left.
 
-    Under the null hypothesis each rank is positive or negative with probability 1/2. Equal |d| share the mean of their
-    ranks, so twice the ranks are whole numbers. The distribution of the sum over the positive ranks is built up rank by
-    rank.
+    Under the null hypothesis each rank is positive or negative with probability 1/2. Differences of equal size share
+    the mean of their ranks, so twice the ranks are whole numbers. The distribution of the sum over the positive ranks
+    is built up rank by rank.
     """
     values = np.array([value for value in differences if value != 0], dtype=np.float64)
     if not values.size:
@@ -148,7 +148,7 @@ def signed_rank_p(differences: Sequence[float]) -> float:
 
 
 def _progress(series: LossSeries) -> tuple[Steps, Floats]:
-    """Return the number of steps taken at each finite loss, counted from 1, and the lowest loss up to there."""
+    """Return the number of steps taken at each finite loss, counted from 1, and the lowest loss up to that one."""
     steps, losses = series.recorded()
     finite = np.isfinite(losses)
     counted = steps[finite] - (steps[0] if steps.size else 0) + 1

@@ -2,9 +2,9 @@
 
     relative_l2 = ||a - b||_2 / ||a||_2        (a is the reference; accumulated in float64)
 
-with 0 / 0 = 0 and x / 0 = inf. Two NaNs and two equal infinities are 0 apart, and a non-finite element of a does not
-count in ||a||. An element that is non-finite on one side only, or differently on both, makes `max_absolute` and
-`relative_l2` infinite.
+with 0 / 0 = 0 and x / 0 = inf. Two NaNs and two equal infinities are 0 apart, and a non-finite element of the reference
+does not count in ||a||. An element that is non-finite on one side only, or differently on both, makes `max_absolute`
+and `relative_l2` infinite.
 
 Arrays of different dtypes are compared in float64. Their `max_ulp` is in units of the coarser dtype (fewer mantissa
 bits): a float64 oracle is rounded to float32 before it is compared with a float32 run.

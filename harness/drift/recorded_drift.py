@@ -1,4 +1,4 @@
-"""A bit-for-bit comparison of two runs' records, from the first computed value to the last, and random generators."""
+"""A bit-for-bit comparison of two runs: their records, in the order of computation, and their random generators."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def common_records(
 def bits(digest: Digest | None) -> tuple[int, int] | None:
     """Return the part of a digest that decides equality.
 
-    Its statistics do not: those of equal tensors may be NaN, which equals nothing.
+    The digest's statistics are left out: those of equal tensors may be NaN, which equals nothing.
     """
     return None if digest is None else (digest.hash, digest.numel)
 

@@ -9,9 +9,9 @@ and, for a tensor of integers, the number of repetitions in which the tensor dif
 
 The results of ReLUs and maxima jump if an input passes a kink. Another kernel may pass a kink that no input passes in 8
 repetitions; its error is then several times the noise. So suspicious steps are repeated with rounding 16 times as
-strong (`reach` is the largest distance). If a value then moves more than three times as far as in proportion, drift is
-compared with the jump. Measured on a residual network of 16 ReLUs under Inductor: 4 of 30 steps had such a kink, with
-drifts of 250 to 2,600 times rms, and the other 26 had drifts of 1.3 to 5.5 times rms.
+strong (`reach` is the largest distance). If a value then moves by more than 3 * 16 times its rms, drift is compared
+with this jump. Measured on a residual network of 16 ReLUs under Inductor: 4 of 30 steps had such a kink, with drifts of
+250 to 2,600 times rms, and the other 26 had drifts of 1.3 to 5.5 times rms.
 
 Sources: D. S. Parker, Monte Carlo Arithmetic, UCLA CSD-970002, 1997; C. Denis, P. de Oliveira Castro and E. Petit,
     Verificarlo, ARITH 2016 (arXiv 1509.01347).
@@ -49,7 +49,7 @@ The farthest of 16 replays without a jump moves 0.7 to 2 times the proportional 
 
 
 SECOND_MOMENT = re.compile(r"state (?P<parameter>.+)\.[^.]+")
-"""The name of a state of an optimizer that may be a second moment."""
+"""The pattern of the names of optimizer states that may be second moments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +112,8 @@ class Noise:
     def at(self, step: int, outcome: TensorFile) -> Noise:
         """Return the noise of another step with this `outcome`.
 
-        It is computed as if each value's relative noise were the same as in this step.
-
-        The noise of a value that is zero here is used unscaled.
+        It is computed as if each value's relative noise were the same as in this step. The noise of a value that is
+        zero here is used unscaled.
         """
         moved = {}
         for name, noise in self.tensors.items():
@@ -161,8 +160,9 @@ class Noise:
 
             z = (2 r k + k**2) / (2 r + 1)        k = sqrt(r**2 + z (2 r + 1)) - r
 
-        k is z for a gradient far above its noise, and sqrt(z) for one that is only rounding, such as a bias's
-        gradient before a batch normalization: rounded 10 times as coarsely, its square is 100 noises away.
+        k is z for a gradient far above its noise, and sqrt(z) for one that is only rounding, such as the gradient of a
+        bias before a batch normalization: if it is rounded 10 times as coarsely, its square moves by 100 times the
+        noise.
 
         `state` is the name of a value that is nowhere negative, such as `state net.weight.exp_avg_sq`. For a name that
         is not a state, and for a gradient whose noise is unknown, z itself is returned.

@@ -35,13 +35,13 @@ class VerdictEvidence:
     """The evidence about one pair; `a` is the reference's name, `b` that of the other run.
 
     failed: sentences about runs that failed (a run whose loss is not finite did not fail)
-    identical, first_differing_step: the comparison of the free runs
+    identical, first_differing_step: the comparison of the runs, each trained from its own state
     steps: the scores of steps that both modes took from one state
     unscored: why there are no scores
     stateless: why no command can produce scores
     command: the command that produces scores
     common_steps: the number of steps that both have if one run was cut short, else None
-    drawing: how to make the two draw the same random numbers
+    drawing: how to make the two modes draw the same random numbers
     """
 
     a: str

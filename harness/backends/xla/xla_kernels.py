@@ -40,7 +40,7 @@ class XlaKernels:
 
     @property
     def notes(self) -> Sequence[str]:
-        """The values of the step that are unknown, and the reason."""
+        """Notes on the values of the step that are unknown, with the reason."""
         self._read()
         return self._notes
 

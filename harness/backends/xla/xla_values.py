@@ -184,8 +184,8 @@ def _assigned(possible: dict[int, dict[int, Operand]]) -> dict[int, Operand]:
     """Choose one of the `possible` operands for each node, each operand only once. A node may get none.
 
     A node with a single candidate gets this operand, which is removed from the candidates of the other nodes. If every
-    node has several candidates, nodes get their first ones in order from the end of the dump, since the dump lists a
-    node's last operand first.
+    node has several candidates, nodes get their first candidates in order from the end of the dump, since the dump
+    lists a node's last operand first.
     """
     identified: dict[int, Operand] = {}
     for node_number in reversed(list(possible)):

@@ -1,8 +1,8 @@
 """Observe the compilations, executions and transfers of torch_xla through its own metrics.
 
-The metrics are read at each moment of the training and around each copy to the CPU. This attributes work to its
-step. A graph that is executed because a value is read or because an op falls back to the CPU is attributed to the line
-that caused it.
+The metrics are read at each moment that the training reports and around each copy to the CPU, so that work is
+attributed to its step. A graph that is executed because a value is read or because an op falls back to the CPU is
+attributed to the line that caused it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ TRANSFERS: Mapping[str, tuple[str, str]] = {
     "TransferToDeviceTime": (TO_DEVICE, "OutboundData"),
     "TransferFromDeviceTime": (FROM_DEVICE, "InboundData"),
 }
-"""The metrics of transfer times, in nanoseconds, with the direction and the metric of the bytes of each.
+"""The metrics of transfer times, in nanoseconds, each with its direction and the metric of the transferred bytes.
 
 The metric of the bytes has as many samples as the metric of the times.
 """

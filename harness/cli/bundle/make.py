@@ -1,4 +1,4 @@
-"""`numdrift bundle INVESTIGATION`: packs it. Also the table and the progress bar that the bundle commands share."""
+"""`numdrift bundle`: packs an investigation. Also the table and the progress bar that the bundle commands share."""
 
 from __future__ import annotations
 

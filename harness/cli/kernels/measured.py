@@ -66,7 +66,7 @@ def check(op: str, *, verbose: bool, plot: Path | None, force: bool, json_path: 
 
 
 def _table(rows: Sequence[CheckRow], *, verbose: bool) -> Table:
-    """Return a table with one row per kernel, which has the worst of its cases; with `verbose` one row per case."""
+    """Return a table with a row for the worst values of each kernel; with `verbose`, a row for each case."""
     check_table = table(
         "kernel", "inputs" if verbose else "worst on",
         ">max ULP", ">p99", ">median", ">rho", ">bias", ">z", ">differs", "non-finite, remarks",

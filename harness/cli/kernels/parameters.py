@@ -12,7 +12,7 @@ SECONDS = 120.0
 
 
 def named_op(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """Return the op's name: `gelu` also for `aten.gelu` and `aten::gelu`."""
+    """Return the op's name, for example `gelu` for `aten.gelu` and `aten::gelu`."""
     return value if value is None else op_name(value)
 
 

@@ -23,7 +23,7 @@ MOST_ROWS = 40
 
 
 def readable(path: Path) -> Snapshot:
-    """Read the snapshot in a file. Raises SnapshotError, also if its writing was never completed."""
+    """Read the snapshot in a file. Raises SnapshotError, also if the snapshot is incomplete."""
     if not path.exists():
         entries = {entry.path.name: entry for entry in entries_of(path.parent.parent)}
         entry = entries.get(path.name)

@@ -24,7 +24,7 @@ class DrawDifference:
         different op
     a, b: the draw of each run
     after: the draw before this one, which both runs share
-    seeded: whether it sets the generator to another state instead of drawing from it
+    seeded: whether the call sets the generator to another state instead of drawing from it
     """
 
     side: Side

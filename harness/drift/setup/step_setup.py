@@ -125,9 +125,8 @@ def batch_setup(
 def compared_arguments(a: StepRecord, b: StepRecord) -> Iterator[tuple[int, Argument, bool]]:
     """Yield the place of each argument of the first call, a's argument, and whether b's is equal.
 
-    The place is -1 if the counts differ.
-
-    Arguments that one side did not read are left out, and so are numbers that the modes keep in different precisions.
+    The place is -1 if the counts differ. Arguments that one side did not read are left out, and so are numbers that the
+    modes keep in different precisions.
     """
     if not a.batches or not b.batches:
         return

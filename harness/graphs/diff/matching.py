@@ -26,7 +26,7 @@ class Matching:
     """Pairs of units.
 
     mates: the pairs from A to B, and from B to A
-    by: the reason of each pair, keyed by its unit of A
+    by: the reason for each pair, keyed by its unit of A
     strict: while set, units of different modules are not paired; modes seldom differ in the module of an op
     """
 

@@ -11,7 +11,7 @@ from .paired_ops import Op, Source, TakenPair
 GroupId = tuple[int, str]
 
 MIXED = -1
-"""The slot of a group's input, because the corresponding input of the whole op is not known."""
+"""The slot of a group's input: it is not known which input of the whole op this is."""
 
 
 @dataclass(slots=True)

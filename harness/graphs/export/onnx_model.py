@@ -123,7 +123,7 @@ def _node(node: Node, marks: Mapping[str, Mark], written: dict[str, str] | None 
 
 
 def _function(node: Node, values: Mapping[str, Value], marks: Mapping[str, Mark]) -> onnx.FunctionProto:
-    """Create the function of a kernel, with the name, domain and overload of its node; its body has the ops."""
+    """Create the function of a kernel: name, domain and overload are its node's, and the body has the kernel's ops."""
     # A function's parameters must differ: from its second occurrence on, a name is numbered.
     parameters: dict[str, None] = {}
     for name in node.inputs:
