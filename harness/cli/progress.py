@@ -102,7 +102,7 @@ class TerminalReporter:
         task = self._tasks[name]
         self._progress.stop_task(task)
         steps = self._steps.get(name, 0)
-        self._progress.update(task, total=steps or 1, completed=steps or 1)  # a bar of 0 of 0 would pulse for ever
+        self._progress.update(task, total=steps or 1, completed=steps or 1)  # a bar at 0 of 0 would pulse forever
         ending = how_it_ended(end)
         if not steps or ending != "ended":
             at = f"step {steps:,}" if steps else "no step"

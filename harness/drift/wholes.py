@@ -1,7 +1,7 @@
 """The tensors of a step, joined from the parts that the ranks of a run recorded.
 
-Counts and sums of squares add, minima and maxima are those of the parts, and sketches are linear. Of several copies,
-one counts. No hash is computed from several parts: only parts can be compared bit for bit.
+Counts and sums of squares add, minima and maxima are those of the parts, and sketches are linear. If there are several
+copies, only one counts. No hash is computed from several parts: only parts can be compared bit for bit.
 """
 
 from __future__ import annotations

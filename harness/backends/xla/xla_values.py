@@ -116,7 +116,7 @@ def outputs_of(
         after = [number_of[output] for output in outputs[gap[-1] + 1 :] if output in number_of]
         low, high = max(before, default=-1), min(after, default=None)
         fitting = [value for number, value in waiting if low < number and (high is None or number < high)]
-        if len(shapes) == len(roots):  # skip values that nothing holds any more
+        if len(shapes) == len(roots):  # skip values that no tensor refers to any more
             left = iter(fitting)
             fitting = [
                 fit

@@ -95,7 +95,8 @@ class Matching:
             frontier = {}
             for u, v in sorted(fresh):
                 self.pair(u, v, "data flow")
-            # The next round begins at the new pairs, and at the old pairs beside them, which now have fewer candidates.
+            # The next round begins at the new pairs, and at the old pairs next to them, which now have fewer
+            # candidates.
             for u, v in sorted(fresh):
                 frontier[u, v] = None
                 for near, _ in chain(a[u].reads, a[u].readers):

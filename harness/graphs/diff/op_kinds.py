@@ -109,7 +109,7 @@ def kind_of(domain: str, op: str) -> str:
     name = op.removeprefix("_foreach_")
     if name.endswith("_") and not name.endswith("__"):
         name = name.removesuffix("_")
-    # Lazy tensors have no views: their `t_copy` is `t` elsewhere. `index_copy` is no such spelling: it copies.
+    # Lazy tensors have no views: their `t_copy` is `t` elsewhere. But `index_copy` is an op of its own.
     if name not in _NO_COPY:
         name = name.removesuffix("_copy")
     name = _KIND_OF.get(name, name)
