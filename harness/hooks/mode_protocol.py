@@ -76,7 +76,7 @@ class Mode(Protocol):
         """Take over a root module, before its first call."""
 
     def adopt_function(self, function: Callable[..., Any]) -> Callable[..., Any] | None:
-        """Return the mode's replacement of a function that computes loss and gradients together.
+        """Return the mode's replacement for a function that computes loss and gradients together.
 
         Return None where the mode executes the function itself.
         """
@@ -134,7 +134,7 @@ class Mode(Protocol):
 
 @runtime_checkable
 class CuttingMode(Mode, Protocol):
-    """A mode that defers ops and executes them where their graph is cut; the policy `off` cuts it nowhere."""
+    """A mode that defers ops and executes them where their graph is cut; under the policy `off` it is never cut."""
 
     policy: str
 

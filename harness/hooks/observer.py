@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Progress = Literal["forward", "backward", "optimizer", "step", "end"]
 """The points of a training, in this order: a root module is about to be called for the first time in a step; a backward
-begins; it has ended; the next step begins; the script has ended."""
+begins; the backward has ended; the next step begins; the script has ended."""
 
 
 class Observer:

@@ -16,7 +16,7 @@ from ..records.modes.mode_registry import registry
 from ..records.modes.mode_spec import ModeSpec
 
 OwnKernels = Mapping[str, Path | str] | Sequence[tuple[str, Path] | str]
-"""The user's own kernels: each path by its op, or pairs of op and path if an op has several kernels, or `OP=PATH`."""
+"""The user's own kernels: paths by op, pairs of op and path (if an op has several kernels), or texts `OP=PATH`."""
 
 
 def own_kernels(kernels: OwnKernels | None) -> tuple[tuple[str, Path], ...]:

@@ -1,4 +1,4 @@
-"""The request of a batch, the script that it runs, and the checks for errors before anything starts."""
+"""The request for a batch, the script that it runs, and the checks for errors before anything starts."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def planned(
     if resync is None:
         return plan
     run = load_run(resync)
-    # A range of steps uses the states that exist in it; a step that is named explicitly must have one.
+    # A range of steps uses the states that exist in it; a step that is named explicitly must have a state.
     kept_steps = [step for step in state_steps(run.path) if step in plan.steps]
     lacking = [first for first, last in plan.steps.ranges if first == last and first not in kept_steps]
     if not kept_steps or lacking:
@@ -216,7 +216,7 @@ class Reproducer:
 def reproducer_of(
     script: str | None, module: str | None, arguments: Sequence[str]
 ) -> tuple[Reproducer, tuple[str, ...]]:
-    """Return the reproducer and its arguments from a command line. With `-m` the script's position holds an argument.
+    """Return the reproducer and its arguments from a command line. With `-m`, `script` is the module's first argument.
 
     Raises UsageError when neither is stated or the module is not found.
     """

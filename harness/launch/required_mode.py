@@ -20,12 +20,12 @@ from .guest_process import guest_command, interpreter, run_to_end
 
 PRESENCE = "numdrift.harness.backends.mode_presence:require_here"
 ADAPTERS = "numdrift.harness.hooks.backend_adapter:adapter_for"
-"""Both targets import torch. They are loaded by name, because a help text must not import it."""
+"""Both targets import torch. They are loaded by name, because a help text must not import torch."""
 
 PROCESS = "numdrift.harness.recorder.presence_process"
 
 PATIENCE = 180.0
-"""Seconds after which a process that does not answer is given up."""
+"""The number of seconds after which a process that has not answered is abandoned."""
 
 
 def require_mode(spec: ModeSpec, script: str = "", *, dry: bool = False) -> None:

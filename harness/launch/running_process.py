@@ -26,7 +26,7 @@ Ended = Literal["exited", "timeout", "interrupted", "out-of-memory", "with-anoth
 """Reason for an end.
 
 exited: the process ended by itself
-timeout, interrupted: this process ended it after its time or Ctrl-C
+timeout, interrupted: this process ended it when its time was over, or after Ctrl-C
 out-of-memory: the kernel killed it for lack of memory
 with-another: it was ended because another rank of its run failed
 """
@@ -61,7 +61,7 @@ class Running:
         self._process: GuestProcess = start(launch, processes)
 
     def poll(self) -> ProcessEnd | None:
-        """Return how the process ended, or None while it runs. A run that exceeds its time is ended here."""
+        """Return the ending of the process, or None while it runs. A run that exceeds its time is ended here."""
         code = self._process.poll()
         elapsed = time.monotonic() - self.began
         if code is None and self.launch.timeout is not None and elapsed > self.launch.timeout:
@@ -126,7 +126,7 @@ ADDRESS = "127.0.0.1"
 RUN_ID = "numdrift"
 
 UNHEARD_SECONDS = 0.2
-"""Maximum delay in seconds, after which this process sees the end of a process that wrote no end to its journal. It is
+"""The longest time in seconds between the end of a process that wrote no end to its journal, and the poll that sees it:
 the time of several polls."""
 
 

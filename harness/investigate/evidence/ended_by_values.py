@@ -2,10 +2,10 @@
 improving.
 
     cpu                ends after step 24, whose loss is under the limit
-    compile            its loss is over the limit by a rounding: it ends after step 25
-    compile-from-cpu   step 24 begins in cpu's state: it ends there, as cpu does
+    compile            ends after step 25: the loss of step 24 is over the limit by a rounding error
+    compile-from-cpu   begins step 24 in cpu's state and ends after it, as cpu does
 
-A length that follows from the reference's state is not a difference in the set-up; a length that an option sets is one.
+If the length follows from the reference's state, the set-up does not differ. If an option sets the length, it does.
 """
 
 from __future__ import annotations

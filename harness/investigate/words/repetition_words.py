@@ -1,4 +1,4 @@
-"""Sentences about the difference of two trainings of one mode, and about a draw that only one of two modes makes.
+"""Sentences about the difference between two trainings of one mode, and about a draw that only one of two modes makes.
 
 in step 5 aten.mul in the forward, train.py:46 (`y * noise()`), receives a different number in each run (1.0000012 and
 1.0000034), which came from outside of torch
@@ -22,7 +22,7 @@ OUTSIDE = "came from outside of torch (another generator, the time, the operatin
 
 
 def sentence_of(difference: CallDifference) -> str:
-    """Describe how two trainings came apart, by the call that shows it."""
+    """Describe how two trainings first differ, by the call that shows it."""
     first_call, second_call, made = difference.a, difference.b, difference.made
     when = _when(difference.step, difference.call.phase)
     if difference.what == "branch":
@@ -70,7 +70,7 @@ def sentence_of(difference: CallDifference) -> str:
 
 
 def unfilled_sentence(unfilled: UnfilledRead) -> str:
-    """Describe a read of memory without values, in a mode whose ops have no values when they are called."""
+    """Describe a read of uninitialized memory, in a mode whose ops have no values when they are called."""
     call, made_by = unfilled.call, unfilled.made_by
     how = (
         f"returns memory that {made_by} has allocated without values and" if call.op != made_by else "allocates memory"
