@@ -1,14 +1,14 @@
 """The verdict on a cause alone, on the inputs of its block, independent of the noise of the step around it.
 
     different-setup   "generator"   it draws from another state of a generator
-    beyond-rounding   "choice"      an op whose results are whole numbers or choices returns others on equal inputs
+    beyond-rounding   "choice"      an op that returns whole numbers or choices returns different ones on equal inputs
                       "error"       its error is more than 16 times the effect of rounding its inputs, and more than if
                                     its sums were added up one term after the other
-                      "bound"       its error is more than 16 times the largest one of a correct kernel of its precision
+                      "bound"       its error exceeds 16 times the largest error of a correct kernel of its precision
                       "once"        it rounds each element to 16 bits once, and errs by more than 8 such roundings
-                      "bias"        its errors lean to one side, which those of rounding do not
-                      "values"      other arguments, or ops that only one side has, move values by more than rounding,
-                                    or move whole numbers at all
+                      "bias"        its errors lean to one side, which the errors of rounding do not
+                      "values"      different arguments, or ops that only one side has, move values by more than
+                                    rounding, or move whole numbers at all
     rounding          "within"      on both sides its errors are at most the effect of rounding its inputs
                       ""            no other rule applies, and its error is known
     None              ""            its inputs or its error are not known
@@ -78,7 +78,7 @@ class _Judgement:
     """The facts about a cause on which its verdict depends.
 
     rule: the rule by which its errors are a fault, "" if they are not.
-    moved: the distance of the sides' results, in roundings.
+    moved: the distance between the sides' results, in roundings.
     other_arguments: True if the sides call the ops with different arguments.
     is_known: True if the errors of both sides are known.
     within: True if the errors are at most the effect of rounding the inputs.
@@ -176,7 +176,7 @@ class _Judge:
     def _has_other_arguments(self, tests: Iterable[Examined]) -> bool:
         """Check whether the sides call an op of these blocks with arguments that have another meaning.
 
-        A setting chooses kernels: ops that it executes with other arguments, such as cuDNN's, compute the same.
+        A setting chooses kernels: the ops that it brings in with other arguments, such as cuDNN's, compute the same.
         """
         return self._cause.kind != SETTING and any(
             test.suspect.kind not in self._kernels and not {RELAID, PART}.issuperset(test.suspect.reasons)
