@@ -91,7 +91,7 @@ class Audience:
     def take_seats(self, seats: Sequence[Seat], config: RunConfig, around: Callable[[Seat], Surroundings]) -> None:
         """Create the observers that a run wants; `around` returns the surroundings of each.
 
-        Raises whatever an observer of a needed part raises, such as a UsageError for a contradictory run.
+        Raises whatever an observer of a needed part raises, such as a UsageError for contradictory options.
         """
         for seat in seats:
             if not seat.wanted(config):

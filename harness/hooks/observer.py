@@ -68,7 +68,7 @@ class Observer:
         """Root modules are called without their arguments being observed."""
 
     def watches_calls(self, step: int) -> bool:
-        """Return whether to report module calls after this step, when the models are known."""
+        """Return whether the observer still needs module calls after this step; if none does, the hooks are removed."""
         return False
 
     def tensors_found(self, step: int) -> None:

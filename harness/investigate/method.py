@@ -41,7 +41,7 @@ from .questions.question_table import LAST_QUESTIONS, QUESTIONS
 from .questions.whole_trainings import MEMBERS, is_left_over, not_trained, without_culprits
 
 SINGLE = "single"
-"""The name of the single-process run that runs of several processes are compared with."""
+"""The name of the run of one process with which runs of several processes are compared."""
 
 MOST_STEPS = 8
 """The largest number of steps of a pair that are examined."""
@@ -51,7 +51,7 @@ def investigate(batch: BatchPlan, plan: InvestigationRequest, laboratory: Labora
     """Run the modes of a batch, and investigate the runs.
 
     Existing runs and experiments are reused. Writes `investigation.json`. Raises UsageError before anything is started,
-    KeyboardInterrupt if Ctrl-C ended a round of runs.
+    and KeyboardInterrupt if Ctrl-C ended a round of runs.
     """
     if plan.partition_bisect:
         check_parts(batch.modes, plan, nproc=batch.nproc)

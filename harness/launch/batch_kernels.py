@@ -90,7 +90,7 @@ def _check_backend(spec: ModeSpec, requests: Sequence[SwapRequest]) -> None:
 def swaps_of_run(spec: ModeSpec, journal: Path, described: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the manifest's entry for each swap of a run.
 
-    It combines `described`, the description by the run's process, with the counted calls.
+    An entry combines the description by the run's process, from `described`, with the counted calls.
     """
     # Not strict: a process that failed before its swaps existed has described none of them.
     counts = counts_of_run(spec, journal)

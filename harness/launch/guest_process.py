@@ -194,7 +194,7 @@ class StartedProcesses:
 
 
 def start(launch: Launch, processes: Processes | None = None) -> GuestProcess:
-    """Start the process of a launch with its files as streams."""
+    """Start the process of a launch, with the launch's files as its output streams."""
     with launch.stdout.open("ab") as stdout, launch.stderr.open("ab") as stderr:
         return (processes or StartedProcesses()).start(
             guest_of(launch), stdout.fileno(), stderr.fileno(), stdin=None if launch.reads_input else subprocess.DEVNULL

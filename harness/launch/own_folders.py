@@ -67,7 +67,7 @@ def own_folders(plan: BatchPlan, spec: ModeSpec, since: float) -> OwnFolders:
     ):
         wanted = [of_script] if current_folder.is_relative_to(of_script) else [current_folder, of_script]
     for candidate in wanted:
-        # The root, and folders that hold files of several users or of numdrift itself, cannot become private.
+        # The root, and folders that contain files of several users or of numdrift itself, cannot become private.
         if candidate == Path(candidate.anchor) or candidate in shared:
             why = f"{candidate} is shared with others: start the script in another folder"
             return OwnFolders(why=why, ignored=ignored, since=since)

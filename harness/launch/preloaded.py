@@ -51,7 +51,7 @@ MOST = 3
 PATIENCE = 120.0
 """The number of seconds after which a preloaded process that has not answered a request for a fork is abandoned.
 
-They include the import of torch.
+This time includes the import of torch.
 """
 
 
@@ -215,7 +215,7 @@ class PreloadedProcess:
 
 
 class ForkedProcess:
-    """A fork of a preloaded process. The preloaded process is its parent and reports on the connection how it ended."""
+    """A fork of a preloaded process. This parent process reports on the connection how the fork ended."""
 
     def __init__(self, pid: int, connection: socket.socket) -> None:
         self.pid = pid

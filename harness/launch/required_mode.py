@@ -1,7 +1,7 @@
 """Checks that a mode is available, before anything is started.
 
-Only a process of a mode touches the mode's device and loads its vendor's package, so such a process is asked. For
-torch's own devices on the CPU this process is enough.
+Only a process of a mode touches the mode's device and loads its vendor's package, so such a process makes the check.
+For torch's own devices on the CPU, this process itself makes the check.
 """
 
 from __future__ import annotations

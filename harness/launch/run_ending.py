@@ -54,7 +54,7 @@ def ending(journal: Journal, end: ProcessEnd, stderr: Path) -> Ending:
 
 
 def run_manifest(runs: Sequence[RecordedRun], end: ProcessEnd) -> RunManifest:
-    """Return rank 0's manifest with the ending of the whole run and the other ranks' notices. Rank 0 comes first."""
+    """Return rank 0's manifest with the ending of the whole run and the notices of all ranks. Rank 0 is `runs[0]`."""
     rank_0, *other_ranks = manifests = [run.manifest for run in runs]
     outcome = run_ending(manifests, end)
     # Ranks run the same script, so most of their notices are also notices of rank 0.

@@ -18,7 +18,7 @@ from .guest_process import GuestProcess, Launch, Processes, inherited_by, start
 from .journal_tail import Tail
 
 GRACE_SECONDS = 5.0
-"""Seconds that a process has to end after it was asked to, before it is killed."""
+"""The seconds that a process has to end by itself after a request, before it is killed."""
 
 OOM_EVENTS = Path("/sys/fs/cgroup/memory.events")
 
@@ -257,8 +257,8 @@ class RunningRanks:
 def first_to_fail(launches: Sequence[Launch], ends: Sequence[ProcessEnd]) -> int | None:
     """Return the rank whose failure came first, or None if every rank that ended by itself ended well.
 
-    The other ranks fail because of it: their peer is gone. A rank's last write shows when it failed: its process may
-    live on for a while, and the end of another process may be seen earlier.
+    The other ranks fail because of that failure: their peer is gone. A rank's last write shows when it failed: its
+    process may live on for a while, and the end of another process may be seen earlier.
     """
     failed_at: dict[int, float] = {}
     for rank, (launch, end) in enumerate(zip(launches, ends, strict=True)):

@@ -15,8 +15,8 @@ from ...runs.recorded_run import RecordedRun
 
 
 def ended_by_values(reference: RecordedRun, run: RecordedRun, forced: RecordedRun | None) -> bool:
-    """Check whether the two runs differ in length, but not if the last common step begins in the reference's
-    state."""
+    """Check whether the lengths of the two runs differ, but become equal if the last common step begins in the
+    reference's state."""
     counts = [len(compared_run.journal.steps) for compared_run in (reference, run)]
     if forced is None or counts[0] == counts[1] or forced.manifest.status != "complete":
         return False

@@ -92,7 +92,7 @@ def _as_ill_conditioned(steps: Sequence[StepScore], threshold: Threshold, looked
 
 
 def without_unlooked(scores: Scores) -> Scores:
-    """Leave out suspicious steps that were not replayed with stronger rounding, if kinks explain all that were.
+    """Leave out suspicious steps that were not replayed with stronger rounding, if kinks explain all replayed ones.
 
     Kinks are rare: if there are many, rounding crosses some in every step, and the noise includes them. If most steps
     are suspicious, none is left out.

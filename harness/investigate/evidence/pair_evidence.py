@@ -16,7 +16,7 @@ from ...runs.run_layout import EVIDENCE, MANIFEST
 
 @dataclass(frozen=True, slots=True)
 class EvidenceFolder:
-    """The folder beside the runs of an investigation that holds the folders of its experiments."""
+    """The folder beside the runs of an investigation that contains the folders of its experiments."""
 
     path: Path
 
@@ -132,7 +132,7 @@ class PairEvidence:
 
     @property
     def seeds(self) -> tuple[tuple[RecordedRun, RecordedRun], ...]:
-        """The pairs of trainings, one of each mode, with the same further seed."""
+        """The pairs of trainings, one of each mode, with the same additional seed."""
         runs_of_b = {experiment.detail: run for experiment, run in self.experiments("b", "seed").items()}
         runs_of_a = self.experiments("a", "seed")
         return tuple(

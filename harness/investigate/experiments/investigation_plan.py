@@ -24,7 +24,7 @@ from them."""
 def compared_modes(specs: Sequence[ModeSpec], *, alone: bool = False) -> list[ModeSpec]:
     """Return the modes of an investigation; they draw eager's random numbers unless their specifications say otherwise.
 
-    Raises UsageError for one mode alone, unless it is compared with itself in another number of processes.
+    Raises UsageError for one mode alone, unless it is compared with itself in a different number of processes.
     """
     if len(specs) < 2 and not alone:
         raise UsageError(f"an investigation needs a reference and a mode to compare with it, not {specs[0]} alone")

@@ -2,7 +2,7 @@
 
 once_more    each mode repeats its training and becomes a worker; the reference keeps outcomes and tapes of chosen
              steps, and the others begin these steps in the reference's state, then continue from their own
-apart        if one training cannot serve for both: a control, and a training for the chosen steps
+apart        if one training cannot serve both purposes: a control, and another training for the chosen steps
 suspicious   tapes of the steps that drift, with stronger rounding
 onset        further steps, between the last within rounding and the first beyond
 envelope, seeds     whole trainings
@@ -71,7 +71,7 @@ def once_more(reference: RecordedRun, others: Sequence[RecordedRun], chosen: Cho
         reference   own    own    own      own    own      own       keeps outcomes of 0, 2, 4, and tapes
         mode        own    own    resync   own    resync   own       before 3 and 5, its own state is restored
 
-    A mode for which this is not possible is left to `apart`.
+    Modes for which this is not possible are handled by `apart`.
     """
     apart = [run for run in others if run.path not in chosen.of]
     steps, kept = StepSelection.of(chosen.forced), set(state_steps(reference.path))
@@ -150,8 +150,8 @@ def _forced(
 
 
 def unsure(reference: RecordedRun, others: Sequence[RecordedRun]) -> Round:
-    """Make a control for each mode whose first significant step no control has computed by itself. That step began in
-    the reference's state, and its result might be chance."""
+    """Plan a control for each mode whose first significant step was computed only from the reference's state: no
+    control has reached the step by itself, so its result may be chance."""
     plans = []
     for run in others:
         evidence = evidence_for(reference, run)

@@ -34,7 +34,7 @@ REFEREE = "numdrift.harness.recorder.referee_process"
 BESIDE_TRAINING = "numdrift.harness.tape.replaying.beside_training"
 
 LONGEST = 600.0
-"""The seconds after which the referee is abandoned, and a measurement of noise whose training has ended."""
+"""The seconds that the referee may take, and that a measurement of noise may take after its training has ended."""
 
 LOOK_SECONDS = 0.02
 
@@ -70,7 +70,7 @@ def noise_beside(
         "tapes": str((run / "tapes").absolute()),
         "steps": lacking,
         "replays": NOISE_REPLAYS,
-        "threads": 1,  # this process is one more beside the trainings
+        "threads": 1,  # the process runs beside the trainings
         "ended": str(ended.absolute()),
     }
     process = None
@@ -164,7 +164,7 @@ def run_referee(
 
 @contextmanager
 def referee_beside(folder: EvidenceFolder, runs: Sequence[RecordedRun], laboratory: Laboratory) -> Iterator[None]:
-    """Run the referee beside this context, which waits for it at the end, or ends it after an error.
+    """Run the referee while this context is active. On exit, wait for the referee; after an error, end it.
 
     On an accelerator, the referee runs before the context: the device's memory does not suffice for several processes
     at once, and a step in double takes milliseconds.

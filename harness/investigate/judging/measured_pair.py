@@ -38,7 +38,7 @@ from .investigate_command import command_for
 Kind = TypeVar("Kind")
 
 OF_ONE_RANK = ("initial", "generator", "batch")
-"""Kinds of set-up differences that mean nothing between one rank and a process that has the whole batch."""
+"""Kinds of set-up differences that mean nothing if one rank is compared with a process that has the whole batch."""
 
 ENDED = {
     "crashed": "crashed",

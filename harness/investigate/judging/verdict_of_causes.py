@@ -82,7 +82,7 @@ def _wrong(culprits: Sequence[Culprit], word: str) -> list[Culprit]:
 
 
 Rule = Callable[[Verdict, Sequence[Culprit], str, str], Verdict | None]
-"""A function that returns the verdict as its causes change it; None if the rule does not apply."""
+"""A function that returns the changed verdict, or None if the rule does not apply."""
 
 RULES: tuple[Rule, ...] = (
     _names_what_does_not_repeat,

@@ -53,7 +53,7 @@ LAST_UNCUT = 4
 """The last step that is tried without any cut.
 
 Without a cut, all steps up to this one are one graph, and each value that is read executes the whole graph again. In
-the tenth step of a transformer of two layers whose products are sums, that took 20 s per step, and 14 GB.
+the tenth step of a transformer of two layers whose matrix products are sums, that took 20 s per step, and 14 GB.
 """
 
 
@@ -131,7 +131,7 @@ def _may_draw(reference: RecordedRun) -> bool:
     """Check whether the training may draw random numbers: its generator's state changes, or too few states are known.
 
     Cuts that every policy makes are a cause only if something is drawn again. On some processors, lazy mode differs in
-    the last bits from its ops one by one, and a kernel of few bits magnifies this difference, whatever the cuts are.
+    the last bits from its ops one by one, and a low-precision kernel magnifies this difference, whatever the cuts are.
     """
     states = [record.generators["torch"] for record in reference.journal.steps if "torch" in record.generators]
     return len(states) < 2 or len({*states}) > 1

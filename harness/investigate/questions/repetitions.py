@@ -1,9 +1,9 @@
 """The search for the call that a mode does not repeat: two more trainings, compared call by call.
 
-A difference by chance may appear elsewhere this time, or not at all. So the calls of all steps up to the one in which
-the control differed are recorded and compared. If the two trainings are equal, a third one is run. A stand-in for the
-mode, which executes every op by itself, is also trained in two cases: the mode's ops have no values when they are
-called, or the call that differs is a compiled graph or has no line.
+A difference that arises by chance may appear elsewhere this time, or not at all. So the calls of all steps up to the
+one in which the control differed are recorded and compared. If the two trainings are equal, a third one is run. A
+stand-in for the mode, which executes every op by itself, is also trained in two cases: the mode's ops have no values
+when they are called, or the call that differs is a compiled graph or has no line.
 """
 
 from __future__ import annotations
@@ -212,7 +212,7 @@ def _compared(run: RecordedRun, trainings: int, control: Repetition, how: str) -
 
 
 def _is_unclear(repeated: Repeated | None) -> bool:
-    """Check whether the mode itself was not followed, or the call that differs has no line or is a compiled graph."""
+    """Check whether the mode's calls were not recorded, or the call that differs has no line or is a compiled graph."""
     if repeated is None:
         return True
     difference = repeated.difference
@@ -251,7 +251,7 @@ def _unfilled_culprit(run: RecordedRun, unfilled_read: UnfilledRead) -> Culprit:
 def _sentence_without_call(
     run: RecordedRun, repeated: Repeated, control: Repetition, difference: CallDifference | None
 ) -> str:
-    """Say why no call is named that does not repeat."""
+    """Say why the call that does not repeat is not named."""
     label = run.manifest.label
     if repeated.reason:
         return f"{label}: it is not known which call does not repeat: {repeated.reason}"

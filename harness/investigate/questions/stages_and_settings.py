@@ -78,8 +78,8 @@ class StagesAndSettings:
             compiled = spec_of(b).is_inductor
             trained = _not_recompiled(laboratory, inquiry, variants) if compiled else variants
             if uncompiled is not None:
-                # Without torch.compile there is no graph to execute, so this variant has to be trained. It can be
-                # skipped if eager kernels execute dynamo's graph within rounding: the variant then is so, too.
+                # Without torch.compile there is no graph to execute, so this variant has to be trained. If eager
+                # kernels execute dynamo's graph within rounding, the variant is within rounding, too, and is skipped.
                 scores = settings_of(inquiry.evidence)
                 if scores is None or scores.stages.get("eager", math.inf) > inquiry.threshold:
                     trained = {f"backend={UNCOMPILED}": uncompiled, **trained}

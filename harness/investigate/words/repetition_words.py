@@ -82,7 +82,7 @@ def unfilled_sentence(unfilled: UnfilledRead) -> str:
 
 
 def unfilled_remedy(unfilled: UnfilledRead) -> str:
-    """Say how to avoid such a read."""
+    """Say how to avoid the read of uninitialized memory."""
     if unfilled.call.op == unfilled.made_by:
         return "fill it before it is read (torch.zeros in place of torch.empty)"
     return f"use another op than {unfilled.call.op}, whose writes this mode loses"
@@ -123,7 +123,7 @@ def draw_sentence(difference: DrawDifference, generator: str, a: str, b: str) ->
 
 
 def shown_by_stand_in(label: str) -> str:
-    """Return the end of a sentence about a mode whose stand-in was followed in its place."""
+    """Return the end of a sentence about a mode whose stand-in was recorded in its place."""
     return f", as shown by a training that executes every op of {label} by itself"
 
 

@@ -24,7 +24,7 @@ ALIASES = {
     "norm": "linalg_vector_norm",
     "reshape": "clone",
 }
-"""Eager mode's names of ops, by their names in compilers and on devices with other kernels."""
+"""Eager mode's names of ops, by the ops' names in compilers and on devices with other kernels."""
 
 STATES = ("parameter ", "buffer ", "state ")
 """The prefixes of the names of a step's initial values."""

@@ -4,7 +4,7 @@ The first link of a value stays, so the surest links are made first:
 
     1  the initial parameters, buffers and optimizer states, by their names
     2  the copies of views, if the copies have a name at the end of the step, and the values that they copy
-    3  the arguments of the first model that no call of the step makes, with `own_batch`
+    3  the arguments of the first model that no call of the step makes, if `own_batch`
     4  the inputs that calls of a pair read at the same place, if their contents are equal
     5  block by block, the values that the calls of a pair read at the same place, and their results
     6  the other arguments of the first model, and all other values that have a name on both sides
@@ -182,7 +182,7 @@ class _Linking:
         readers: Mapping[Side, Mapping[FlowValue, Sequence[int]]],
         read_alike: set[tuple[FlowValue, FlowValue]],
     ) -> None:
-        """Link the results of an op that a side computes by several nodes.
+        """Link the results of an op that a side computes with several nodes.
 
         For each number of elements and dtype, the last results that are used elsewhere are linked. Nothing is linked if
         pairs read results of both sides at the same places (`read_alike`): such links are surer.

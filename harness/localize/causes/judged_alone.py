@@ -39,8 +39,8 @@ MOVED = 4.0
 """The rho, and the number of roundings of their own precision, above which values differ by more than rounding."""
 
 MEANT = 2.0
-"""The number of roundings above which an op's arguments have another meaning, whatever the rounding of its inputs
-adds."""
+"""The number of roundings above which different arguments of an op have different meanings, whatever rounding of the
+inputs adds."""
 
 ONCE = 8.0
 """The number of roundings above which an elementwise op that rounds each element once is wrong: a correct one errs by
@@ -54,7 +54,7 @@ MOST = 0.5
 """The lean (mean of the signs) above which most errors are to one side. Long sums in float32 lean by 0.1 or 0.2."""
 
 UNREAD = "or the value from "
-"""The beginning of the reason for an op whose inputs in its compiled graph are not known."""
+"""The beginning of the reason that says that an op's inputs in its compiled graph are not known."""
 
 OTHER_PRODUCTS = 1e4
 """The factor for the bound of convolutions, in place of LOCAL_FAULT. A library may compute them by Winograd or Fourier
@@ -70,7 +70,7 @@ CHOICES = frozenset(
 
 
 WITHIN = 2.0
-"""The rho up to which an error is at most the effect of rounding the inputs of a good kernel."""
+"""The rho up to which the error of a good kernel is at most the effect of rounding its inputs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,8 +195,8 @@ class _Judge:
         """Return the rule by which the errors of these blocks are a fault, "" if they are not.
 
         other_arguments: True if the sides call the ops with different arguments.
-        single: True for a single number, such as a norm. Its error is not averaged, and may by chance be several times
-            the usual one.
+        single: True if the results are single numbers, such as a norm. Their errors are not averaged, and may by chance
+            be several times the usual ones.
         """
         if len(errors) < len(SIDES):
             return ""
