@@ -1,4 +1,4 @@
-"""Compiles C code on first use with the system's compiler, and caches it by compiler, CPU and user.
+"""Compiles C code on first use with the system's compiler, and caches the libraries by compiler, CPU and user.
 
 A cached library ends with the SHA-256 of its preceding bytes (the dynamic linker ignores bytes after the ELF image),
 because loading a truncated library kills the process with SIGBUS instead of raising an error.
@@ -32,7 +32,7 @@ REMEDY = "install one, on Debian with apt-get install gcc, or name it in CC"
 class CSource:
     """A C file with its compiler options: `flags` and the first group of `tunings` that the compiler accepts.
 
-    The headers that it includes with quotes from its folder are part of it.
+    The headers that the file includes with quotes from its own folder are part of the source.
     """
 
     path: Path
@@ -118,8 +118,10 @@ def _texts(path: Path, visited: set[Path]) -> Iterator[str]:
 
 
 def _place(source: CSource, content: str, compiler: tuple[str, ...], folder: Path, tuning: tuple[str, ...]) -> Library:
-    """Return the library that a tuning would build; its file is named by a digest of everything that decides its
-    bytes."""
+    """Return the library that a tuning would build.
+
+    Its file is named by a digest of everything that decides the library's bytes.
+    """
     binary = Path(compiler[0]).resolve()
     status = binary.stat()
     flags = (*source.flags, *tuning)
@@ -131,7 +133,7 @@ def _place(source: CSource, content: str, compiler: tuple[str, ...], folder: Pat
 
 @functools.cache
 def _cpu() -> str:
-    """Return model and instruction sets of the first CPU, because different machines may share a home folder."""
+    """Return the model and instruction sets of the first CPU, because different machines may share a home folder."""
     wanted: dict[str, str] = {}
     try:
         with Path("/proc/cpuinfo").open() as lines:
@@ -169,7 +171,8 @@ def _intact(library: Path) -> bool:
 def _build(source: CSource, libraries: list[Library]) -> Library:
     """Compile next to the target and rename, so that processes that build at the same time replace equal files.
 
-    The error quotes the compiler on the last, plainest library: the others may fail only because of their tuning.
+    The error quotes the compiler's message for the last library, which has the plainest flags: the others may fail only
+    because of their tuning.
     """
     complaint = ""
     for library in libraries:

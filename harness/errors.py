@@ -6,17 +6,17 @@
     │   ├── CollisionError        an output that exists already
     │   ├── RunNotFound           a run, investigation or batch that does not exist
     │   ├── GraphsNotFound        graphs that a run did not record, or does not have
-    │   ├── MetricsNotFound       metrics that a run did not take
+    │   ├── MetricsNotFound       metrics that a run did not record
     │   ├── KernelNotFound        an op or a kernel that does not exist
     │   ├── ExtraNotFound         a missing library that one of numdrift's extras installs
-    │   ├── SnapshotError         a snapshot that cannot be read, or not be executed
+    │   ├── SnapshotError         a snapshot that cannot be read or executed
     │   ├── PartitionError        a module that cannot be partitioned within the limits (a ValueError, too)
     │   └── CompileError          a kernel's source that does not compile
     ├── JournalError              a recorded file that cannot be read
     ├── AdoptionError             the script does not do what its mode needs
     ├── KernelError               a kernel that raised, or returned what its op never returns
     ├── WorkerError               a worker that answers with an error
-    │   └── WorkerGone            one that no longer answers
+    │   └── WorkerGone            a worker that no longer answers
     ├── AlreadyPatched            a name of torch that two parts of numdrift would replace at the same time
     └── NotAvailable              a mode, hook or tool that this machine or torch version lacks
 
@@ -71,7 +71,7 @@ class GraphsNotFound(UsageError):
 
 
 class MetricsNotFound(UsageError):
-    """Metrics that a run did not take."""
+    """Metrics that a run did not record."""
 
 
 class KernelNotFound(UsageError):
@@ -89,8 +89,11 @@ class ExtraNotFound(UsageError):
 
 
 class PartitionError(UsageError, ValueError):
-    """A module whose partition exceeds a limit: `limit` is the setting's name, `found` the actual value, `allowed` the
-    largest allowed value."""
+    """A module whose partition violates a limit.
+
+    `limit` is the setting's name, `found` the actual value, and `allowed` the largest or smallest value that is
+    allowed.
+    """
 
     def __init__(self, message: str, limit: str, found: float, allowed: float) -> None:
         super().__init__(message)
@@ -126,7 +129,7 @@ class JournalError(NumdriftError):
 
 
 class AdoptionError(NumdriftError):
-    """The script does not do what its mode needs, for example it ignores the mode's device."""
+    """The script does not do what its mode needs; for example, it ignores the mode's device."""
 
 
 class KernelError(NumdriftError):

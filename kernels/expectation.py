@@ -18,8 +18,8 @@ from numdrift.harness.torch_private.deferred.deferred_devices import DEFERRED_DE
 
 @dataclass(frozen=True, slots=True)
 class ExpectedTensor:
-    """One tensor that an op returns. `stride` is in elements; `position` is its place among all results, also those
-    that are no tensors."""
+    """One tensor that an op returns. `stride` is in elements; `position` is the tensor's index among all results,
+    including those that are not tensors."""
 
     shape: tuple[int, ...]
     stride: tuple[int, ...]
@@ -28,7 +28,7 @@ class ExpectedTensor:
 
 
 def leaves_in(value: Any) -> Iterator[Any]:
-    """Yield the parts of an argument or result in order: its tensors and all else that is no list."""
+    """Yield the parts of an argument or result in order: its tensors and everything else that is not a list."""
     if isinstance(value, (list, tuple)):
         for element in value:
             yield from leaves_in(element)
@@ -42,14 +42,14 @@ def tensors_in(value: Any) -> Iterator[torch.Tensor]:
 
 
 Stand = Callable[[torch.Tensor], torch.Tensor]
-"""Creates the tensor that replaces an argument when an op is executed for its expectations."""
+"""Creates the tensor that replaces an argument when an op is executed to learn what it returns."""
 
 
 class Expectations:
     """The tensors that ops return, cached by the kind of their arguments.
 
-    `stand` creates the tensors with which the ops are called: zeros, or tensors without values (`on_meta`). Tensors
-    without values execute an op's meta kernel, on which compilers rely.
+    `stand` creates the tensors with which the ops are called: zeros, or tensors without values (`on_meta`). Called with
+    tensors without values, an op executes its meta kernel, on which compilers rely.
     """
 
     def __init__(self, stand: Stand | None = None) -> None:
@@ -57,7 +57,7 @@ class Expectations:
         self._cached: dict[Hashable, tuple[ExpectedTensor, ...]] = {}
 
     def of(self, overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[ExpectedTensor, ...]:
-        """Return the tensors that `overload` returns for such arguments. Raises the op's own errors."""
+        """Describe the tensors that `overload` returns for arguments of this kind. Raises the op's own errors."""
         named = sorted(kwargs.items())
         key = (overload, _kind(args), tuple((name, _kind(value)) for name, value in named))
         if key not in self._cached:
@@ -72,7 +72,7 @@ class Expectations:
 
 
 def zeros(tensor: torch.Tensor) -> torch.Tensor:
-    """Return zeros of the same kind, on the CPU if the tensor's device computes values later."""
+    """Return zeros of the same kind as the tensor, on the CPU if the tensor's device defers its computations."""
     if tensor.device.type in DEFERRED_DEVICES:
         return torch.zeros(tensor.shape, dtype=tensor.dtype)
     # empty_strided, because torch.zeros_like does not keep every stride (for example of an expanded tensor)
@@ -81,7 +81,7 @@ def zeros(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def on_meta(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor of the same kind without values."""
+    """Return a tensor of the same kind, but without values."""
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
 
 

@@ -16,7 +16,7 @@ import torch
 from .native.library import elementwise
 
 _PAST_LARGEST = {torch.float32: 2.0**128, torch.bfloat16: 2.0**128, torch.float16: 2.0**16}
-"""The number after a format's largest, if its exponents continued; rounding to it results in infinity."""
+"""The number that would follow the largest of a format if its exponents continued. Rounding to it gives infinity."""
 
 _SPLITTER = 2.0**27 + 1
 
@@ -27,9 +27,9 @@ Operand = torch.Tensor | float
 def fma(a: Operand, b: Operand, c: Operand) -> torch.Tensor:
     """Compute a*b + c and round once to the common dtype of the tensors among the operands.
 
-    a, b, c: broadcastable tensors, float32, float64, bfloat16 or float16. A number is rounded to the common dtype, or
-    to float32 for the half formats, as ATen does with an op's scalars. Uses the processor's own instruction if there is
-    C code for the operands, and `emulated_fma` otherwise.
+    a, b, c: broadcastable tensors, float32, float64, bfloat16 or float16. A Python number is rounded to the common
+    dtype, or to float32 for the half formats, as ATen does with an op's scalars. Uses the processor's own instruction
+    if there is C code for the operands, and `emulated_fma` otherwise.
     """
     tensors, dtype = _as_tensors((a, b, c))
     in_c = elementwise("fma", tensors) if all(tensor.dtype == dtype for tensor in tensors) else None
@@ -41,33 +41,34 @@ def emulated_fma(a: Operand, b: Operand, c: Operand) -> torch.Tensor:
 
     For float32, bfloat16 and float16, the result has the bits of a hardware FMA for all operands, including subnormals,
     infinities and overflow. For float64 this holds while |a| and |b| are below 2**995 and the bits of a*b and of the
-    result stay above 2**-1074 (|a*b| above 2**-968, or zero). Outside this range the last bit may differ, as for a*b +
-    c.
+    result stay above 2**-1074 (|a*b| above 2**-968, or zero). Outside this range the last bit may differ, as it may
+    for a*b + c with two roundings.
     """
     tensors, dtype = _as_tensors((a, b, c))
     wide_a, wide_b, wide_c = (tensor.double() for tensor in tensors)
     if dtype != torch.float64:
-        # The product of two float32 numbers has 48 bits and is exact in float64, the sum may not be.
+        # The product of two float32 numbers has 48 bits and is exact in float64; the sum may not be exact.
         sum_, error = two_sum(wide_a * wide_b, wide_c)
         return rounded(sum_, error, dtype)
-    # high + low + lowest is the exact value, rounded as in `rounded`.
+    # high + low + lowest is the exact value; it is rounded below as in `rounded`.
     product, error = two_product(wide_a, wide_b)
     carried, lowest = two_sum(wide_c, error)
     high, low = two_sum(product, carried)
     tail, rest = two_sum(low, lowest)
     even, offset = two_sum(high, tail)
-    # If even + 2*offset is exact, it is the neighbour on the other side: the value is halfway, except for `rest`.
+    # If even + 2*offset is exact, it is the neighbour of `even` on the other side of the value: the value is halfway
+    # between the two, apart from `rest`.
     neighbour, inexact = two_sum(even, 2 * offset)
     halfway = torch.eq(inexact, 0) & torch.ne(offset, 0)
     exact = torch.where(halfway & (torch.sign(rest) * offset > 0), neighbour, even)
-    # The sign of zero, infinities and intermediate overflow are those of the plain sum.
+    # Where the result is zero (its sign may be wrong) or not finite (an intermediate may have overflowed), use a*b + c.
     return torch.where(torch.isfinite(exact) & torch.ne(exact, 0), exact, wide_a * wide_b + wide_c)
 
 
 def _as_tensors(operands: Sequence[Operand]) -> tuple[list[torch.Tensor], torch.dtype]:
     """Return the operands as tensors, and the dtype of the result."""
     tensor_operands = [operand for operand in operands if isinstance(operand, torch.Tensor)]
-    # Tensors without dimensions do not widen the others.
+    # Tensors without dimensions do not widen the dtype of the others.
     dtype = functools.reduce(
         torch.promote_types,
         [tensor.dtype for tensor in tensor_operands if tensor.dim()] or [tensor.dtype for tensor in tensor_operands],
@@ -85,7 +86,7 @@ def rounded(value: torch.Tensor, rest: torch.Tensor, dtype: torch.dtype) -> torc
     """Round value + rest once, to nearest even, to a dtype narrower than float64.
 
     value: float64. rest: float64, smaller than any nonzero distance from `value` to a number halfway between two
-    neighbours of `dtype`; only its sign matters.
+    adjacent numbers of `dtype`; only its sign matters.
     """
     # torch casts float64 to the half formats via float32, which would round twice.
     if dtype != torch.float32:
@@ -93,28 +94,28 @@ def rounded(value: torch.Tensor, rest: torch.Tensor, dtype: torch.dtype) -> torc
         beyond = value - single.double()
         rest = torch.where(torch.eq(beyond, 0), rest, beyond)
         value = single.double()
-    # If the value is halfway between two numbers, `rest` decides, not the even digit.
+    # If the value is halfway between two numbers, `rest` decides, not the rule that ties go to even.
     even = value.to(dtype)
     limit = _PAST_LARGEST[dtype]
     place = even.double().clamp(-limit, limit)
     offset = value - place
     neighbour = place + 2 * offset
-    # If `neighbour` is a number of `dtype`, it is the one on the other side, so `value` is halfway. In `dtype`, the
-    # number past the largest is infinity, which therefore represents that number.
+    # If `neighbour` is a number of `dtype`, it is adjacent to `place` on the other side of `value`, so `value` is
+    # halfway between the two. Infinity represents the number past the largest, which `dtype` does not have.
     narrow = neighbour.to(dtype)
     halfway = torch.eq(narrow.double().clamp(-limit, limit), neighbour) & torch.ne(offset, 0)
     return torch.where(halfway & (rest * offset > 0), narrow, even)
 
 
 def two_sum(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Round a + b, and return the error: sum + error = a + b exactly, unless the sum overflows (Knuth)."""
+    """Return a + b rounded, and the error: sum + error = a + b exactly, unless the sum overflows (Knuth)."""
     sum_ = a + b
     part = sum_ - a
     return sum_, (a - (sum_ - part)) + (b - part)
 
 
 def two_product(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Round a * b in float64, and return the error (Dekker).
+    """Return a * b rounded to float64, and the error (Dekker).
 
     product + error = a * b exactly while no part overflows (|a|, |b| below 2**995) or underflows (|a*b| above 2**-968).
     """

@@ -24,7 +24,7 @@ from . import fused
 from .expectation import Expectations, ExpectedTensor, tensors_in
 
 UNKNOWN_DRAWS = (*DEFERRED_DEVICES, "meta", "mps")
-"""Devices without a generator, or whose modules cannot return a generator's state by device."""
+"""Devices that have no generator, or whose torch module cannot return the state of a device's generator."""
 
 _expectations = Expectations()
 _WIDER = {torch.complex64: torch.complex128, torch.complex32: torch.complex128}
@@ -59,7 +59,7 @@ def decomposed(op: str, *args: Any, **kwargs: Any) -> Any:
 def fp64(op: str, *args: Any, **kwargs: Any) -> Any:
     """Call the op on float64 copies, and round the results to the dtypes that the op returns.
 
-    Arguments that the op writes to receive the rounded values of their copies.
+    Each argument that the op writes receives the rounded value of its copy.
     """
     overload = find_overload(op, args, kwargs)
     if is_random(overload):
@@ -127,7 +127,7 @@ def _compiled(overload: Any) -> Callable[..., Any]:
 def widened(value: Any) -> Any:
     """Return copies of a tensor, or of the tensors in a list, in float64 or complex128.
 
-    A floating-point dtype becomes float64; anything else stays unchanged.
+    A floating-point dtype passed as an argument becomes float64; anything else stays unchanged.
     """
     if isinstance(value, torch.Tensor):
         if value.is_floating_point():
@@ -136,13 +136,13 @@ def widened(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return type(value)(widened(element) for element in value)
     if isinstance(value, torch.dtype) and value.is_floating_point:
-        # A requested narrower dtype would round inside the op; CUDA's softmax rejects any dtype but its arguments'.
+        # With a narrower dtype the op would round inside, and CUDA's softmax rejects any dtype but its argument's.
         return torch.float64
     return value
 
 
 def _rounded(value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return `value` in `dtype`, rounded once: torch itself casts float64 to the half formats via float32."""
+    """Return `value` in `dtype`, rounded once: torch's own cast from float64 to the half formats rounds twice."""
     if value.dtype == torch.float64 and dtype in (torch.bfloat16, torch.float16):
         return fused.rounded(value, torch.zeros_like(value), dtype)
     return value.to(dtype)
@@ -161,7 +161,7 @@ def _narrowed(result: Any, expected: Sequence[ExpectedTensor], args: Any, wide_a
         position = next(positions)
         if not isinstance(value, torch.Tensor) or id(value) in originals:
             return originals.get(id(value), value)
-        # A lazy op returns a tensor even where `output_mask` excludes it. Such a tensor must not be used.
+        # In lazy mode, an op returns a tensor even for a result that `output_mask` excludes. It must not be used.
         return _rounded(value, dtypes[position]) if position in dtypes else None
 
     return narrow(result)

@@ -1,7 +1,7 @@
 """The kernels of each op as records; a kernel's code, and torch, are imported on first use.
 
 An op is named as in aten, without the namespace (`tanh_backward`, or `sum.dim_IntList` for one overload).
-Every op has the kernels `aten`, `decomposed`, `fp64` and `inductor`, registered or not; see `generic`.
+Every op, registered or not, has the kernels `aten`, `decomposed`, `fp64` and `inductor`; see `generic`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Kernel:
     source: the origin of the formula
     devices: torch device types, or "any"
     native: whether it has C code; without a compiler, a torch formula with the same bits replaces it
-    needs_compiler: whether it has no such formula
+    needs_compiler: whether it has C code but no such formula
     of_any_op: whether the function takes the op's name as its first argument
     path: a user's file, from which `target` then creates the function
     on_request: whether it is measured only if named, because its first call takes seconds
@@ -64,11 +64,11 @@ class Kernel:
 class Operation:
     """One op that has its own kernels.
 
-    reference: `module:function`, the op in float64 without cancellation; empty for the op itself replayed in
+    reference: `module:function`, the op in float64 without cancellation; empty for the op itself executed in
         float64
     exact: the same on mpmath numbers, for elementwise ops
-    also: aten ops that replace the op in other modes; a swap of the op also swaps these, by their kernel of the
-        same name
+    also: aten ops that replace the op in other modes; a swap of the op also applies to these, with their kernel of
+        the same name
     """
 
     name: str
@@ -120,7 +120,7 @@ class KernelRegistry:
         return tuple(self._operations.values())
 
     def operation(self, op: str) -> Operation:
-        """Return the record of an op, an empty one for an op without an entry."""
+        """Return the record of an op, or an empty record for an op without an entry."""
         name = op.partition(".")[0]
         return self._operations.get(op) or self._operations.get(name, Operation(op, "unregistered", f"aten.{op}"))
 

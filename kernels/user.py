@@ -1,8 +1,9 @@
 """A user's own kernel: a file in C or in Python, for any op.
 
-`mine.c` defines `kernel_float32`, `kernel_float64` or both; see native/binding.py. `mine.py` defines a function with
-the op's name, or `kernel`, with the op's arguments and results. It may define DESCRIPTION, FORMULA, DTYPES, DEVICES and
-SOURCE. A Python file is executed when it is loaded, and may then import modules from its folder."""
+`mine.c` defines `kernel_float32`, `kernel_float64` or both; see native/binding.py. `mine.py` defines a function named
+like the op, or `kernel`, that takes the op's arguments and returns its results. The file may also define DESCRIPTION,
+FORMULA, DTYPES, DEVICES and SOURCE. A Python file is executed when it is loaded, and may then import modules from its
+folder."""
 
 from __future__ import annotations
 
@@ -85,7 +86,7 @@ def load(op: str, path: str) -> Callable[..., Any]:
 
 
 def source_of(op: str, path: Path) -> bytes:
-    """Return all sources of a user's kernel: the file, and the headers or modules in its folder that it includes.
+    """Return all sources of a user's kernel: the file, and the headers or modules that it takes from its folder.
 
     Raises the errors of `user_kernel`.
     """
@@ -194,7 +195,7 @@ def module_of(path: Path, content: bytes) -> ModuleType:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
 
-    # Meanwhile the script's own modules of the same names are hidden.
+    # While the file is executed, the script's own modules of the same names are hidden.
     folder, script = path.resolve().parent, Path(sys.path[0] if sys.path else "").resolve()
     hidden = {other: loaded for other, loaded in sys.modules.items()
               if script != folder and _is_beside(folder, other) and _is_beside(script, other, loaded)}  # fmt: skip

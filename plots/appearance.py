@@ -1,6 +1,6 @@
 """The appearance of every plot: palette, distinguishable strokes, axes, legend and files.
 
-Figures are made without pyplot, so that no global state is touched and threads may draw.
+Figures are created without pyplot, so that no global state is touched and threads may draw.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from matplotlib.ticker import (
 from numpy.typing import NDArray
 
 PALETTE = ("#999999", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-"""Okabe and Ito, Color Universal Design, 2008, with grey first, below the others, and without yellow on white."""
+"""The colours of Okabe and Ito, Color Universal Design, 2008. Grey is first, for the curve below the others; yellow is
+left out, because it is hard to see on white."""
 
 _DASHES: tuple[tuple[float, ...], ...] = (
     (4, 2),
@@ -43,7 +44,7 @@ _MARKED_POINTS = 8
 _ALL_MARKED = 30
 
 _EXTREME = 300
-"""The largest exponent of ten on an axis, beyond which matplotlib overflows."""
+"""The largest exponent of ten on an axis; matplotlib overflows beyond it."""
 
 WIDTH = 9.0  # inches
 _PANEL_HEIGHT, _LINE_HEIGHT = 2.6, 0.19  # inches
@@ -55,8 +56,8 @@ _LEGEND_HANDLE = 0.85  # inches
 class Stroke:
     """The appearance of one of several curves.
 
-    The first curve is the widest and lowest; later curves are narrower and dashed, so that overlapping curves are all
-    visible. Dashes and markers distinguish them without colour.
+    The first curve is the widest and is drawn below the others; later curves are narrower and dashed, so that
+    overlapping curves are all visible. Dashes and markers distinguish the curves without colour.
     """
 
     index: int
@@ -187,7 +188,8 @@ def place_pieces(figure: Figure, looks: Sequence[tuple[str, str, str]], *, colum
 
 
 def set_log_range(axes: Axes, values: NDArray[np.float64]) -> None:
-    """Make the y axis logarithmic, over the powers of ten around the positive values, at least two of them."""
+    """Make the y axis logarithmic, from the power of ten below the positive values to the one above, at least two
+    decades."""
     low = np.clip(np.floor(np.log10(values.min())), -_EXTREME, _EXTREME)
     high = np.clip(np.ceil(np.log10(values.max())), -_EXTREME, _EXTREME)
     low -= high - low < 2

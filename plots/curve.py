@@ -1,4 +1,4 @@
-"""The losses of one run, as input of the loss plots."""
+"""The losses of one run, as input to the loss plots."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _BUCKETS = 1000
 class Curve:
     """The losses of one run.
 
-    label: the run's name in the legend and as a reference of others
+    label: the run's name in the legend, and in the `reference` of other curves
     steps: strictly increasing steps
     losses: a loss for each step, None for a step without loss
-    status: the run's ending, "complete" or the problem
+    status: the outcome of the run, "complete" or the problem
     reference: the label of the curve that this curve is compared with, None for a reference
     """
 

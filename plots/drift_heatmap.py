@@ -1,4 +1,4 @@
-"""The drift of tensors at each step, within or beyond rounding: scores as colours, tensors by steps."""
+"""A heatmap of tensors' drift, within or beyond rounding: rows are tensors, columns are steps, colours are scores."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from .appearance import name_rows, titled_figure
 
 Table = NDArray[np.float64]
-"""Tensors by columns: scores, NaN where a tensor was not compared."""
+"""Scores by tensor and column, NaN where a tensor was not compared."""
 
 INSPECT, BEYOND = 4.0, 16.0
 """Scores up to INSPECT are rounding; scores from BEYOND on are beyond rounding."""
@@ -39,8 +39,8 @@ _COLORS = (
 )
 _INFINITE, _ABSENT = "#2b0014", "#e4e4e4"
 _TEXT = 8  # points
-_ROW, _FRAME = 0.17, 1.7  # inches: a tensor, everything around them
-_CELLS = 5.4  # inches, about: all columns
+_ROW, _FRAME = 0.17, 1.7  # inches: the height of a row, and of everything around the rows
+_CELLS = 5.4  # inches: the approximate width of all columns together
 _DIGIT = 0.075  # inches
 _GREY = "#555555"
 _TAPED: Literal[7] = 7

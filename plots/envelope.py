@@ -30,10 +30,10 @@ edge."""
 
 
 def envelope(comparison: Envelope, *, reference: str, run: str, title: str) -> Figure:
-    """Return a figure of the losses, of their relative difference beside the envelope, and of the ratio of both.
+    """Return a figure of the losses, of their relative difference with the envelope, and of the ratio of the two.
 
-    reference, run: their names in the legend. Steps that are not judged are grey, and a line marks the onset. Zero
-    differences and ratios are gaps. Losses have a logarithmic scale if all of them are positive.
+    reference, run: the names of the two runs in the legend. Steps that are not judged are grey, and a line marks the
+    onset. Zero differences and ratios are gaps. Losses have a logarithmic scale if all of them are positive.
     """
     figure, panels = titled_figure(title, [1.35, 1.25, 0.8])
     kept = _kept(comparison)
@@ -90,7 +90,7 @@ def _draw_losses(axes: Axes, comparison: Envelope, kept: Places) -> None:
 
 
 def _draw_difference(axes: Axes, comparison: Envelope, kept: Places) -> None:
-    """Draw the difference of the losses relative to the reference's, and the envelope as an area below."""
+    """Draw the difference of the losses relative to the reference's loss, and the envelope as an area below."""
     steps, wide, apart = (
         comparison.steps[kept],
         _positive(comparison.relative[kept]),
@@ -165,7 +165,7 @@ def _mark(axes: Axes, comparison: Envelope, *, named: bool) -> None:
         left, right = axes.get_xlim()
         start = float(after[0]) if comparison.judged.size else left
         axes.axvspan(start, right, color=_UNJUDGED, zorder=0.5, linewidth=0)
-        axes.set_xlim(left, right)  # the span has widened them
+        axes.set_xlim(left, right)  # the span has widened the limits
         if named:
             _name(axes, start, f"not judged from step {after[0]} on", _DIM, line=comparison.onset is not None)
     if comparison.onset is not None:
@@ -175,7 +175,7 @@ def _mark(axes: Axes, comparison: Envelope, *, named: bool) -> None:
 
 
 def _name(axes: Axes, step: float, text: str, color: str, *, line: int) -> None:
-    """Write above the axes, in this line counted from below, on the side of the step that has room."""
+    """Write text above the axes, in line `line` counted from below, on the side of the step that has room."""
     left, right = axes.get_xlim()
     leftwards = (step - left) / (right - left) > _RIGHT
     axes.annotate(

@@ -17,17 +17,17 @@ QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 0.999, 1.0)
 """The quantiles of the errors that a plot needs, as shares of the elements."""
 
 FLOOR = 2.0**-7
-"""Errors below this many ULP, such as those of exact results, are drawn at this place."""
+"""Errors below this many ULP, such as those of exact results, are drawn at this value."""
 
 CEILING = 1e10
-"""Errors above this many ULP, of results of another magnitude, are drawn as an arrow at the edge."""
+"""Errors above this many ULP, which occur when a result has the wrong magnitude, are drawn as an arrow at the edge."""
 
 _LINE, _HEAD, _FRAME = 0.14, 0.33, 1.3
-"""Inches: an input set, a kernel's name and margin, title, axis and legend."""
+"""Heights in inches: the line of an input set; a kernel's name with its margin; the title, axis and legend together."""
 
 _TEXT = 7.5  # points
 _MOST_LINES = 80
-"""The most lines in one column of panels; more are drawn in two columns."""
+"""The maximum number of lines in one column of panels; more are drawn in two columns."""
 
 _HALF_ULP = 0.5
 

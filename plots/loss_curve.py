@@ -13,7 +13,7 @@ from .curve import Curve, resolved, thinned
 from .loss_drift import draw_loss_drift, legend_entries
 
 _LOG_SPAN = 100.0
-"""The factor above which the span of positive losses makes the axis logarithmic."""
+"""The ratio of the largest to the smallest positive loss above which the axis is logarithmic."""
 
 
 def loss_curve(curves: Sequence[Curve], *, title: str, reference: str | None = None) -> Figure:
@@ -33,7 +33,7 @@ def loss_curve(curves: Sequence[Curve], *, title: str, reference: str | None = N
 
 
 def draw_losses(axes: Axes, curves: Sequence[Curve]) -> None:
-    """Draw the finite losses of every curve; an x marks where one stops being finite."""
+    """Draw the finite losses of every curve; an x marks where a curve stops being finite."""
     finite = []
     for index, curve in enumerate(curves):
         steps, losses = curve.recorded()

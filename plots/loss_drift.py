@@ -59,7 +59,7 @@ def curve_drifts(curves: Sequence[Curve]) -> list[CurveDrift | None]:
 
 
 def legend_entries(curves: Sequence[Curve]) -> list[tuple[Stroke, str]]:
-    """Return stroke and text of each curve, as a legend shows them."""
+    """Return the stroke and the text of each curve, as a legend shows them."""
     references = {curve.reference for curve in curves}
     entries = []
     for index, (curve, drift) in enumerate(zip(curves, curve_drifts(curves), strict=True)):
@@ -71,10 +71,10 @@ def legend_entries(curves: Sequence[Curve]) -> list[tuple[Stroke, str]]:
 
 
 def draw_loss_drift(axes: Axes, curves: Sequence[Curve], *, relative: bool = False) -> None:
-    """Draw the drift of each curve that has a reference on a logarithmic axis.
+    """On a logarithmic axis, draw the drift of each curve that has a reference.
 
     A step without drift or with infinite drift is a gap. A point between two gaps has a marker. `curves` are all curves
-    of the figure, references included, so that strokes agree.
+    of the figure, references included, so that each curve has the same stroke in all its axes and in the legend.
     """
     drawn = []
     for index, drift in enumerate(curve_drifts(curves)):

@@ -1,4 +1,4 @@
-"""The time of a training step in each mode: a bar for each mode and its device, a piece for each phase."""
+"""The time of a training step in each mode: a bar for the host and one for the device, with a piece for each phase."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ModeTimes:
     """The phases of a mode's step, in milliseconds.
 
     phases: the host's time in each phase
-    device: the device's time for work launched in each phase; None without a device, or without times of it
+    device: the device's time for work launched in each phase; None if there is no device or if its times are missing
     """
 
     mode: str
@@ -44,7 +44,7 @@ class ModeTimes:
 
 
 def phase_times(modes: Sequence[ModeTimes], order: Sequence[str], *, title: str) -> Figure:
-    """Return a figure with the bars below each other on one axis, with their pieces in this order of the phases.
+    """Return a figure with the bars below each other on one axis. `order` is the order of the phases in each bar.
 
     A piece of a device's bar is all work that was launched in the phase, whenever it ran.
     """

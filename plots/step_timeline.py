@@ -23,11 +23,11 @@ _HATCHES = ("///", "", "...", "xx", "")
 _PANEL, _FRAME = 1.7, 1.0  # inches
 _TEXT = 8.5  # points
 _MOST_BARS = 80
-"""The most steps that are drawn as separate bars; more are drawn as one area."""
+"""The maximum number of steps that are drawn as separate bars; more are drawn as one area."""
 
 _HIGH, _MARGIN = 0.8, 1.5
-"""A panel is at most as high as the quantile _HIGH of its steps times _MARGIN; longer steps are cut off and labelled
-with their time."""
+"""The height of a panel is about the _HIGH quantile of the times of its steps, multiplied by _MARGIN; longer steps are
+cut off and labelled with their time."""
 
 _MOST_LABELS = 8
 
@@ -62,7 +62,7 @@ def _draw(axes: Axes, mode: TimelineStep) -> None:
     milliseconds = np.array(mode.parts, dtype=float).reshape(len(PARTS), -1) * 1e3
     totals = milliseconds.sum(axis=0)
     steps = np.array(mode.steps)
-    # If few steps are long, the quantile is that of the others; if most are, nothing is cut off.
+    # If few steps are long, the quantile is that of the others; if many are long, nothing is cut off.
     highest = float(totals.max()) if totals.size else 0.0
     usual = float(np.quantile(totals, _HIGH)) * _MARGIN if totals.size else 0.0
     ceiling = (highest if highest <= 1.3 * usual or not usual else usual) or 1.0

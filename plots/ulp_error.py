@@ -28,13 +28,13 @@ _NEGLIGIBLE = 0.005
 """The axis of inputs is cut off at its ends where no kernel's largest error is above this many ULP."""
 
 _POINTS = 180
-"""The most points of a line in one panel; if there are more bins, neighbours are merged."""
+"""The maximum number of points of a line in one panel; if there are more bins, neighbours are merged."""
 
 _FEW_DECADES = 2.5
 """The length, in decades, below which an axis of inputs has ticks at 1, 2 and 5 instead of powers of ten."""
 
 _TICKS = 6
-_SMALLEST_MARKER, _MARKER_SPAN = 3.5, 3.5  # points; the first, under the others, is the largest
+_SMALLEST_MARKER, _MARKER_SPAN = 3.5, 3.5  # points; the first kernel's marker is the largest and under the others
 _LINE_SCALE = 0.6
 _CONNECTED = 6
 """Fewer bins than this are drawn as markers without a line, which would cross gaps between measured inputs."""
@@ -49,7 +49,7 @@ _DIM = "#444444"
 class UlpEnvelope:
     """The errors of one kernel in ULP, a row for each bin of inputs.
 
-    inputs: a number of each bin, never zero -> [n]
+    inputs: one input of each bin, never zero -> [n]
     largest, mean: of the error's magnitude -> [n]
     """
 
@@ -164,8 +164,8 @@ def _draw_envelopes(figure: Figure, envelopes: Sequence[UlpEnvelope], *, rows: i
 
 
 def _together(places: Floats, largest: Floats, mean: Floats, low: float, high: float) -> tuple[Floats, Floats, Floats]:
-    """Return the rows in a range, merging neighbours until few are left: the largest error, and the mean of the
-    means."""
+    """Return the rows in a range. If there are more than `_POINTS`, merge neighbours into their largest error and the
+    mean of their means."""
     inside = (places >= low) & (places <= high)
     places, largest, mean = places[inside], largest[inside], mean[inside]
     if places.size <= _POINTS:
@@ -232,7 +232,7 @@ def _draw_zoom(figure: Figure, zoom: UlpZoom, labels: Sequence[str]) -> None:
 
 def _set_signed_log(axes: Axes, low: float, high: float) -> None:
     """Make the y axis linear up to one ULP and logarithmic beyond."""
-    # The decades by which the axis extends beyond one ULP, downwards and upwards; always a little.
+    # The decades by which the axis extends beyond one ULP, downwards and upwards: at least 0.3.
     below, above = (
         max(float(np.log10(max(abs(error), 1.0))) * 1.05, 0.3) if error else 0.3
         for error in (min(low, 0.0), max(high, 0.0))

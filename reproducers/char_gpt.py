@@ -1,4 +1,4 @@
-"""A small character transformer, trained by AdamW on the source text of Python's standard library.
+"""A small character transformer, trained with AdamW on the source text of Python's standard library.
 
 Four pre-norm blocks, 128 wide, 4 heads, context 128, batch 16: 0.8 million parameters, no dropout. Queries, keys and
 values each have a linear layer, and attention is written out, so that every op also has a backward in lazy mode. The

@@ -5,15 +5,15 @@ Generalization", ICLR 2021, arXiv 2010.01412. One step of its Algorithm 1, with 
 
     g     = grad L(w)
     e(w)  = rho * g / ||g||_2              the norm is taken over all parameters together
-    w'    = base step from w with grad L(w + e(w)), the step of e(w) not differentiated (equation 3)
+    w'    = base step from w with grad L(w + e(w)), where e(w) is treated as a constant (equation 3)
 
-Used as two passes, where `first_step` climbs to w + e(w) and `second_step` returns to w and steps:
+Call it once for each pass: `first_step` climbs to w + e(w), and `second_step` returns to w and takes the base step:
 
     loss(model(x), y).backward();  optimizer.first_step(zero_grad=True)
     loss(model(x), y).backward();  optimizer.second_step(zero_grad=True)
 
-or as one, `optimizer.step(closure)`, where the closure zeroes the gradients, computes the loss and calls
-backward. `python reproducers/sam_tanh.py` trains with it.
+Or call it once for both passes, `optimizer.step(closure)`, where the closure zeroes the gradients, computes the loss
+and calls backward. `python reproducers/sam_tanh.py` trains with it.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ SMALLEST_NORM = 1e-12  # prevents 0/0 for a zero gradient; any larger norm stays
 
 
 class SAM(Optimizer):
-    """Step `base_optimizer(params, **kwargs)` with the gradient taken `rho` uphill of the weights.
+    """Step `base_optimizer(params, **kwargs)` with the gradient at a point `rho` uphill of the weights.
 
     Groups and state are the base optimizer's own objects: a learning rate scheduler may take either optimizer, and
     `state_dict()` includes the base's momentum. Save it between steps, not between passes.
@@ -60,7 +60,7 @@ class SAM(Optimizer):
                     if p.grad is None:
                         continue
                     # w itself is kept and restored: in floating point (w + e) - e is not w. The climb creates a new
-                    # tensor, since copy_ would leave the graph in lazy mode.
+                    # tensor, since in lazy mode `copy_` would not stay in the graph.
                     self._weights[p] = p.data
                     p.data = p + p.grad / norm * group["rho"]
         if zero_grad:

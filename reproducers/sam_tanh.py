@@ -1,7 +1,7 @@
 """SAM on a tanh MLP: the training whose curves once diverged between lazy and compiled mode.
 
 A 64-32-32-10 tanh MLP learns scikit-learn's bundled digits, full batch, one step per epoch, with two
-forward and backward passes a step (sam.py). `tanh_backward` is one fused kernel in eager and in lazy mode,
+forward and backward passes per step (sam.py). `tanh_backward` is one fused kernel in eager and in lazy mode,
 and g * (1 - y*y) in compiled mode.
 
     python reproducers/sam_tanh.py                                    # eager, 1000 epochs
@@ -30,7 +30,7 @@ from sam import SAM  # type: ignore[import-not-found]  # next to this file, whic
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
-TRAIN_IMAGES = 1437  # of 1797, 80 %: the last writers are kept for the accuracy
+TRAIN_IMAGES = 1437  # 80 % of 1797: the accuracy is measured on the digits of the last writers
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -54,8 +54,8 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 class TanhMLP(nn.Module):
-    """Three linear layers with tanh between. A bare nn.Sequential would not work: its `compile()` compiles nothing
-    (torch 2.13), because dynamo skips torch's own files."""
+    """Three linear layers with tanh between them. A plain nn.Sequential would not work: its `compile()` compiles
+    nothing (torch 2.13), because dynamo skips torch's own files."""
 
     def __init__(self) -> None:
         super().__init__()

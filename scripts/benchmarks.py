@@ -1,8 +1,8 @@
-"""Measure what recording costs. Each figure compares two commands in turns, in one session on one machine.
+"""Measure what recording costs. Each figure compares two commands that run alternately, in one session on one machine.
 
 scripts/bench overhead     bare script against --record params, per reproducer, cpu mode
 scripts/bench steps        the same within one run: every second step recorded, the others not
-scripts/bench memory       peak memory of the recorded process at 1,000 and 20,000 steps
+scripts/bench memory       peak memory of the process, bare and recorded, at 1,000 and 20,000 steps
 scripts/bench help         wall time of `numdrift --help`
 scripts/bench swaps        a step with kernel.tanh_backward=fma over a step without, in each mode
 """
@@ -35,7 +35,7 @@ def timed(command: list[str]) -> float:
 
 
 def recorded(script: Path, arguments: list[str], folder: str) -> float:
-    """Seconds that the script's own process took under `numdrift run --record params`."""
+    """Return the seconds that the script's own process took under `numdrift run --record params`."""
     command = [
         *NUMDRIFT,
         "run",
@@ -54,7 +54,7 @@ def recorded(script: Path, arguments: list[str], folder: str) -> float:
 
 
 def overhead(pairs: int) -> None:
-    """Whole-process seconds, start-up included, in turns; the ratio is the median of the pairs' ratios."""
+    """Time whole processes, start-up included, bare and recorded in turn; print the median ratio of the pairs."""
     for name, steps in STEPS.items():
         script, arguments = ROOT / f"reproducers/{name}.py", ["--epochs", str(steps)]
         bare, under = [], []
@@ -73,7 +73,7 @@ def overhead(pairs: int) -> None:
 
 
 def steps(pairs: int) -> None:
-    """Time of a recorded step over the mean of its unrecorded neighbours, which a busy machine slows alike."""
+    """Divide the time of a recorded step by the mean of its unrecorded neighbours: a busy machine slows all of them."""
     for name, count in STEPS.items():
         script = ROOT / f"reproducers/{name}.py"
         chosen = ",".join(str(step) for step in range(0, count, 2))
@@ -85,7 +85,7 @@ def steps(pairs: int) -> None:
                 subprocess.run(command, check=True, capture_output=True, cwd=ROOT)
                 ended = [step.seconds for step in load_run(Path(folder, name, "cpu")).journal.steps]
             took = [b - a for a, b in pairwise(ended)]
-            # took[i] is the time of step i + 1: those of odd i are recorded, after a warm-up of ten steps.
+            # took[i] is the time of step i + 1, which is recorded if i is odd. The first ten steps are a warm-up.
             for i in range(11, len(took) - 1, 2):
                 neighbours = (took[i - 1] + took[i + 1]) / 2
                 plain.append(neighbours)
@@ -98,7 +98,7 @@ def steps(pairs: int) -> None:
 
 
 def memory(pairs: int) -> None:
-    """Peak resident memory of the recorded process, bare and recorded."""
+    """Compare the peak resident memory of the script's process, bare and recorded."""
     script = ROOT / "tests/e2e/scripts/tiny.py"
     for steps in (1_000, 20_000):
         arguments = ["--steps", str(steps), "--width", "64"]
@@ -116,14 +116,14 @@ def _mib(printed: str) -> str:
 
 
 def help_text(pairs: int) -> None:
-    """Wall time of `numdrift --help`, after one warm-up."""
+    """Measure the wall time of `numdrift --help`, after one warm-up."""
     command = [*NUMDRIFT, "--help"]
     timed(command)
     print(f"numdrift --help: {statistics.median(timed(command) for _ in range(2 * pairs)):.3f} s")
 
 
 def swaps(pairs: int) -> None:
-    """Median step of sam_tanh with a swapped kernel over the median step without, in turns."""
+    """Divide the median step of sam_tanh with a swapped kernel by the median step without one, in alternation."""
     script, arguments = ROOT / "reproducers/sam_tanh.py", ["--record", "losses", "--", "--epochs", "200"]
     for mode in ("cpu", "compile", "lazy"):
         ratios, plain = [], []

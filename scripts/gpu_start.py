@@ -1,6 +1,7 @@
-"""Start the list of `scripts/gpu`, which is in `tests/gpu`.
+"""Run the list of investigations of `scripts/gpu`, whose code is in `tests/gpu`.
 
-On a machine that is not ours a package of the name `tests` may be installed, and would come before our folder.
+On a machine that is not ours, another package named `tests` may be installed, and would be imported instead of our
+folder.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A hook of mkdocs: pages link to files of the repository, which the site does not contain.
+"""A hook of mkdocs for links from pages to files of the repository, which the site does not contain.
 
-Such a link becomes its text. A link to a file that does not exist stays, and mkdocs warns of it.
+Such a link is replaced by its text. A link to a file that does not exist stays, so that mkdocs warns about it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Take the pictures of the guide to graphs: run the founding case, open its pages in Chromium."""
+"""Take the screenshots of the guide to graphs: run the reproducer sam_tanh, and open its pages in Chromium."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, sync_playwright
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
 REPRODUCERS = Path(__file__).parent.parent / "reproducers"
 EXAMPLE = Path(tempfile.gettempdir()) / "training"
-"""Where the training lies, as the pictures show it."""
+"""The folder of the training, as the screenshots show it."""
 LOOPBACK = "127.0.0.1"
 
 
@@ -23,7 +23,7 @@ def numdrift(folder: Path, *arguments: str) -> None:
 
 
 def record(folder: Path) -> Path:
-    """The founding case, copied into `folder`, run and compared there; gives the page."""
+    """Copy the reproducer into `folder`, run it there, compare its graphs, and return the path of the page."""
     for name in ("sam_tanh.py", "sam.py"):
         shutil.copy(REPRODUCERS / name, folder / name)
     what = ("--modes", "cpu,compile,lazy", "--graphs", "--name", "sam_tanh", "--quiet")
@@ -60,7 +60,7 @@ def netron_page(browser: Browser, model: Path, picture: Path) -> None:
 
 def main() -> None:
     images = Path(sys.argv[1])
-    EXAMPLE.mkdir()  # fails where somebody has such a folder
+    EXAMPLE.mkdir()  # fails if the folder already exists
     try:
         take(EXAMPLE, images)
     finally:

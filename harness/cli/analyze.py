@@ -1,4 +1,4 @@
-"""`numdrift analyze`: reports which operators of a training a mode's backend supports, by asking the backend."""
+"""`numdrift analyze`: asks a mode's backend which operators of a training it supports."""
 
 from __future__ import annotations
 

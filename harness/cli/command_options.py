@@ -19,13 +19,13 @@ from ..records.run.user_option import options_of as run_options
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 script_argument = click.argument("script", required=False, type=click.UNPROCESSED)
-"""A path, or the name of a console script; `numdrift.harness.launch.batch_plan.asked_for` reads it."""
+"""A path, or the name of a console script; `numdrift.harness.launch.batch_plan.reproducer_of` reads it."""
 
 arguments_argument = click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS]...")
 
 target_argument = click.argument("target", metavar="[RUN | INVESTIGATION]", required=False)
 run_mode_option = click.option("--mode", metavar="MODE", help="Only the runs in this mode.")
-"""Both are read by `numdrift.harness.api.chosen_runs.runs_meant`."""
+"""`numdrift.harness.api.chosen_runs.runs_meant` reads the target and the mode."""
 
 modes_option = click.option("--modes", "listed", metavar="LIST", help="Modes by base, as in cpu,compile,lazy.")
 mode_option = click.option("--mode", "single", multiple=True, metavar="SPEC", help="One mode in full; may be repeated.")
@@ -55,7 +55,7 @@ force_option = options_of(TrainingRequest, "force")
 
 
 def recording_options(**before: Decorator) -> Decorator:
-    """Add each option of a run that users may set. `before` has options to add before the field of that name."""
+    """Add each option of a run that users may set. `before` maps a field to an option that precedes the field's."""
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         for field, option in reversed(list(run_options(RunRequest).items())):
@@ -98,8 +98,10 @@ def _click_type(option: UserOption) -> Any:
 def chosen_modes(
     listed: str | None, single: Sequence[str], example: str = "cpu,compile,lazy", why: str = ""
 ) -> list[ModeSpec]:
-    """Return the modes of --modes and --mode. Raises UsageError and ModeError; `why` begins the message if there is no
-    mode."""
+    """Return the modes of --modes and --mode.
+
+    Raises UsageError and ModeError. If there is no mode, the message begins with `why`.
+    """
     if listed is None and not single:
         raise UsageError(f"{why}no mode is stated; for example --modes {example}")
     return parse_modes(listed, single)

@@ -1,4 +1,4 @@
-"""`numdrift compare`: shows the distances of runs, and their verdict as far as it is recorded."""
+"""`numdrift compare`: shows the distances between runs, and their verdict as far as it is recorded."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def _nothing_in_common(parameters: ParameterComparison | None) -> bool:
 
 
 def _show_parameters(out: Console, comparison: RunComparison, parameters: ParameterComparison, top: int) -> None:
-    """Print the distances of the parameters after the last step that both kept, and those without a counterpart."""
+    """Print the parameters' distances after the last step that both runs kept, and parameters without a counterpart."""
     differing = [drift for drift in parameters.drifts if drift.differing]
     count = len(parameters.drifts)
     head = f"\n{comparison.b} against {comparison.a}, after step {comparison.parameters_step:,}: "

@@ -136,7 +136,7 @@ def command(
 class CommandLineProgress:
     """The progress of rounds of runs, each shown as `numdrift run` shows its runs.
 
-    The title of a round numbers its trainings among the `expected` ones and estimates the time that is left. It does
+    The title of a round says which of the `expected` trainings it runs, and about how much time is left. It says
     neither if `expected` is 0.
     """
 
@@ -159,8 +159,7 @@ class CommandLineProgress:
         return reporter_for(names, quiet=self._quiet, understood=self._understood)
 
     def _left(self, total: int) -> str:
-        """Return an estimate of the time that the remaining trainings take, from those that have ended; "" without
-        any."""
+        """Estimate how long the remaining trainings take, from those that have ended. Return "" if none has ended."""
         if not self._begun:
             return ""
         seconds = (time.monotonic() - self._since) * (total - self._begun) / self._begun
@@ -174,7 +173,7 @@ class CommandLineProgress:
 def show(
     out: Console, findings: Findings, *, verbose: bool = False, suspects: bool = False, frames: bool = False
 ) -> None:
-    """Print the answer in words, the verdicts as a table of the pairs, then the facts of each, and the cost."""
+    """Print the answers in words, a table of the pairs' verdicts, the facts of each pair, and the cost."""
     show_answers(out, findings)
     rows = table(
         "reference", "mode", "verdict", ">first differing step", ">first significant step", ">largest z", ">fault from",

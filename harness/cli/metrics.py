@@ -21,7 +21,7 @@ from .output import console, table, write_json
 SCHEMA = 1
 
 MOST_LINES = 12
-"""The most lines on fragmented graphs, and the most steps of a mode; --all shows the rest."""
+"""The maximum number of lines on a run's graphs and copies, and of steps of a run; --all shows the rest."""
 
 NO_STEP = "a script that trains in its own way must call numdrift.step() at the end of each step"
 
@@ -113,8 +113,10 @@ def command(
 
 
 def _table(summaries: Sequence[MetricsSummary]) -> Table:
-    """Return a table with a column for each run. A row that is empty for every run is left out: most modes transfer
-    nothing."""
+    """Return a table with a column for each run.
+
+    A row that is empty for every run is left out: most modes transfer nothing.
+    """
     rows = table("", *(f">{summary.metrics.run.path.name}" for summary in summaries))
     rows.add_row("backend", *(summary.metrics.backend for summary in summaries))
 
@@ -135,7 +137,7 @@ def _table(summaries: Sequence[MetricsSummary]) -> Table:
 
     add("steps", lambda summary: f"{len(summary.metrics.steps):,}")
     add_times(lambda summary: summary.steps)
-    # where ops are executed when they are called nothing is compiled, and 0 would look like a failure
+    # if ops are executed as they are called, nothing is compiled, and 0 would look like a failure
     add("compiled", lambda summary: "-" if summary.metrics.executes_at_once else f"{len(summary.compiled):,}")
     add_times(lambda summary: summary.compile_seconds)
     add("compiled again", lambda summary: _count(sum(recompilation.count for recompilation in summary.recompilations)))
@@ -161,7 +163,7 @@ def _table(summaries: Sequence[MetricsSummary]) -> Table:
 
 
 def _show_notes(out: Console, summary: MetricsSummary, everything: bool) -> None:
-    """Print the causes of fragmented graphs in a run, and the reason if it ended early."""
+    """Print a run's recompilations, causes of fragmented graphs and copies, and where its metrics were cut off."""
     name, metrics, manifest = summary.metrics.run.path.name, summary.metrics, summary.metrics.run.manifest
     if metrics.unavailable:
         out.print(f"\n{name}: its backend could not be observed: {metrics.unavailable}", soft_wrap=True)
@@ -196,8 +198,10 @@ def _recompilations(summary: MetricsSummary) -> Iterator[str]:
 
 
 def _copies(summary: MetricsSummary) -> Iterator[str]:
-    """Yield the lines that copy to and from a device. A lazy mode yields none: there a copy cuts a graph, and the cut
-    is reported."""
+    """Yield the lines that copy to and from a device.
+
+    A lazy mode yields none: in such a mode, a copy cuts a graph, and the cut is reported instead.
+    """
     if not parse_mode(summary.metrics.run.manifest.spec).capabilities.has_values:
         return
     for copy in summary.copies:

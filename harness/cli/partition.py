@@ -1,4 +1,4 @@
-"""`numdrift partition`: a model's supported operators on a mode's backend, and the rest on the CPU."""
+"""`numdrift partition`: runs a model's supported operators on a mode's backend, and the rest on the CPU."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def command(
         write_json(json_path, done.to_json())
     if json_path != "-" and not quiet:
         _show(console(), done)
-    require_parts(done)  # after the results are shown: they say where it failed
+    require_parts(done)  # after the results are shown, because they say where the partition failed
     return 0
 
 
@@ -156,7 +156,7 @@ def _show(out: Console, done: Partitioned) -> None:
 
 
 def _show_graph(out: Console, graph: GraphPartition, backend: str) -> None:
-    """Print the operators of a graph, first the unsupported ones one by one, then its subgraphs."""
+    """Print the operators of a graph, each unsupported one in its own row first, and then the graph's subgraphs."""
     counted = "operators as written" if graph.as_written else "operators as dispatched"
     out.print(f"{graph.module}, {graph.phase} ({counted})", style="bold")
     # a network repeats its layers: supported operators of one kind share a row for each device
@@ -189,7 +189,7 @@ def _show_graph(out: Console, graph: GraphPartition, backend: str) -> None:
 
 
 def _checked(kind: str, checks: Sequence[TensorCheck]) -> str:
-    """Say how far a module's outputs, or its gradients, are from the unpartitioned module's, in one sentence."""
+    """Return a sentence on how far a module's outputs, or its gradients, are from the unpartitioned module's."""
     if not checks:
         return ""
     identical = sum(check.identical for check in checks)

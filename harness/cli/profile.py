@@ -80,7 +80,7 @@ def command(
     **settings: Any,
 ) -> int:
     shown: dict[str, Any] = {"tensorboard": tensorboard, "top": top, "quiet": quiet, "json_path": json_path}
-    if script is not None and settings["module"] is None:  # it may name a run that was profiled before
+    if script is not None and settings["module"] is None:  # the argument may name a run that was profiled before
         of_runs = (listed, *(settings[option] for option in ("steps", "duration", "max_steps", "max_seconds")))
         runs_asked_for = bool(single) or any(value is not None for value in of_runs)
         recorded = profiled_before(script, asks_for_runs=runs_asked_for)
@@ -140,7 +140,7 @@ def _report(
 
 
 def _phases_of(profiles: Sequence[RunProfile]) -> list[ModeTimes]:
-    """Return the phases of each mode's step, on the host and, if it has times, on its device."""
+    """Return the time of each phase of each mode's step, on the host and, if known, on the device."""
     rows = by_phase(profiles)
     times = []
     for index, profile in enumerate(profiles):

@@ -91,8 +91,10 @@ def _show(
     *,
     total: bool = False,
 ) -> None:
-    """Print a table with columns for each mode: milliseconds of a step, their share, and calls if counted. A mode on
-    a device has separate columns for the host's and the device's times."""
+    """Print a table with columns for each mode: milliseconds of a step, their share, and calls if counted.
+
+    A mode on a device has separate columns for the host's and the device's times.
+    """
     if not rows:
         return
     counted = any(cell is not None and cell.calls is not None for row in rows for cell in row.cells)
@@ -185,7 +187,7 @@ def _show_rows(
 
 
 def _facts(means: Sequence[DeviceMeans]) -> Iterator[tuple[str, list[str]]]:
-    """Yield the rows of the device's table, a text for each mode; a row without a value has empty texts."""
+    """Yield the rows of the device table: a name and a text for each mode, which is empty if there is no value."""
     for number in sorted({number for device in means for number in device.busy}):
         suffix = f", device {number}" if number or any(len(device.busy) > 1 for device in means) else ""
         yield f"busy ms{suffix}", [_milliseconds(device.busy.get(number)) for device in means]
@@ -210,8 +212,7 @@ def _milliseconds(value: float | None) -> str:
 
 
 def _doubts(profile: RunProfile) -> Iterator[str]:
-    """Yield why device times are missing, the causes that split a step's lazy graph, and a warning if the steps are too
-    unlike for their mean."""
+    """Yield doubts about the times: missing device times, causes that split a step's lazy graph, steps that differ."""
     if profile.device is not None and profile.device.problem:
         yield f"times of the device are not available, all times are the host's: {profile.device.problem}"
     steps = len(profile.steps)

@@ -1,4 +1,4 @@
-"""`numdrift`: the group of commands, and what happens to errors."""
+"""`numdrift`: the group of commands, and how errors are reported."""
 
 from __future__ import annotations
 

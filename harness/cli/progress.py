@@ -18,14 +18,14 @@ from .output import console
 PLAIN_EVERY_SECONDS = 5.0
 
 SILENT_EVERY_SECONDS = 60.0
-"""The time between two plain lines that say the same step is still under way."""
+"""The time between two plain lines that report that the same step is still under way."""
 
 COMPILING_EVERY_SECONDS = 30.0
-"""The time between two plain lines that say the same graph is still being compiled."""
+"""The time between two plain lines that report that the same graph is still being compiled."""
 
 
 def describe(progress: JournalProgress, expected: int = 0) -> str:
-    """Return one phrase: steps, loss and speed, or the work that takes long in the current step.
+    """Return one phrase: steps, loss and speed, or the slow work that is under way in the current step.
 
     expected: the number of graphs that an earlier run of the mode compiled, 0 if there was none
     """
@@ -51,7 +51,7 @@ def describe(progress: JournalProgress, expected: int = 0) -> str:
 
 
 def how_it_ended(end: ProcessEnd) -> str:
-    """Return one or two words for the end of a run, from its process alone: its manifest has more."""
+    """Return a few words on how a run ended, from its process alone. The run's manifest says more."""
     if end.why not in ("exited", "out-of-memory"):
         return {"timeout": "timed out"}.get(end.why, "interrupted")
     if end.returncode < 0:
@@ -60,7 +60,7 @@ def how_it_ended(end: ProcessEnd) -> str:
 
 
 class TerminalReporter:
-    """A live bar for each mode. The others are expected to take as many steps as the first run that ends."""
+    """A live bar for each mode. Once a run has ended, the others are expected to take as many steps."""
 
     def __init__(self, console: Console, names: Sequence[str], understood: UnderstoodLines) -> None:
         self._understood = understood
@@ -102,7 +102,7 @@ class TerminalReporter:
         task = self._tasks[name]
         self._progress.stop_task(task)
         steps = self._steps.get(name, 0)
-        self._progress.update(task, total=steps or 1, completed=steps or 1)  # a bar of 0 of 0 would pulse for ever
+        self._progress.update(task, total=steps or 1, completed=steps or 1)  # a bar at 0 of 0 would pulse forever
         ending = how_it_ended(end)
         if not steps or ending != "ended":
             at = f"step {steps:,}" if steps else "no step"
@@ -179,16 +179,20 @@ def reporter_for(
 
 
 class UnderstoodLines:
-    """The facts to print for each run, without those printed for an earlier one. It also counts the graphs that a
-    mode's earlier runs compiled."""
+    """The facts to print for each run, without those printed for an earlier one.
+
+    It also counts the graphs that a mode's earlier runs compiled.
+    """
 
     def __init__(self) -> None:
         self._printed: set[tuple[str, str]] = set()
         self._graphs: dict[str, int] = {}
 
     def graphs(self, name: str, progress: JournalProgress) -> int:
-        """Note how many graphs this run has compiled, and return how many an earlier run of its mode compiled: for
-        `compile-from-cpu` the run `compile`; 0 if there is none."""
+        """Store how many graphs this run has compiled. Return how many an earlier run of its mode compiled.
+
+        For example, `compile` is an earlier run of `compile-from-cpu`'s mode. Return 0 if there is none.
+        """
         self._graphs[name] = progress.compilations.graphs
         return max((self._graphs[mode] for mode in self._graphs if name.startswith(f"{mode}-")), default=0)
 

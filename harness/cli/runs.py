@@ -154,10 +154,10 @@ def _summary(run: RecordedRun) -> dict[str, object]:
 
 
 def _facts(run: RecordedRun) -> dict[str, str]:
-    """Return the facts of `runs show` on a run, line by line."""
+    """Return the facts about a run that `runs show` prints, one per line."""
     manifest, journal = run.manifest, run.journal
     losses = journal.losses
-    # a parameter may come late: the last table has all of them
+    # parameters may be added late: the last table has all of them
     entries = list(journal.tables.values())[-1] if journal.tables else ()
     parameters = [entry for entry in entries if entry.kind == "parameter"]
     facts = {

@@ -1,7 +1,7 @@
 """Prints the culprits of a pair.
 
-Under the verdict `rounding` the proven ones are a table of contributors. By default, suspects that no experiment
-supports are only counted.
+If the verdict is `rounding`, the proven ones are printed as a table of contributors. By default, suspects that no
+experiment supports are only counted.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .output import number, table
 
 CULPRITS_SHOWN = 8
 PLACES, NARROWEST, NUMBER = 3, 12, 9
-"""The index of the column that is made narrow, its least width, and the width of a number, in characters."""
+"""The index of the column that may be narrowed, its minimum width, and the width of a number, in characters."""
 
 
 def show_culprits(out: Console, pair: PairFindings, *, suspects: bool, frames: bool) -> None:
@@ -41,7 +41,7 @@ def show_culprits(out: Console, pair: PairFindings, *, suspects: bool, frames: b
     contributors = [culprit for culprit in listed if culprit.is_proven] if pair.verdict == "rounding" else []
     if contributors:
         _show_contributors(out, contributors[:CULPRITS_SHOWN], pair, frames=frames)
-    # Beside a fault, rounding needs no more than a sentence.
+    # If there is a fault, one sentence is enough for the culprits within rounding.
     faults = any(culprit.is_proven and culprit.significance == "beyond-rounding" for culprit in listed)
     beside = [item for item in listed if faults and not suspects and item.is_proven and item.significance == "rounding"]
     remaining = [culprit for culprit in listed if culprit not in (*contributors, *beside)]
@@ -82,7 +82,7 @@ def _show_contributors(out: Console, culprits: Sequence[Culprit], pair: PairFind
         )
         cells.append((f"  {place}.", name_of(record), phases, named_places(record), share, *errors))
     rows = table(*(f">{name}" if place > PLACES else name for place, name in enumerate(names)))
-    # A narrow terminal breaks the names of modes into lines first, then places, and names of ops last.
+    # In a narrow terminal, the names of modes are wrapped first, then places, and names of ops last.
     widths = [max(map(len, (names[place], *(row[place] for row in cells)))) for place in range(len(names))]
     if sum(widths) + 2 * (len(widths) - 1) > out.width:
         for place in (-2, -1):

@@ -73,8 +73,10 @@ def served(folder: Path, port: int) -> ThreadingHTTPServer:
     }
 
     class Pages(BaseHTTPRequestHandler):
-        """Serves pages only to requests whose Host is this address. The Host of a foreign page whose name resolves to
-        this machine (DNS rebinding) is another one."""
+        """Serves pages only to requests whose Host is this address.
+
+        A foreign page whose name resolves to this machine (DNS rebinding) sends another Host.
+        """
 
         def do_GET(self) -> None:
             url = urlsplit(self.path)
@@ -102,14 +104,17 @@ def served(folder: Path, port: int) -> ThreadingHTTPServer:
             self.wfile.write(content)
 
         def log_message(self, format: str, *args: object) -> None:
-            """Print nothing: the terminal shows a training."""
+            """Print nothing: the terminal needs no line for each request."""
 
     server.RequestHandlerClass = Pages
     return server
 
 
 def _investigation(folder: Path, name: str) -> Path:
-    """Return the folder's investigation of this name; a path could lead out of the folder. Raises RunNotFound."""
+    """Return the folder's investigation with this name. Raises RunNotFound.
+
+    Names are compared, because a name taken as a path could lead out of the folder.
+    """
     for path in investigations(folder):
         if path.name == name:
             return path

@@ -14,8 +14,10 @@ from .recorded_drift import common_digests, differing_tensors
 
 @dataclass(frozen=True, slots=True)
 class Disagreement:
-    """The first tensor whose bits differ from rank 0's. `what` is "gradient" or "value", `rank` the rank that
-    differs."""
+    """The first tensor whose bits differ from rank 0's.
+
+    `what` is "gradient" or "value". `rank` is the rank that differs from rank 0.
+    """
 
     step: int
     what: str
@@ -27,7 +29,8 @@ class Disagreement:
 class Agreement:
     """The agreement of ranks.
 
-    tensors: the largest number of parameters of which rank 0 and another rank both have a copy
+    tensors: the number of parameters that rank 0 and another rank both have a copy of, for the rank that shares the
+        most
     steps: the number of steps that were compared
     replicated: whether the script's wrapper keeps the copies equal (DistributedDataParallel, or a tensor replicated on
         its device mesh). If so, a difference is a fault; otherwise the script may intend it.
@@ -45,7 +48,8 @@ def agreement(ranks: Sequence[RecordedRun]) -> Agreement | None:
     """Compare every rank with rank 0; return None if no recorded tensor has copies on two ranks.
 
     Gradients are compared before values, as they are computed first. Buffers are left out: DistributedDataParallel
-    makes them equal at the beginning of a step only. Of sharded tensors only equal shards are compared.
+    makes them equal at the beginning of a step only. Shards of a tensor are compared only if they are the same part of
+    it.
     """
     first: Disagreement | None = None
     steps = tensors = 0
@@ -79,8 +83,10 @@ def agreement(ranks: Sequence[RecordedRun]) -> Agreement | None:
 
 
 def _copied_parameters(a: RecordedRun, b: RecordedRun) -> set[str]:
-    """Return the parameters that both ranks have a copy of: with one shape and, if sharded, with one place in the
-    whole."""
+    """Return the parameters that both ranks have a copy of.
+
+    Copies have the same shape and, if sharded, the same place in the whole tensor.
+    """
     left, right = _parameters(a), _parameters(b)
     return {
         name
@@ -102,7 +108,7 @@ def _compared(reference: RecordedRun, rank: RecordedRun, names: set[str]) -> tup
 
 
 def _place(entry: TensorEntry) -> tuple[object, ...] | None:
-    """Return the place of a part in the whole. A sum that is spread over ranks has no copies."""
+    """Return the place of a shard in its whole tensor. The parts of a sum that is spread over ranks are no copies."""
     shard = entry.shard
     if shard is None:
         return None

@@ -1,13 +1,12 @@
-"""A comparison of the calls of two trainings of one mode, which finds the first call that returned other bits in one of
-them.
+"""The first call that returned different bits in two trainings of one mode. In this example it is `mul`:
 
     zeros       m0                        equal
     mul         m1 <- m0, 1.0000012       the other run has another number: it came from outside of torch
     add_        m0 <- m1                  not compared any more
 
-Every call before the first difference returned the same bits on equal inputs in both runs. So that call
-brought the difference in: by its kernel, a number, memory that no recorded op filled, a generator, or threads that
-wrote in another order to the memory that it reads.
+Every call before the first difference returned the same bits on equal inputs in both runs. So the first differing
+call introduced the difference: through its kernel, a number, memory that no recorded op filled, a generator, or threads
+that wrote in a different order to the memory that the call reads.
 """
 
 from __future__ import annotations
@@ -24,16 +23,16 @@ What = Literal[
 ]
 """The way in which two runs begin to differ:
 
-computed    an op returns other results on equal inputs
-number      an op receives another number, which no recorded op returned
-outside     it reads memory that no recorded op returned
-generator   it draws from a generator that is at another state
-seeded      a line puts a generator at another state
-race        it reads memory that threads wrote to in another order
-changed     it reads memory that was changed since an op returned it, by no recorded op
+computed    an op returns different results on equal inputs
+number      an op receives a different number, which no recorded op returned
+outside     an op reads memory that no recorded op returned
+generator   an op draws from a generator that is in a different state
+seeded      a line sets a generator to a different state
+race        an op reads memory that threads wrote to in a different order
+changed     an op reads memory that was changed since an op returned it, but not by a recorded op
 unfilled    the same, for memory that was allocated without values
-branch      the script goes on with other calls
-earlier     it reads memory from an earlier step, which was not recorded
+branch      the script goes on with different calls
+earlier     an op reads memory from an earlier step, which was not recorded
 """
 
 UNFILLED = frozenset(
@@ -55,8 +54,8 @@ Steps = Iterable[tuple[int, Sequence[CallRecord]]]
 class CallDifference:
     """The first difference of two runs.
 
-    `a` and `b` are the calls that show it (None if the run has ended). `made` is the call that produced the
-    memory they read, or one of the threads' calls that race.
+    `a` and `b` are the calls that show the difference (None if the run has ended). `made` is the call that produced the
+    memory that they read, or one of the racing calls of other threads.
     """
 
     what: What
@@ -68,7 +67,7 @@ class CallDifference:
 
     @property
     def call(self) -> CallRecord:
-        """The call that a sentence on the difference names."""
+        """The call that a sentence about the difference names."""
         named = self.made if self.what == "race" else self.a or self.b
         assert named is not None
         return named
@@ -76,8 +75,11 @@ class CallDifference:
 
 @dataclass(slots=True)
 class _Memory:
-    """The history of a memory: the call that produced it, the main thread's last call that wrote to it, and the calls
-    of other threads since."""
+    """The history of a piece of memory.
+
+    `maker` is the call that produced it, `last` is the main thread's last call that wrote to it, and `threads` are the
+    calls of other threads that wrote to it since.
+    """
 
     maker: CallRecord
     last: CallRecord
@@ -99,7 +101,7 @@ class _Side:
                 yield call
 
     def take(self, call: CallRecord) -> None:
-        """Record in which memories the call's results are. A view of a known memory is not a new one."""
+        """Record the memory of each of the call's results. A view of known memory is not new memory."""
         fresh = len(call.results) - len(call.written)
         for place, (memory, digest) in enumerate(call.results):
             if memory < 0:  # a tensor without its own memory
@@ -115,7 +117,7 @@ class _Side:
 
 
 def first_difference(a_steps: Steps, b_steps: Steps) -> CallDifference | None:
-    """Return the first difference of two runs in their recorded steps; None if there is none."""
+    """Return the first difference between two runs in their recorded steps; None if there is none."""
     left, right = _Side(), _Side()
     expected, gap = 0, False
     for (step, a_calls), (_, b_calls) in zip(a_steps, b_steps, strict=False):
@@ -136,7 +138,7 @@ def first_difference(a_steps: Steps, b_steps: Steps) -> CallDifference | None:
 def _between(
     a_call: CallRecord | None, b_call: CallRecord | None, left: _Side, right: _Side, seen: frozenset[int] = frozenset()
 ) -> CallDifference | None:
-    """Return the difference of two calls, before which both runs were the same; None if the calls are equal.
+    """Return the difference between two calls before which both runs were the same; None if the calls are equal.
 
     Memories in `seen` are not followed.
     """
@@ -145,8 +147,8 @@ def _between(
     unfilled = False
     for place, ((memory, digest), (its, its_digest)) in enumerate(zip(a_call.tensors, b_call.tensors, strict=False)):
         if digest != its_digest and digest and its_digest:
-            # An op that only writes to a memory does not depend on its content (`fill_` receives it, too), and a view
-            # reads nothing.
+            # An op that only writes to a memory does not depend on its content (although `fill_` takes it as an
+            # argument), and a view reads nothing.
             written = place in a_call.written or not any(digest for _, digest in a_call.results)
             if written and _is_unfilled(left, memory) and _is_unfilled(right, its):
                 unfilled = True

@@ -1,4 +1,4 @@
-"""The envelope of a loss curve: how far rounding alone moves the loss, and whether a run stays within that.
+"""The envelope of a loss curve: how far rounding alone moves the loss, and whether a run stays within that distance.
 
 The reference A is run N times more with its initial parameters changed by one unit in the last place (ULP). With u the
 unit roundoff of the loss's dtype:
@@ -13,8 +13,8 @@ kernel reached R = 4 and one-ULP changes 1.0; with relative deviations they reac
 
 Nothing is judged from the horizon on: the script is chaotic there, and R saturates. The factor 3 with N = 8 detected
 92 % of planted faults and flagged none of 65 harmless variants. A test of single steps is more sensitive; the envelope
-is easier for people to read. Where the loss is exactly zero, the last non-zero loss before it replaces it in both
-denominators.
+is easier for people to read. Where the loss is exactly zero, both denominators use the last non-zero loss before it
+instead.
 """
 
 from __future__ import annotations

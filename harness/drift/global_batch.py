@@ -1,16 +1,16 @@
 """A comparison of a run of several processes with a run of a single process that takes the whole batch at each step.
 
-The loss of the single run is compared with the mean of the ranks' losses (they take equal parts of the batch), its
-gradients and parameters with the sum of the ranks' parts. Distances are relative, ||a - b||_2 / ||a||_2, and use the
-best record that both runs have:
+The loss of the single run is compared with the mean of the ranks' losses (the ranks take equal parts of the batch). Its
+gradients and parameters are compared with the sum of the ranks' parts. Distances are relative, ||a - b||_2 / ||a||_2,
+and use the best record that both runs have:
 
     values   kept parameter values, exact
-    sketch   the difference of two linear sketches: within a factor of 0.52 to 1.48 of the distance for 95 of 100;
+    sketch   the difference of two linear sketches: 0.52 to 1.48 times the distance in 95 of 100 cases;
              below the sketches' own rounding, 2 * ROUNDING * sqrt(n) relative to the norm, it counts as 0
     norm     | ||a|| - ||b|| | / ||a||, a lower bound of the distance
 
-The results are distances. The sums over the batch are in another order, so the distances are not zero for long; a jump
-shows where to look.
+The results are distances. The sums over the batch are computed in a different order, so the distances are not zero for
+long; a jump shows where to look.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ SMALLEST = 2.0**-24
 
 @dataclass(frozen=True, slots=True)
 class TensorDistance:
-    """The distance of a tensor from the single run's after a step; for a gradient, in a step.
+    """The distance of a tensor from the single run's, after a step or, for a gradient, in a step.
 
     rank: the rank whose part is farthest away, if the tensor is sharded and its values are kept; for a gradient, the
-        rank of the value that it moved
+        rank whose part is farthest away in the value that the gradient changed
     nonfinite: whether the counts of NaNs or infinities differ
     """
 
@@ -125,9 +125,10 @@ def compare_global_batch(single: RecordedRun, ranks: Sequence[RecordedRun]) -> G
 
 
 def whole_batch_compared(single: RecordedRun, several: RecordedRun) -> RunComparison:
-    """Compare two runs as usual, but with the mean of the ranks' losses, and without tensors that only one rank has.
+    """Compare two runs as usual, but with the mean of the ranks' losses, and without tensors.
 
-    The result is never identical: the joint records of the ranks have no bits to compare with those of one process.
+    Tensors are left out because the run `several` has only those of rank 0. The result is never identical: the joint
+    records of the ranks have no bits to compare with those of one process.
     """
     losses = _losses(single, ranks_of(several))
     compared = compare_runs(single, several)
@@ -148,7 +149,8 @@ def _losses(single: RecordedRun, ranks: Sequence[RecordedRun]) -> LossDrift:
 def _distances(single: RecordedRun, ranks: Sequence[RecordedRun]) -> Iterator[list[TensorDistance]]:
     """Yield the distances of every tensor that both runs have, step by step.
 
-    The exact distance of a value replaces its estimate, and a gradient gets the rank of the value that it moved.
+    The exact distance of a value replaces its estimate, and a gradient gets the rank of the value that the gradient
+    changed.
     """
     several = dict(whole_steps(ranks))
     how: How
@@ -217,7 +219,7 @@ def _exact(single: RecordedRun, ranks: Sequence[RecordedRun], step: int) -> Mapp
 
 
 def _norm(a: Array, b: Array | None = None) -> float:
-    """Return ||a||, or ||a - b||: infinite if an element is not finite and its counterpart is not the same."""
+    """Return ||a|| of the finite elements, or ||a - b||, infinite if a non-finite element differs from its partner."""
     wide = np.complex128 if a.dtype.kind == "c" else np.float64
     if b is None:
         return float(np.linalg.norm(a.astype(wide)[np.isfinite(a)]))

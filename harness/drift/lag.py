@@ -5,9 +5,9 @@ With t_X(v) the number of steps until the running minimum of X's loss is <= v, t
     tau_s = mean over v of (t_B(v) - t_A(v)) / t_A(v)
 
 over 20 losses v, evenly spaced on a logarithmic scale, from below both first losses down to the lowest loss that both
-runs reach. The test over the seeds is Wilcoxon's signed-rank test: two-sided, without the seeds whose lag is 0, exact
-(all signs of the ranks that occurred, ties of |tau| sharing their ranks). Its p is multiplied by the number of
-comparisons (Bonferroni).
+runs reach. The test over the seeds is Wilcoxon's signed-rank test: two-sided, without the seeds whose lag is 0, and
+exact (over all signs of the ranks that occurred; equal |tau| share the mean of their ranks). Its p is multiplied by the
+number of comparisons (Bonferroni).
 
 Seeds whose lag is 0 are evidence for neither side: when they counted as "not worse", a pure tie had p = 0.006.
 Source: F. Wilcoxon, Individual Comparisons by Ranking Methods, Biometrics Bulletin 1(6), 1945.
@@ -37,7 +37,7 @@ class LagTest:
     """The result of the test of whether B needs more (or fewer) steps than A to reach the same loss.
 
     seeds: the number of seeds compared; those without a loss that both runs reach are left out.
-    lags: the lag of each of them, 0.003 for 0.3 % more steps.
+    lags: the lag of each of these seeds; 0.003 means 0.3 % more steps.
     later, earlier: the number of lags above and below 0.
     median_lag: the median of all lags, zeros included; None without lags.
     p, p_corrected: the p before and after the correction for several comparisons.
@@ -122,14 +122,14 @@ def relative_lag(a: LossSeries, b: LossSeries) -> float | None:
 def signed_rank_p(differences: Sequence[float]) -> float:
     """Return the exact two-sided p of Wilcoxon's signed-rank test without the zeros; 1 if nothing is left.
 
-    Under the null hypothesis each rank is positive or negative with probability 1/2. Equal |d| share the mean of their
-    ranks, so twice the ranks are whole numbers. The distribution of the sum over the positive ranks is built up rank by
-    rank.
+    Under the null hypothesis each rank is positive or negative with probability 1/2. Differences of equal size share
+    the mean of their ranks, so twice the ranks are whole numbers. The distribution of the sum over the positive ranks
+    is built up rank by rank.
     """
     values = np.array([value for value in differences if value != 0], dtype=np.float64)
     if not values.size:
         return 1.0
-    # Twice the ranks, from 1 on; ties share the mean of theirs
+    # Twice the ranks, which count from 1; ties share the mean of their ranks
     sizes = np.abs(values)
     ordered = np.sort(sizes)
     first = np.searchsorted(ordered, sizes, "left")
@@ -138,7 +138,7 @@ def signed_rank_p(differences: Sequence[float]) -> float:
     total = int(doubled.sum())
     chances = np.zeros(total + 1)
     chances[0] = 1.0
-    for rank in doubled:  # the rank is positive, and the sum grows by it, or negative
+    for rank in doubled:  # either the rank is positive and added to the sum, or it is negative
         moved = np.zeros_like(chances)
         moved[rank:] = chances[: total + 1 - rank]
         chances = (chances + moved) / 2
@@ -148,7 +148,7 @@ def signed_rank_p(differences: Sequence[float]) -> float:
 
 
 def _progress(series: LossSeries) -> tuple[Steps, Floats]:
-    """Return the number of steps taken at each finite loss, counted from 1, and the lowest loss up to there."""
+    """Return the number of steps taken at each finite loss, counted from 1, and the lowest loss up to that one."""
     steps, losses = series.recorded()
     finite = np.isfinite(losses)
     counted = steps[finite] - (steps[0] if steps.size else 0) + 1

@@ -23,8 +23,8 @@ class LossDrift:
     """The drift between the losses of a reference and of another run, over the steps that both have.
 
     Everything but `common_steps` is None if there is no common step. `first_differing_step` is also None if every pair
-    of losses has equal bits (all NaNs count as equal, -0.0 and 0.0 do not). The steps of the maxima are the first at
-    which the maximum is reached.
+    of losses has equal bits (all NaNs count as equal, -0.0 and 0.0 do not). The step of a maximum is the first step at
+    which it is reached.
     """
 
     common_steps: int
@@ -113,7 +113,7 @@ def relative_difference(a: Floats, b: Floats) -> Floats:
     return np.where(absolute == 0.0, 0.0, relative)
 
 
-# The losses of one run by step, as the tests of curves take them.
+# The losses of one run by step, as the tests of loss curves take them.
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,12 +28,12 @@ class NonfiniteValue:
 class Nonfinite:
     """The first value of each run that is not finite; None for a run without one.
 
-    only: the first value that is not finite in one run alone; None if the runs agree, as they do if both have a
+    only: the first value that is not finite in one run alone; None if the runs agree, for example because both use a
         mask of infinities
     in_b: whether `only` is in b
     loss: the first loss that is not finite in both; later values mean nothing
 
-    The number of non-finite elements is not compared: if a loss scale overflows, rounding decides it.
+    The number of non-finite elements is not compared: if a loss scale overflows, rounding decides how many there are.
     """
 
     a: NonfiniteValue | None
@@ -49,8 +49,10 @@ class Nonfinite:
 
 
 def nonfinite(a: RecordedRun, b: RecordedRun) -> Nonfinite | None:
-    """Examine the losses and digests of the steps that both runs have; return None if everything is finite in
-    both."""
+    """Examine the losses and digests of the steps that both runs have.
+
+    Return None if everything is finite in both runs.
+    """
     first_a = first_b = only = loss = None
     in_b = False
     for step, held_in_a, held_in_b in _steps(a, b):

@@ -109,8 +109,10 @@ def root_mean_square(norms: Iterable[Norm]) -> Norm:
 
 
 def _pieces(array: Array, beside: Array | None = None) -> Iterator[Floats]:
-    """Yield the elements in order as float64, PIECE at a time. Real numbers get imaginary parts where `beside` is
-    complex."""
+    """Yield the elements in order as float64, PIECE at a time.
+
+    Real numbers get imaginary parts if `beside` is complex.
+    """
     flat = array.reshape(-1)
     wide = np.complex128 if "c" in (array.dtype.kind, beside.dtype.kind if beside is not None else "") else np.float64
     for start in range(0, flat.size, PIECE):

@@ -2,9 +2,9 @@
 
     relative_l2 = ||a - b||_2 / ||a||_2        (a is the reference; accumulated in float64)
 
-with 0 / 0 = 0 and x / 0 = inf. Two NaNs and two equal infinities are 0 apart, and a non-finite element of a does not
-count in ||a||. An element that is non-finite on one side only, or differently on both, makes `max_absolute` and
-`relative_l2` infinite.
+with 0 / 0 = 0 and x / 0 = inf. Two NaNs and two equal infinities are 0 apart, and a non-finite element of the reference
+does not count in ||a||. An element that is non-finite on one side only, or differently on both, makes `max_absolute`
+and `relative_l2` infinite.
 
 Arrays of different dtypes are compared in float64. Their `max_ulp` is in units of the coarser dtype (fewer mantissa
 bits): a float64 oracle is rounded to float32 before it is compared with a float32 run.
@@ -32,12 +32,12 @@ class ParameterDrift:
 
     shape, dtype: those of the reference.
     max_ulp: the largest distance in ULP; None unless both sides are float16, float32 or float64. It is astronomical for
-        elements near zero, and more so for those that cross it, however small the drift: there are two thousand million
-        numbers between -1e-9 and 1e-9.
+        elements near zero, and more so for those that cross zero, however small the drift: there are 1.6 billion
+        numbers of float32 between -1e-9 and 1e-9.
     differing: the number of elements with different bits; all NaNs count as equal, -0.0 and 0.0 do not.
-    numel: the number of all elements.
-    scale_ulp: `max_absolute` in ULP of the reference's largest finite value, about the size of the rounding of a sum
-        over the tensor; None if max_ulp is, and if the reference is all zero.
+    numel: the total number of elements.
+    scale_ulp: `max_absolute` in ULP of the reference's largest finite value. One such ULP is about the rounding error
+        of a sum over the tensor. None if max_ulp is None, and if the reference is all zero.
     """
 
     name: str
@@ -64,8 +64,10 @@ class ParameterMismatch:
 
 @dataclass(frozen=True, slots=True)
 class ParameterComparison:
-    """The drift of all parameters, the largest `relative_l2` first, then by name. The other fields are sorted by
-    name."""
+    """The drift of all parameters, the largest `relative_l2` first, then by name.
+
+    The other fields are sorted by name.
+    """
 
     drifts: tuple[ParameterDrift, ...]
     only_a: tuple[str, ...]
@@ -133,8 +135,10 @@ def _drift(name: str, a: NDArray[Any], b: NDArray[Any]) -> ParameterDrift:
 
 
 def _spacing(value: float, unit: np.dtype[Any]) -> float:
-    """Return the distance from a magnitude to the next larger number of a format; for its largest one, to the one
-    below."""
+    """Return the distance from a magnitude to the next larger number of a format.
+
+    A subnormal magnitude counts as the smallest normal number, and one above half of the largest number as that half.
+    """
     limits = np.finfo(unit)
     return float(np.spacing(unit.type(min(max(value, float(limits.tiny)), float(limits.max) / 2))))
 

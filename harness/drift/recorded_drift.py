@@ -1,5 +1,4 @@
-"""A bit-for-bit comparison of the records of two runs, from the first computed value to the last, and of their random
-generators."""
+"""A bit-for-bit comparison of two runs: their records, in the order of computation, and their random generators."""
 
 from __future__ import annotations
 
@@ -57,13 +56,15 @@ def common_records(
 
 
 def bits(digest: Digest | None) -> tuple[int, int] | None:
-    """Return the part of a digest that decides equality. Statistics of equal tensors may be NaN, which equals
-    nothing."""
+    """Return the part of a digest that decides equality.
+
+    The digest's statistics are left out: those of equal tensors may be NaN, which equals nothing.
+    """
     return None if digest is None else (digest.hash, digest.numel)
 
 
 def differing_tensors(a: StepDigests, b: StepDigests) -> Iterator[tuple[str, str]]:
-    """Yield the kind ("gradient" or "value") and the name of each tensor of a step with other bits.
+    """Yield the kind ("gradient" or "value") and the name of each tensor of a step whose bits differ.
 
     Gradients come first, as they are computed before the values that they change.
     """
@@ -80,7 +81,8 @@ def cut_short(a: RecordedRun, b: RecordedRun) -> RecordedRun | None:
     differ for another reason.
     """
     short, long = sorted((a, b), key=lambda run: len(run.journal.steps))
-    # An experiment gets the length of its run as a number of steps: a limit in seconds would end it elsewhere.
+    # An experiment is limited to the number of its run's steps, because a limit in seconds would end it at another
+    # step.
     by = "max_steps" if short.manifest.experiment else "max_seconds"
     ended = by in short.journal.limits and len(short.journal.steps) < len(long.journal.steps)
     return short if ended else None
@@ -89,7 +91,7 @@ def cut_short(a: RecordedRun, b: RecordedRun) -> RecordedRun | None:
 def own_steps(run: RecordedRun) -> set[int]:
     """Return the steps that a run took from the state that it had reached by itself.
 
-    resynced 2, rejoined 3, resynced 5     steps 2, and 5 and all after it, began in another run's state
+    After the events resynced 2, rejoined 3 and resynced 5, step 2 and all steps from 5 on began in another run's state.
     """
     changes = {int(event["step"]): False for event in run.journal.events("resynced") if not event.get("equal")}
     changes |= {int(event["step"]): True for event in run.journal.events("rejoined")}
@@ -186,7 +188,7 @@ def _first(a: Held, b: Held) -> str | None:
     return next((name for name in [*a, *b] if a.get(name, missing) != b.get(name, missing)), None)
 
 
-# The generators of two runs that are at other states, and whether that can matter.
+# The generators of two runs that are in different states, and whether the difference can matter.
 
 GENERATORS = {
     "torch": ("torch's generator", "torch.manual_seed(0)"),
@@ -198,12 +200,12 @@ GENERATORS = {
 
 @dataclass(frozen=True, slots=True)
 class GeneratorDifference:
-    """A difference of a `generator` (torch, python, numpy or a device).
+    """A difference between the states of a `generator` (torch, python, numpy or a device).
 
     step: the first step before which the states differ
-    drawn: the step in which the runs drew different numbers from it; None if they began with other states
-    used: whether the difference may have changed a value: both runs or the reference alone drew in that step, or one of
-        them draws later
+    drawn: the step in which the runs drew differently from it; None if they began with different states
+    used: whether the difference may have changed a value: the reference drew in step `drawn`, or one of the runs draws
+        later
     """
 
     step: int

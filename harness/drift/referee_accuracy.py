@@ -3,10 +3,10 @@
     err_x = ||X - E||_2        E: the value in double, X: the value of mode A or B
     r = log2(max(err_b, f) / max(err_a, f))        f = u * ||E||_2 / 2
 
-f is about the error of a correctly rounded result (half a unit roundoff u of the coarser dtype): a side below it cannot
-be better. r is computed for every floating value that differs between A and B, in all steps with a referee.
+f is about the error of a correctly rounded result (half a unit roundoff u of the coarser dtype): no side can be better
+than that. r is computed for every floating value that differs between A and B, in all steps with a referee.
 
-One side is called closer when one of these rules holds, else they are equal:
+One side is called closer if one of these rules holds; otherwise both are called equal:
 
 1. all values: the median of r is at least 1 in size (the typical error of one side is twice the other's), a two-sided
    sign test (W. J. Dixon and A. M. Mood, JASA 41, 1946) over the r that are not 0 has p < 0.01, and no step's own
@@ -17,7 +17,8 @@ One side is called closer when one of these rules holds, else they are equal:
 The values of one step share their causes, so the sign test alone would call chance significant, and a median alone
 would rest on two or three values. For two orders of summation in a chain of 12 small layers, rule 1 wrongly called one
 closer in less than 1 of 100 cases with one step, and rule 2 in none of 200 cases with three steps. Rule 2 detects the
-effect of a single inaccurate kernel: it worsens some values of every step, and leaves the others as they were.
+effect of a single inaccurate kernel: such a kernel worsens some values of every step, and leaves the others as they
+were.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ ONE_SIDED = 0.9
 """The share of a step's materially different values that must be on one side."""
 
 SIGNIFICANCE = 0.01
-"""The largest p of the sign test; it takes 8 values of one sign."""
+"""The p below which the sign test is significant. If all values have one sign, this takes 8 values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +70,8 @@ class StepErrors:
 class Accuracy:
     """The side that is closer to the exact result: `a`, `b` or `equal`.
 
-    median: the median of r over all steps, positive where A is closer; by the second rule, of the materially different
-        values
+    median: the median of r over all steps, positive where A is closer; if rule 2 decides, only over the materially
+        different values
     values: the number of values in the median
     significance: the p of the sign test over all values
     reference_worse: whether A, the reference, is less accurate by a factor of 2 or more
@@ -85,7 +86,7 @@ class Accuracy:
 
 
 def step_errors(a: TensorFile, b: TensorFile, exact: TensorFile, step: int) -> StepErrors:
-    """Measure the errors of both modes of one step against the step in double."""
+    """Measure the errors of both modes in one step against the same step in double."""
     ratios = {}
     for name, own in a.tensors.items():
         versions = [file.tensors.get(name) for file in (a, b, exact)]
@@ -95,8 +96,10 @@ def step_errors(a: TensorFile, b: TensorFile, exact: TensorFile, step: int) -> S
 
 
 def accuracy(steps: Sequence[StepErrors], a: str = "the reference", b: str = "the other mode") -> Accuracy | None:
-    """Decide which side is closer over all steps; `a` and `b` are their names. Return None without a value that
-    differs."""
+    """Decide which side is closer over all steps. Return None if no value differs.
+
+    `a` and `b` are the names of the sides.
+    """
     ratios = [ratio for step in steps for ratio in step.finite]
     if not ratios:
         return None
@@ -164,7 +167,7 @@ def _ratio(name: str, a: TensorFile, b: TensorFile, exact: TensorFile) -> float 
     difference_a, difference_b = difference(true, left), difference(true, right)
     if not (difference_a.same_places and difference_b.same_places):
         return math.nan
-    # Half a unit roundoff is the error of a correctly rounded result: a side below it cannot be better.
+    # Half a unit roundoff is the error of a correctly rounded result: no side can be better than that.
     lowest = _log2(difference_a.norm) + math.log2(unit_roundoff(name, a, b) / 2)
     error_a, error_b = (max(_log2(side.distance), lowest) for side in (difference_a, difference_b))
     return error_b - error_a if error_b != error_a else 0.0

@@ -20,11 +20,10 @@ COMPUTED = ("loss", "gradient", "value")
 
 @dataclass(frozen=True, slots=True)
 class Repetition:
-    """The comparison of a run with its repetition: equal bits, or else the first difference, a sentence about it, and a
-    remedy.
+    """The comparison of a run with its repetition: equal bits, or else the first difference.
 
-    `what` is initial, generator, batch, loss, gradient, value or steps. A generator that differs without any other
-    difference does not count.
+    `what` is initial, generator, batch, loss, gradient, value or steps. `text` is a sentence about the difference, and
+    `remedy` says what to do. A generator that differs without any other difference does not count.
 
     score: how far the run's executions of one step from one state are apart, as a multiple of the step's rounding
         noise; None if that is not known

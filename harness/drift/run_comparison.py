@@ -33,9 +33,9 @@ class TensorDifference:
 class RunComparison:
     """The comparison of run b with run a, the reference.
 
-    first_tensor: the first differing tensor by digests
+    first_tensor: the first tensor whose digests differ
     parameters_step: the last step for which both runs kept the parameters
-    parameters: the distances at that step; None if a run did not record them
+    parameters: the distances at that step; None if a run did not keep the parameters
     whole_batch: whether several ranks were compared with one process, whose bits cannot be compared
     cut_short: the run that has fewer steps because a limit in seconds ended it
     """
@@ -68,7 +68,7 @@ class RunComparison:
 
     @property
     def identical(self) -> bool:
-        """Check whether everything that both runs recorded is equal, and they recorded the same steps.
+        """Check whether everything that both runs recorded is equal, and whether they recorded the same steps.
 
         For a run that was cut short, only the steps that both have count.
         """

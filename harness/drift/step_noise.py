@@ -1,17 +1,17 @@
 """The rounding noise of a training step: how far rounding alone moves its values. Drift is measured in this unit.
 
-A step is repeated N times on its tape with random rounding after every op (Monte Carlo arithmetic), or by N runs that
-start from a state which is one ULP off. For each value x of the step
+A step is repeated N times: on its tape with random rounding after every op (Monte Carlo arithmetic), or by N runs that
+start from a state that is one ULP off. The noise of a value x of the step is
 
     rms = sqrt(mean_i ||x_i - x||_2**2)        over the elements that are finite on both sides
 
-and for a tensor of integers, the number of repetitions in which it differed at all (flips).
+and, for a tensor of integers, the number of repetitions in which the tensor differed at all (flips).
 
-A network of ReLUs or maxima jumps if an input passes a kink. Another kernel may pass a kink that 8 repetitions do
-not, and then its error is several times their noise. So suspicious steps are repeated with rounding 16 times as strong
-(reach, the largest distance). If a value then moves more than three times as far as in proportion, drift is
-compared with the jump. Measured on a residual network of 16 ReLUs under Inductor: 4 of 30 steps had such a kink, with
-drifts of 250 to 2,600 times rms, and the other 26 of 1.3 to 5.5.
+The results of ReLUs and maxima jump if an input passes a kink. Another kernel may pass a kink that no input passes in 8
+repetitions; its error is then several times the noise. So suspicious steps are repeated with rounding 16 times as
+strong (`reach` is the largest distance). If a value then moves by more than 3 * 16 times its rms, drift is compared
+with this jump. Measured on a residual network of 16 ReLUs under Inductor: 4 of 30 steps had such a kink, with drifts of
+250 to 2,600 times rms, and the other 26 had drifts of 1.3 to 5.5 times rms.
 
 Sources: D. S. Parker, Monte Carlo Arithmetic, UCLA CSD-970002, 1997; C. Denis, P. de Oliveira Castro and E. Petit,
     Verificarlo, ARITH 2016 (arXiv 1509.01347).
@@ -36,16 +36,20 @@ from ..runs.step_outcomes import noise_path, read_noise_record
 from .norms import Array, Norm, as_float, difference, is_floating, norm, root_mean_square
 
 JUMP_SHARE = 4.0
-"""The divisor of a jump: drift is compared with a quarter of it. With the usual threshold of 16, a drift may be 4
-jumps, as several may coincide."""
+"""The divisor of a jump: drift is compared with a quarter of the jump.
+
+With the usual threshold of 16, a drift may be as large as 4 jumps, because several may coincide.
+"""
 
 JUMP = 3.0
-"""The multiple of the proportional distance from which on a movement is a jump. The farthest of 16 smooth replays moves
-0.7 to 2 times as far."""
+"""The multiple of the proportional distance above which a movement is a jump.
+
+The farthest of 16 replays without a jump moves 0.7 to 2 times the proportional distance.
+"""
 
 
 SECOND_MOMENT = re.compile(r"state (?P<parameter>.+)\.[^.]+")
-"""The name of a state of an optimizer that may be a second moment."""
+"""The pattern of the names of optimizer states that may be second moments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +69,18 @@ class TensorNoise:
 
     @property
     def jumps(self) -> bool:
-        """Check whether stronger rounding moves the value much farther than in proportion, because a discrete choice
-        changes."""
+        """Check whether stronger rounding moves the value much farther than in proportion.
+
+        If so, a discrete choice depends on rounding.
+        """
         return self.reach > JUMP * self.strength * self.rms
 
     @property
     def size(self) -> float:
-        """The size with which a drift is compared: rms, or a part of the jump if a discrete choice depends on
-        rounding; together with the spread."""
+        """The size with which a drift is compared.
+
+        It is rms, or a part of the jump if a discrete choice depends on rounding, together with the spread.
+        """
         return math.hypot(self.reach / JUMP_SHARE if self.jumps else self.rms, self.spread)
 
     @property
@@ -86,7 +94,7 @@ class Noise:
     """The noise of one step's values, from `replays` repetitions.
 
     equal: whether the unchanged replay returned the step's own bits; if not, nothing was measured
-    reason, differs: why it did not, and the values that were unequal
+    reason, differs: why the replay returned other bits, and the values that were unequal
     taped: whether the noise was measured on a tape of this very step
     unrepeatable: the calls of the step that compute other bits each time, as its noise file describes them
     """
@@ -106,10 +114,10 @@ class Noise:
         return self.replays > 0 and bool(self.tensors)
 
     def at(self, step: int, outcome: TensorFile) -> Noise:
-        """Return the noise of another step with this `outcome`, as if each value's relative noise were the same as in
-        this step.
+        """Return the noise of another step with this `outcome`.
 
-        The noise of a value that is zero here is used unscaled.
+        It is computed as if each value's relative noise were the same as in this step. The noise of a value that is
+        zero here is used unscaled.
         """
         moved = {}
         for name, noise in self.tensors.items():
@@ -127,7 +135,7 @@ class Noise:
         """Return the noise of one value.
 
         For a value that was not measured, return the median relative noise of the measured values of its kind
-        (gradient, parameter and so on), as the noise of a value of norm 1; None without any.
+        (gradient, parameter and so on), as the noise of a value of norm 1. Return None if none was measured.
         """
         if name in self.tensors:
             return self.tensors[name]
@@ -140,7 +148,7 @@ class Noise:
         return TensorNoise(statistics.median(relatives), 1.0) if relatives else None
 
     def rms_of(self, name: str, size: Fraction) -> float:
-        """Return the noise that the drift of a value of the norm `size` is compared with; 0 if none is known.
+        """Return the noise that the drift of a value of norm `size` is compared with; 0 if none is known.
 
         An unmeasured value has the noise of a value of norm 1, which is multiplied by the norm.
         """
@@ -152,13 +160,14 @@ class Noise:
     def of_gradient(self, state: str, z: float) -> float:
         """Return the score of a gradient whose square, in an optimizer's second moment, has the score z.
 
-        A gradient g with the noise n that is moved by k n moves its square by 2 g k n + (k n)**2, and rounding alone
-        moves that by 2 g n + n**2. With r = g / n
+        If a gradient g with noise n moves by k n, its square moves by 2 g k n + (k n)**2. Rounding alone moves the
+        square by 2 g n + n**2. With r = g / n
 
             z = (2 r k + k**2) / (2 r + 1)        k = sqrt(r**2 + z (2 r + 1)) - r
 
-        k is z for a gradient far above its noise, and sqrt(z) for one that is only rounding, such as a bias's
-        gradient before a batch normalization: rounded 10 times as coarsely, its square is 100 noises away.
+        k is z for a gradient far above its noise, and sqrt(z) for one that is only rounding, such as the gradient of a
+        bias before a batch normalization: if it is rounded 10 times as coarsely, its square moves by 100 times the
+        noise.
 
         `state` is the name of a value that is nowhere negative, such as `state net.weight.exp_avg_sq`. For a name that
         is not a state, and for a gradient whose noise is unknown, z itself is returned.

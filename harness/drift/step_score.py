@@ -1,6 +1,6 @@
 """The drift of one training step in units of the reference's rounding noise.
 
-For each value of the step (losses, gradients, and the optimizer's results: parameters, buffers, its state)
+For each value of the step (losses, gradients, parameters, buffers, and the optimizer's state)
 
     z = ||B - A||_2 / (rms + u * ||A||_2 + tiny)
 
@@ -10,10 +10,10 @@ itself). tiny = 1e-43 is below the resolution of float32 near zero. z is 0 if an
 Multiplying A, B and rms by one factor leaves z as it is, up to tiny.
 
 A NaN or an infinity on one side only, a value that one side lacks, and different shapes are infinitely far away. Where
-stronger rounding makes a value jump (a ReLU or a maximum next to its kink), the jump replaces rms. A state that is
-nowhere negative is treated as a second moment, a square, and has the z of the gradient that was squared
-(`Noise.of_gradient`). Integers have no rounding: they are equal, or they differ. Where replays with random rounding
-changed them as well, a discrete choice is on the edge, and a difference says nothing.
+stronger rounding makes a value jump (a ReLU or a maximum next to its kink), the jump replaces rms. An optimizer's state
+that is nowhere negative is treated as a second moment, which is a square: its z is that of the gradient that was
+squared (`Noise.of_gradient`). Integers have no rounding: they are equal, or they differ. If replays with random
+rounding changed them as well, a discrete choice is on the edge, and a difference says nothing.
 
 Sources: the study behind the threshold is described in docs/reference/score.md; the idea of a tolerance measured by
     perturbation is also that of TTrace (arXiv 2506.09280) and of CESM-ECT (Baker et al., GMD 8, 2015).
@@ -33,7 +33,7 @@ from .norms import Array, as_float, difference, is_floating
 from .step_noise import Noise
 
 TINY = 1e-43
-"""A number five digits below the smallest normal float32, so that zero over zero has a value."""
+"""A number five orders of magnitude below the smallest normal float32, so that zero over zero has a value."""
 
 UNIT_ROUNDOFF = {
     "float64": 2.0**-53, "complex128": 2.0**-53,
@@ -55,7 +55,7 @@ KINDS = ("loss", "gradient", "parameter", "buffer", "state")
 class StepScore:
     """The drift of one step: the worst floating value's `score`, and all values, the worst first.
 
-    discrete: integers that differ though rounding never changed them
+    discrete: the names of integer values that differ although rounding never changed them
     taped: whether the noise was measured at this very step
     replays: the number of repetitions that measured the noise; with 0 the noise is unmeasured, and z is an upper bound
     looked_closer: whether stronger rounding was tried as well
@@ -79,7 +79,7 @@ class StepScore:
 
     @property
     def why(self) -> str:
-        """The explanation of the worst value's score, if that is not a distance."""
+        """The explanation of the worst value's score, if the score is not simply a distance."""
         return next((tensor.why for tensor in self.tensors if tensor.name == self.tensor), "")
 
 

@@ -1,8 +1,8 @@
 """Distance between floating-point numbers in units in the last place (ULP).
 
-The representable numbers of one format are points on a line; the distance of two of them is the number of steps from
-one to the other. The bit pattern of a non-negative number, read as an integer, is its place on that line, and the sign
-bit mirrors it:
+The representable numbers of one format are points on a line; the distance between two of them is the number of steps
+from one to the other. The bit pattern of a non-negative number, read as an integer, is its place on that line, and the
+sign bit mirrors it:
 
     distance(a, b) = | |a| - |b| |   for equal signs, where |x| is the pattern without its sign bit
     distance(a, b) =   |a| + |b|     for opposite signs
@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 NAN_DISTANCE = 2**64 - 1
-"""Distance between a NaN and a number; the largest real one, -inf to inf in float64, is below it."""
+"""Distance between a NaN and a number. The largest distance between numbers (-inf and inf in float64) is below it."""
 
 CHUNK = 1 << 20
 """The number of elements processed at a time, which bounds the temporary memory."""

@@ -35,13 +35,13 @@ class VerdictEvidence:
     """The evidence about one pair; `a` is the reference's name, `b` that of the other run.
 
     failed: sentences about runs that failed (a run whose loss is not finite did not fail)
-    identical, first_differing_step: the comparison of the free runs
+    identical, first_differing_step: the comparison of the runs, each trained from its own state
     steps: the scores of steps that both modes took from one state
     unscored: why there are no scores
-    stateless: why no command can make them
-    command: the command that makes them
+    stateless: why no command can produce scores
+    command: the command that produces scores
     common_steps: the number of steps that both have if one run was cut short, else None
-    drawing: how to make the two draw the same random numbers
+    drawing: how to make the two modes draw the same random numbers
     """
 
     a: str
@@ -76,14 +76,18 @@ def decide(evidence: VerdictEvidence) -> Verdict:
 
 
 def worst_of(steps: Sequence[StepScore] | Sequence[StepFindings]) -> float:
-    """Return the largest score of some steps, infinite if integers differ that rounding never changed; 0 without
-    steps."""
+    """Return the largest score of some steps; 0 if there are none.
+
+    The score is infinite if integers differ that rounding never changed.
+    """
     return max((math.inf if step.discrete else step.score for step in steps), default=0.0)
 
 
 def _void(evidence: VerdictEvidence) -> Verdict | None:
-    """Return a verdict that does not depend on scores; None if there is none. An earlier check takes precedence over
-    later ones."""
+    """Return a verdict that does not depend on scores; None if there is none.
+
+    An earlier check takes precedence over later ones.
+    """
     if evidence.failed:
         return Verdict("failed", f"failed: {'; '.join(evidence.failed)}")
     limit = evidence.threshold.fault
@@ -141,7 +145,7 @@ def _undecided(evidence: VerdictEvidence) -> Verdict | None:
         if evidence.stateless:
             return _no_word(f"the runs differ{since}, and {evidence.stateless}", first)
         return _no_word(f"the runs differ{since}, and {reason}: run `{evidence.command}`, {REMEDY}", first)
-    # Without measured noise z is an upper bound: below the threshold it clears a step, above it decides nothing.
+    # Without measured noise z is an upper bound: a z below the threshold clears a step, a z above it decides nothing.
     doubtful = _worst([step for step in evidence.steps if not step.replays and not step.ill_conditioned])
     if doubtful is not None and doubtful.score > evidence.threshold.fault:
         reason = (
@@ -190,7 +194,8 @@ def _rounding(evidence: VerdictEvidence) -> Verdict:
 def _significant(evidence: VerdictEvidence) -> list[StepScore]:
     """Return the steps beyond the threshold.
 
-    Without measured noise, only a step that no rounding explains is beyond it. A step of ill-conditioned ops is not.
+    If the noise was not measured, only a step with an infinite score is beyond the threshold. A step whose drift is due
+    to ill-conditioned ops never is.
     """
     return [
         step

@@ -1,7 +1,7 @@
 """The tensors of a step, joined from the parts that the ranks of a run recorded.
 
-Counts and sums of squares add, minima and maxima are those of the parts, and sketches are linear. Of several copies,
-one counts. No hash is computed from several parts: only parts can be compared bit for bit.
+Counts and sums of squares add, minima and maxima are those of the parts, and sketches are linear. If there are several
+copies, only one counts. No hash is computed from several parts: only parts can be compared bit for bit.
 """
 
 from __future__ import annotations
@@ -24,8 +24,11 @@ What = Literal["gradient", "value"]
 
 @dataclass(frozen=True, slots=True)
 class WholeDigest:
-    """A tensor described by its parts. The statistics are of the finite elements; they are None if they do not add
-    up (a sum that is spread over ranks). The sketch is None if none was recorded."""
+    """A tensor described by its parts.
+
+    The statistics are those of the finite elements. They are None if they cannot be added up, as for a sum that is
+    spread over ranks. The sketch is None if none was recorded.
+    """
 
     numel: int
     nan: int | None
@@ -102,7 +105,7 @@ def _is_block(shard: Shard | None) -> bool:
 def entries_of(run: RecordedRun) -> dict[str, TensorEntry]:
     """Return the record of each tensor.
 
-    A new table is written when the script adds or drops some; the last one counts.
+    A new table is written when the script adds or drops tensors. The last record of a tensor counts.
     """
     return {entry.name: entry for table in run.journal.tables.values() for entry in table}
 

@@ -1,4 +1,4 @@
-"""The marks of an investigation's culprits on nodes of a graph, from its `investigation.json`, schema 1."""
+"""The marks of culprits on nodes of a graph, read from an `investigation.json` of schema 1."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Mark:
     """The mark of a culprit's node.
 
     label: the name of the culprit
-    numbers: its drift in this run (`max_ulp`, `rho`, `share`)
-    reason: a sentence
+    numbers: the culprit's errors in this run (`max_ulp`, `rho`) and its `share` of the drift
+    reason: the reason for the mark, as a sentence
     """
 
     label: str
@@ -40,7 +40,7 @@ class SeenCulprit:
     own: str
 
     def is_at(self, node: Node) -> bool:
-        """Check whether the node is this op, or was decomposed from it, in a phase and a module of the culprit.
+        """Check whether the node is the culprit's op, or was decomposed from it, in one of its phases and modules.
 
         Without a known module, the node's line decides; without a known line, the op alone.
         """

@@ -1,4 +1,4 @@
-"""Reads the graphs of a run; nothing here writes."""
+"""Read the graphs of a run. Nothing here writes."""
 
 from __future__ import annotations
 
@@ -46,8 +46,11 @@ class GraphEntry:
 
 @dataclass(frozen=True, slots=True)
 class GraphExecution:
-    """One execution of a graph: `graph` is its name without the stage, `cut` the reason why a lazy graph ended
-    there."""
+    """One execution of a graph.
+
+    graph: the graph's name without the stage.
+    cut: the reason why a lazy graph was cut, and the place of the cut.
+    """
 
     step: int
     graph: str
@@ -188,7 +191,7 @@ def _flaw(data: Any) -> str:
         return "it is not JSON" if data is None else "it is not a JSON object"
     if data.get("schema") != SCHEMA:
         return f"its schema is {data.get('schema', 'missing')}"
-    # The outermost flaw is reported: first of the graph, then of a node, then of its cut.
+    # Report the outermost flaw: check the graph first, then its nodes, then its cut.
     nodes = data.get("nodes")
     for what, record, contents in (
         ("the graph", Graph, [data]),

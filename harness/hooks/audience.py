@@ -17,7 +17,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 OUTWARDS = frozenset({"backward_ended", "step_ended", "script_ended", "close"})
-"""Moments that are reported from the last observer to the first. Like nested contexts, the newest hooks are removed
+"""Moments that are reported from the last observer to the first. As with nested contexts, the newest hooks are removed
 first."""
 
 
@@ -48,8 +48,8 @@ class Guard:
 class Part:
     """A part of the recording, to which several observers may belong.
 
-    stops: the words of a failure's notice for the recording that ends.
-    needed: an observer of this part that cannot be created refuses the run.
+    stops: the words of a failure's notice that say which recording ends.
+    needed: if an observer of this part cannot be created, the run is refused.
     stays: when one observer of this part fails, all of them stop writing. They are still notified of every moment,
         because the training itself may depend on them.
     """
@@ -91,7 +91,7 @@ class Audience:
     def take_seats(self, seats: Sequence[Seat], config: RunConfig, around: Callable[[Seat], Surroundings]) -> None:
         """Create the observers that a run wants; `around` returns the surroundings of each.
 
-        Raises whatever an observer of a needed part raises, such as a UsageError for a contradictory run.
+        Raises whatever an observer of a needed part raises, such as a UsageError for contradictory options.
         """
         for seat in seats:
             if not seat.wanted(config):
@@ -110,7 +110,7 @@ class Audience:
     def tell(self, moment: Callable[Concatenate[Any, P], R], *args: P.args, **kwargs: P.kwargs) -> list[R]:
         """Call `moment`, a method of Observer, on all observers that override it, and return their answers."""
         name = moment.__name__
-        # Most observers override few moments, and `called_with` comes at every call of a model: look them up only once.
+        # Most observers override few moments, and `called_with` comes at every call of a model: search only once.
         listeners = self._overriding.get(name)
         if listeners is None:
             original = getattr(Observer, name)

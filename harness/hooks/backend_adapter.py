@@ -1,4 +1,4 @@
-"""The interface of a mode's backend to the bring-up tools, written once for each backend.
+"""The interface through which the bring-up tools use a mode's backend. Each backend implements it once.
 
 `Mode.adapter()` returns it. `numdrift analyze`, `partition`, `metrics` and `snapshot` use backends only through this
 interface, so they all work with a plug-in that has an adapter (docs/guide/add-a-backend.md).
@@ -43,13 +43,13 @@ class Adapter(Protocol):
         """Return a context that calls `report` with every operator that the backend receives.
 
         `script` is the path of the training script, to find the line of each call. The context changes no bit of the
-        results. The call itself raises NotAvailable; entering the context does not."""
+        results. This method itself raises NotAvailable, not the entry into the context."""
 
     def without_execution(self) -> AbstractContextManager[None]:
         """Return a context in which the backend captures and lowers ops and executes nothing.
 
-        Values that are read from the backend are zeros. The call itself raises NotAvailable; entering the context does
-        not."""
+        Values that are read from the backend are zeros. This method itself raises NotAvailable, not the entry into the
+        context."""
 
     def supports(self, node: torch.fx.Node) -> SupportAnswer:
         """Return whether the backend can execute an aten node of an FX graph.
@@ -66,8 +66,8 @@ class Adapter(Protocol):
     def observe_work(self, script: str, report: Callable[[Work], None]) -> AbstractContextManager[Tell]:
         """Return a context that calls `report` with each compilation, execution and transfer of the backend.
 
-        The context's value is a function that reports all pending work and raises the error of a failed one. The
-        context changes neither a bit of the results nor a graph."""
+        The context's value is a function that reports all pending work and raises the error of any work that failed.
+        The context changes neither a bit of the results nor a graph."""
 
     def counters(self) -> Mapping[str, int]:
         """Return the current values of the backend's counters, under the backend's names."""

@@ -1,4 +1,4 @@
-"""The capture of a mode's graphs, and the request that it is made from."""
+"""The capture of a mode's graphs, and the request for it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Capture:
         """A backward from these tensors is about to run."""
 
     def about_to_cut(self) -> None:
-        """A mode that cuts graphs is about to execute one, perhaps where the script requests it."""
+        """A mode that cuts graphs is about to execute one; the script may have requested this cut."""
 
     def closing(self, moment: Moment) -> None:
         """The mode is about to close a piece of work: `backward`, `step` or `end`."""

@@ -38,14 +38,14 @@ class ScriptFacts:
 
 
 class Mode(Protocol):
-    """A way to execute a training, inside the training's process: everything that the harness may ask of a mode.
+    """A way to execute a training, inside the training's process. This class lists all that the harness asks of a mode.
 
     A mode derives from this class, or from a mode that does. Members with a body here are optional.
 
     capabilities: the facts by which the mode differs from others.
     device: the torch device for the script, passed in the environment variable DEVICE. It is known before `prepare`,
         because the script may read DEVICE in its first line.
-    backend: the name of the compiler's backend; None where nothing is compiled.
+    backend: the name of the compiler's backend; None if the mode compiles nothing.
     device_settings: the settings of the mode's device that change numbers, by name. Each is a pair of functions: one
         returns the setting as a plain value, the other sets it.
     """
@@ -76,9 +76,9 @@ class Mode(Protocol):
         """Take over a root module, before its first call."""
 
     def adopt_function(self, function: Callable[..., Any]) -> Callable[..., Any] | None:
-        """Return the mode's replacement of a function that computes loss and gradients together.
+        """Return the mode's replacement for a function that computes loss and gradients together.
 
-        Return None where the mode executes the function itself.
+        Return None if the mode executes the function itself.
         """
         return None
 
@@ -109,7 +109,7 @@ class Mode(Protocol):
         return
 
     def step_recorders(self, request: RecordingRequest) -> StepRecorders | None:
-        """Return the recorders of the mode's steps; None where an op can be recorded when it is called."""
+        """Return the recorders of the mode's steps; None if each op can be recorded when it is called."""
         return None
 
     def capture(self, request: CaptureRequest) -> Capture | None:
@@ -117,7 +117,7 @@ class Mode(Protocol):
         return None
 
     def snapshots(self, camera: Any, circumstances: Any, bound: Callable[[], Mapping[str, torch.Tensor]]) -> Any:
-        """Return the `SnapshotObserver` that passes the mode's executions to a camera; None for eager executions.
+        """Return the `SnapshotObserver` that passes the mode's executions to a camera; None for an eager mode.
 
         `bound` returns the tensors of the training by name. Raises NotAvailable.
         """
@@ -134,7 +134,7 @@ class Mode(Protocol):
 
 @runtime_checkable
 class CuttingMode(Mode, Protocol):
-    """A mode that defers ops and executes them where their graph is cut; the policy `off` cuts it nowhere."""
+    """A mode that defers ops and executes them where their graph is cut; under the policy `off` it is never cut."""
 
     policy: str
 

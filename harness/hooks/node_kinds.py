@@ -38,7 +38,7 @@ class TensorKind:
     def example(self) -> torch.Tensor:
         """Return a tensor on the CPU that hardly any op refuses.
 
-        It is an identity if the last two dimensions are equal, else ones; integers are zeros.
+        It is an identity matrix if the last two dimensions are equal, else ones; integers are zeros.
         """
         numbers = self.dtype.is_floating_point or self.dtype.is_complex
         extent = extent_of(self.shape, self.stride)

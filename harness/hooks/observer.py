@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Progress = Literal["forward", "backward", "optimizer", "step", "end"]
 """The points of a training, in this order: a root module is about to be called for the first time in a step; a backward
-begins; it has ended; the next step begins; the script has ended."""
+begins; the backward has ended; the next step begins; the script has ended."""
 
 
 class Observer:
@@ -68,7 +68,7 @@ class Observer:
         """Root modules are called without their arguments being observed."""
 
     def watches_calls(self, step: int) -> bool:
-        """Return whether to report module calls after this step, when the models are known."""
+        """Return whether the observer still needs module calls after this step; if none does, the hooks are removed."""
         return False
 
     def tensors_found(self, step: int) -> None:

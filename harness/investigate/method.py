@@ -46,7 +46,7 @@ from .questions.question_table import LAST_QUESTIONS, QUESTIONS
 from .questions.whole_trainings import MEMBERS, is_left_over, not_trained, without_culprits
 
 SINGLE = "single"
-"""The name of the single-process run that runs of several processes are compared with."""
+"""The name of the run of one process with which runs of several processes are compared."""
 
 MOST_STEPS = 8
 """The largest number of steps of a pair that are examined."""
@@ -56,7 +56,7 @@ def investigate(batch: BatchPlan, plan: InvestigationRequest, laboratory: Labora
     """Run the modes of a batch, and investigate the runs.
 
     Existing runs and experiments are reused. Writes `investigation.json`. Raises UsageError before anything is started,
-    KeyboardInterrupt if Ctrl-C ended a round of runs.
+    and KeyboardInterrupt if Ctrl-C ended a round of runs.
     """
     if plan.partition_bisect:
         check_parts(batch.modes, plan, nproc=batch.nproc)
@@ -85,7 +85,7 @@ def investigate_runs(runs: Sequence[RecordedRun], plan: InvestigationRequest, la
 
 
 def localize_runs(runs: Sequence[RecordedRun], plan: InvestigationRequest, laboratory: Laboratory) -> Findings:
-    """Investigate one pair of an investigation; its other findings are kept."""
+    """Investigate one pair of an investigation, and keep the findings on its other pairs."""
     findings = _found(runs, plan, laboratory)
     findings.update(runs[0].path.parent)
     return findings
@@ -117,10 +117,10 @@ def _found(runs: Sequence[RecordedRun], plan: InvestigationRequest, laboratory: 
 
 
 def decide(runs: Sequence[RecordedRun], plan: InvestigationRequest, laboratory: Laboratory) -> None:
-    """Make the experiments that a verdict needs.
+    """Run the experiments that a verdict needs.
 
-    Each mode trains once more: this run is its control, takes the chosen steps from one state, and stays alive as a
-    worker. Then the noise of these steps and their values in double are measured, and whole trainings are made if
+    Each mode trains once more: this run is its control, begins the chosen steps in the reference's state, and stays
+    alive as a worker. Then the noise of these steps and their values in double are measured. Whole trainings are run if
     they are requested.
     """
     reference = runs[0]
@@ -131,10 +131,10 @@ def decide(runs: Sequence[RecordedRun], plan: InvestigationRequest, laboratory: 
     compared = [compare_runs(reference, run) for run in others]
     chosen = choose(reference, others, compared, plan, laboratory.progress)
     differing = [run for run, comparison in zip(others, compared, strict=True) if not comparison.identical]
-    # For runs that existed already, the causes may be known, too.
+    # If the runs existed already, their causes may be known, too.
     asks_for_causes = bool(differing) and plan.localize != "none" and laboratory.made > 0
     if asks_for_causes and plan.scripts:
-        # A difference has a cause, which a script will show: its interpreter imports in the meantime.
+        # A script will show the cause of the difference: its interpreter imports its modules in the meantime.
         laboratory.scripts(spec_of(reference), [spec_of(run) for run in differing])
     with ExitStack() as beside:
         if differing:  # else nothing is compared with the noise
@@ -175,7 +175,7 @@ def decide(runs: Sequence[RecordedRun], plan: InvestigationRequest, laboratory: 
 def explain(
     findings: Findings, runs: Sequence[RecordedRun], plan: InvestigationRequest, laboratory: Laboratory
 ) -> Findings:
-    """Ask the questions of the step that each verdict is about, and judge again with their answers.
+    """Ask the questions about the step of each verdict, and judge again with their answers.
 
     If the drift of a step turns out to come from a discrete choice, the step is not significant, and the next one is
     examined.
@@ -228,8 +228,8 @@ def _ask_all(
 def confirm(
     findings: Findings, runs: Sequence[RecordedRun], plan: InvestigationRequest, laboratory: Laboratory
 ) -> Findings:
-    """Train every mode to the end without its culprits. If the result is not the reference bit for bit, also compute
-    the envelope."""
+    """Train every mode to the end without its culprits. If a result does not equal the reference bit for bit, also
+    compute the envelope."""
     made = laboratory.made
     for sentence in not_trained(runs, findings):
         laboratory.progress.say(sentence)

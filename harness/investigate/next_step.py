@@ -1,11 +1,11 @@
 """The choice of the step of a pair to examine next.
 
     --step N                that step, and no other
-    other inputs            a step in which the batch can be followed to its origin
-    the first step          the first significant one, or one right before it that comes near to the threshold;
+    different inputs        a step in which the batch can be followed to its origin
+    the first inquiry       the first significant step, or one right before it that comes close to the threshold;
                             if all drift is rounding, the last step that differs
-    a step was explained    the worst one that nothing explains
-    else                    the first significant step of the verdict that the answers have left
+    a step was explained    the worst step beyond the threshold, unless it is explained
+    else                    the first significant step of the current verdict
 
 A step is examined once.
 """
@@ -79,7 +79,7 @@ def _requested(step: int, evidence: PairEvidence) -> int:
 def _first(pair: PairFindings, evidence: PairEvidence) -> int | None:
     """Return the first significant step, else the last that differs; steps with a tape come first."""
     setup = [culprit for culprit in pair.culprits if culprit.kind == SETUP]
-    draws_only = all(culprit.what == "generator" for culprit in setup)  # the mode itself may cause these
+    draws_only = all(culprit.what == "generator" for culprit in setup)  # the mode itself may draw differently
     if pair.verdict not in SEARCHED and not (pair.verdict == "different-setup" and draws_only):
         return None
     onset, forced = _onset(pair), evidence.forced
@@ -101,7 +101,8 @@ def _onset(pair: PairFindings) -> int | None:
     """Return the first significant step, or the first of the steps right before it whose score comes near the
     threshold.
 
-    A fault may begin in a noisier step. Unless a culprit there is wrong by itself, the significant step is examined.
+    A fault may begin in a noisier step. Unless a culprit in that step is wrong by itself, the significant step is
+    examined next.
     """
     step = pair.first_significant_step
     for step_findings in reversed(pair.steps):

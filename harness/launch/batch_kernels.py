@@ -16,7 +16,7 @@ from ..records.modes.mode_registry import registry
 from ..records.modes.mode_spec import ModeSpec
 
 OwnKernels = Mapping[str, Path | str] | Sequence[tuple[str, Path] | str]
-"""The user's own kernels: each path by its op, or pairs of op and path if an op has several kernels, or `OP=PATH`."""
+"""The user's own kernels: paths by op, pairs of op and path (if an op has several kernels), or texts `OP=PATH`."""
 
 
 def own_kernels(kernels: OwnKernels | None) -> tuple[tuple[str, Path], ...]:
@@ -90,7 +90,7 @@ def _check_backend(spec: ModeSpec, requests: Sequence[SwapRequest]) -> None:
 def swaps_of_run(spec: ModeSpec, journal: Path, described: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the manifest's entry for each swap of a run.
 
-    It combines `described`, the description by the run's process, with the counted calls.
+    An entry combines the description by the run's process, from `described`, with the counted calls.
     """
     # Not strict: a process that failed before its swaps existed has described none of them.
     counts = counts_of_run(spec, journal)

@@ -1,4 +1,4 @@
-"""The request of a batch, the script that it runs, and the checks for errors before anything starts."""
+"""The request for a batch, the script that it runs, and the checks for errors before anything starts."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class BatchPlan(RunRequest):
 
     timeout: seconds per run
     kernels: the user's own kernels, as (op, path)
-    resync: folder of another run's states; each step that has a state there starts from it
-    rejoin: folder of states that an earlier run of the same mode kept; the run goes on from them after a resynced
+    resync: folder of another run's states; each step with a state in this folder starts from that state
+    rejoin: folder of states that an earlier run of the same mode kept; the run continues from them after a resynced
         step
     folder: working directory of the script
     inherited: environment variables of the script; None for those of this process
@@ -74,8 +74,8 @@ def planned(
 ) -> BatchPlan:
     """Return the plan for the trainings that a user requests; `fields` are further fields of the plan.
 
-    `resync` is a run. The plan's steps start from the states that this run kept, and their outcomes are kept, since
-    they are the purpose of a resync. Raises UsageError, also for a run that kept no state of a requested step.
+    `resync` is a run. The plan's steps start from the states that this run kept, and the outcomes of these steps are
+    kept: they are the purpose of a resync. Raises UsageError, also if the run kept no state of a requested step.
     """
     suffix = check_name("--suffix", suffix) if suffix else ""
     if request.nproc > 1 and "max_seconds" in request.run:
@@ -104,7 +104,7 @@ def planned(
     if resync is None:
         return plan
     run = load_run(resync)
-    # A range of steps uses the states that exist in it; a step that is named explicitly must have one.
+    # A range of steps uses the states that exist in it; a step that is named explicitly must have a state.
     kept_steps = [step for step in state_steps(run.path) if step in plan.steps]
     lacking = [first for first, last in plan.steps.ranges if first == last and first not in kept_steps]
     if not kept_steps or lacking:
@@ -216,7 +216,7 @@ class Reproducer:
 def reproducer_of(
     script: str | None, module: str | None, arguments: Sequence[str]
 ) -> tuple[Reproducer, tuple[str, ...]]:
-    """Return the reproducer and its arguments from a command line. With `-m` the script's position holds an argument.
+    """Return the reproducer and its arguments from a command line. With `-m`, `script` is the module's first argument.
 
     Raises UsageError when neither is stated or the module is not found.
     """
@@ -239,7 +239,7 @@ def _mentions_numpy(script: Path) -> bool:
 
 
 def find_script(text: str) -> Path:
-    """Return the path as it is, or that of a console script on the PATH whose first line names Python."""
+    """Return the path as it is, or the path of a console script on the PATH whose first line names Python."""
     path = Path(text)
     if path.exists() or os.sep in text:
         return path
@@ -257,7 +257,7 @@ def find_script(text: str) -> Path:
 
 
 def find_module(name: str) -> Reproducer:
-    """Return the file that `python -m NAME` would run from here, without importing anything of the package.
+    """Return the file that `python -m NAME` would run from here, without importing anything from the package.
 
     Raises UsageError.
     """

@@ -17,7 +17,7 @@ OLDEST_TORCH = (2, 6)
 OLDEST_TORCH_XLA = (2, 9)
 
 PATIENCE = 60.0
-"""Seconds that a program has to report its version; after them it is not considered a Python."""
+"""The seconds within which a program has to report its version, to count as a Python interpreter."""
 
 QUESTION = """
 import importlib.util, json, os, sys
@@ -40,7 +40,7 @@ print(json.dumps(answer))
 def check_interpreter(spec: ModeSpec) -> dict[str, str]:
     """Ask the Python of a mode for the versions of its torch and torch_xla.
 
-    Return them, or nothing for numdrift's own Python. Raises UsageError when one of them cannot be used.
+    Return the versions; an empty dict for numdrift's own Python. Raises UsageError if one of them cannot be used.
     """
     if spec.python is None:
         return {}

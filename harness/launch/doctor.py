@@ -24,7 +24,7 @@ REMEDIES = (
     ("Python.h", "install Python's headers (Debian: apt-get install python3-dev)"),
     ("No module named 'torch'", "install torch in the interpreter that the mode uses"),
 )
-"""A word that occurs in a failure, and the remedy for that failure."""
+"""Words that occur in failures, each with the remedy for such a failure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ def examine(folder: Path, bases: Sequence[str], reporter: Reporter) -> Examinati
     for manifest in manifests:
         works = manifest.status == "complete" and manifest.steps == 2
         outcome = manifest.message or f"{manifest.steps} of 2 steps were recorded"
-        # A NotAvailable message ends with its remedy in brackets, which is used where no word of REMEDIES matches.
+        # A NotAvailable message ends with its remedy in brackets, which is used if no word of REMEDIES matches.
         reason, _, remedy = outcome.partition(" (") if manifest.message.endswith(")") else (outcome, "", "")
         advice = next((cure for word, cure in REMEDIES if word in outcome), remedy.removesuffix(")"))
         finding = Finding(

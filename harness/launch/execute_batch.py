@@ -84,8 +84,8 @@ def execute_together(
 ) -> BatchResult:
     """Run several plans together.
 
-    At most `jobs` processes run at once, and one on each accelerator unless they `share_devices`. The names of their
-    modes must differ.
+    At most `jobs` processes run at once, and only one on each accelerator unless `share_devices` is true. The names of
+    all modes must differ.
 
     When a script has ended and its process stays alive as a worker, the process is passed to `keep` with the name of
     its mode.

@@ -16,7 +16,7 @@ from ..records.modes.mode_registry import registry
 from ..records.modes.mode_spec import ModeSpec
 
 PACKAGE = Path(__file__).absolute().parents[2]
-"""The folder that holds numdrift's `__init__.py`, reached through the links of a source checkout or installed."""
+"""The folder that contains numdrift's `__init__.py`: in an installation, or through the links of a source checkout."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +27,8 @@ class Launch:
     variables: variables added to its environment, which must be set before torch is imported
     others: the ranks from 1 on, if this is rank 0 of a run of several processes
     reads_input: true if the process reads this process's standard input
-    held: true if the process stays alive and answers questions after its script has ended well
-    inherited: environment variables that it starts from; None for those of this process
+    held: true if the process stays alive and answers requests after its script has ended well
+    inherited: environment variables that the process starts from; None for those of this process
     """
 
     name: str
@@ -46,7 +46,7 @@ class Launch:
 
 
 def interpreter(spec: ModeSpec) -> str:
-    """Return the Python that a mode runs in. Raises UsageError if the path that it names has none."""
+    """Return the Python that a mode runs in. Raises UsageError if the mode names a program that does not exist."""
     if spec.python is None:
         return sys.executable
     path = shutil.which(spec.python)
@@ -84,7 +84,7 @@ def environment(spec: ModeSpec, inherited: Mapping[str, str], *, alone: bool = F
     variables.pop("DEVICE", None)
     if spec.deterministic in ("on", "warn") and spec.accelerator is not None:
         variables.setdefault(*CUBLAS_WORKSPACE)
-    if spec.contract == "off" and spec.accelerator is not None:  # where Inductor leaves it to Triton's default
+    if spec.contract == "off" and spec.accelerator is not None:  # here Inductor leaves contraction to Triton
         variables["TRITON_DEFAULT_FP_FUSION"] = "0"
     if spec.threads is not None:
         variables |= {name: str(spec.threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
@@ -110,8 +110,8 @@ COMPILER = (*EAGER, "torch._inductor.compile_fx")
 def preloadable(*specs: ModeSpec) -> tuple[str, ...]:
     """Return the modules that may already be imported in a process that executes tapes of these modes.
 
-    It is empty for a process that has to be started: the modes of plug-ins, and of most devices, need a process that is
-    not forked, because drivers do not survive a fork.
+    The result is empty for a process that has to be started: the modes of plug-ins, and of most devices, need a process
+    that is not forked, because drivers do not survive a fork.
     """
     names = {name for spec in specs for name in (spec.base, (spec.accelerator or spec.base).partition(":")[0])}
     return EAGER if all(name in registry.names() and registry.entry(name).forks for name in names) else ()
@@ -194,7 +194,7 @@ class StartedProcesses:
 
 
 def start(launch: Launch, processes: Processes | None = None) -> GuestProcess:
-    """Start the process of a launch with its files as streams."""
+    """Start the process of a launch, with the launch's files as its output streams."""
     with launch.stdout.open("ab") as stdout, launch.stderr.open("ab") as stderr:
         return (processes or StartedProcesses()).start(
             guest_of(launch), stdout.fileno(), stderr.fileno(), stdin=None if launch.reads_input else subprocess.DEVNULL

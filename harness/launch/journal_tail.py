@@ -27,8 +27,8 @@ class Compilations:
 
     graphs: number of compiled graphs; includes the graph that is `under_way`
     line: the script's line that called the graph under way
-    since: time at which its compilation was first seen, as `time.monotonic()`
-    again: number of a graph that is compiled again to look inside it, which is not counted
+    since: time at which the compilation under way was first seen, as `time.monotonic()`
+    again: number of the graph that is being compiled again to look inside it; it is not counted twice
     """
 
     graphs: int = 0
@@ -47,7 +47,7 @@ class JournalProgress:
     loss: the last loss; None if that step had none
     seconds: seconds of training
     understood: facts found in the script so far
-    compilations: the graphs that it compiles
+    compilations: the graphs that the run has compiled
     """
 
     steps: int

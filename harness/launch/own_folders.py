@@ -28,7 +28,7 @@ CACHES = (
     "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TRITON_HOME", "TORCH_HOME", "TORCH_EXTENSIONS_DIR", "HF_HOME",
     "HF_DATASETS_CACHE", "XDG_CACHE_HOME", "PYTHONPYCACHEPREFIX", "MPLCONFIGDIR",
 )  # fmt: skip
-"""Variables that name folders of libraries. All runs share these folders, so that each thing is compiled once."""
+"""Variables that name folders of libraries. All runs share these folders, so that nothing is compiled twice."""
 
 UNSEEN = ("__pycache__",)
 """Folders that Python itself writes, whatever a script does."""
@@ -40,8 +40,8 @@ MOST = 1000
 def own_folders(plan: BatchPlan, spec: ModeSpec, since: float) -> OwnFolders:
     """Return the private folders of a run.
 
-    They are the current folder, and the script's folder if it is elsewhere and not a library's. `since` is the time at
-    which the first run of the investigation began.
+    They are the current folder, and the script's folder if it is elsewhere and not in a Python installation. `since` is
+    the time at which the first run of the investigation began.
     """
     current_folder, cached = (plan.folder or Path.cwd()).resolve(), caches()
     ignored = tuple(
@@ -67,7 +67,7 @@ def own_folders(plan: BatchPlan, spec: ModeSpec, since: float) -> OwnFolders:
     ):
         wanted = [of_script] if current_folder.is_relative_to(of_script) else [current_folder, of_script]
     for candidate in wanted:
-        # The root, and folders that hold files of several users or of numdrift itself, cannot become private.
+        # The root, and folders that contain files of several users or of numdrift itself, cannot become private.
         if candidate == Path(candidate.anchor) or candidate in shared:
             why = f"{candidate} is shared with others: start the script in another folder"
             return OwnFolders(why=why, ignored=ignored, since=since)
@@ -92,7 +92,7 @@ def own_folders(plan: BatchPlan, spec: ModeSpec, since: float) -> OwnFolders:
 def mount_points() -> list[Path]:
     """Return the mount points, sorted so that an outer one comes before an inner one."""
     lines = Path("/proc/self/mountinfo").read_bytes().splitlines()
-    # a blank in a path is written \040
+    # A space in a path is written as \040.
     return sorted({Path(os.fsdecode(line.split()[4].decode("unicode_escape").encode("latin-1"))) for line in lines})
 
 
@@ -109,7 +109,7 @@ def caches() -> list[Path]:
 def began(investigation: Path) -> float:
     """Return the time at which the investigation's first run began, as `time.time()`.
 
-    Return the current time if there is none.
+    Return the current time if there is no run.
     """
     earliest = time.time()
     top = investigation.parent if investigation.name == EVIDENCE else investigation
@@ -175,9 +175,9 @@ def _shown(path: Path, folder: str) -> str:
 
 
 def _is_made_again(folder: str) -> bool:
-    """Check that an overlay shows none of the earlier content of this folder."""
+    """Check whether an overlay hides the earlier content of this folder."""
     for name in ("trusted.overlay.opaque", "user.overlay.opaque"):
-        with suppress(OSError):  # it has no such mark, or may not be read
+        with suppress(OSError):  # the folder has no such mark, or may not be read
             return os.getxattr(folder, name) == b"y"
     return False
 
@@ -188,19 +188,19 @@ def _is_gone(status: os.stat_result) -> bool:
 
 
 def keep_written(run: Path, files: OwnFolders) -> None:
-    """Move the files that a run wrote to its private folders into the `files` of its run folder."""
+    """Move the files that a run wrote to its private folders into the folder `files` of the run."""
     kept_folder = run / KEPT
     for number, folder in enumerate(files.folders):
         upper = Path(files.written, str(number), "files")
         for directory, _, names in os.walk(upper):
             for path in (Path(directory, name) for name in names):
                 if _is_gone(path.lstat()):
-                    path.unlink()  # only a mark
+                    path.unlink()  # the mark of a removed file
         if upper.is_dir() and any(upper.iterdir()):
             inside = Path(folder).is_relative_to(files.folders[0])
             target = kept_folder / (Path(folder).relative_to(files.folders[0]) if inside else Path(folder).name)
             target.parent.mkdir(parents=True, exist_ok=True)
-            if target.is_dir():  # a folder below the first one already has a place in it
+            if target.is_dir():  # the first folder's files already include this folder
                 shutil.copytree(upper, target, symlinks=True, dirs_exist_ok=True)
             else:
                 upper.rename(target)

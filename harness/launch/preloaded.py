@@ -1,7 +1,8 @@
-"""Trainings that begin in milliseconds: they are forked from a process that has imported torch, instead of started.
+"""Trainings that begin in milliseconds: instead of being started, they are forked from a process that has imported
+torch.
 
-`recorder/preloaded_process.py` is the other side. A fork computes the same as a started process, bit for bit. Where
-forking is not possible (another system, an accelerator, a thread in the preloaded process), or when something fails on
+`recorder/preloaded_process.py` is the other side. A fork computes the same as a started process, bit for bit. If
+forking is not possible (another system, an accelerator, a thread in the preloaded process), or if something fails on
 the way, the process is started. With `NUMDRIFT_PRELOAD=0` every process is started.
 """
 
@@ -38,19 +39,19 @@ READ_LATE = frozenset(
         "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS", "TORCHELASTIC_USE_AGENT_STORE",
     )
 )  # fmt: skip
-"""Variables that numdrift itself sets for a process and that nothing reads while torch is imported.
+"""Variables that numdrift itself sets for a process and that nothing reads while torch is being imported.
 
-Scripts read their device, the lazy core reads its dump at its first graph, and torch.distributed reads the variables of
-the ranks when they connect. Any other variable may be read early.
+Scripts read DEVICE, the lazy core reads the variables of its dump at its first graph, and torch.distributed reads the
+variables of the ranks when the ranks connect. Any other variable may be read early.
 """
 
 MOST = 3
 """Maximum number of preloaded processes at a time: each occupies some 200 MB that it shares with no other."""
 
 PATIENCE = 120.0
-"""Seconds after which a preloaded process that does not answer a request for a fork is given up.
+"""The number of seconds after which a preloaded process that has not answered a request for a fork is abandoned.
 
-They include the import of torch.
+This time includes the import of torch.
 """
 
 
@@ -59,7 +60,7 @@ def can_preload() -> bool:
 
 
 def circumstances() -> tuple[object, ...]:
-    """Return what a process inherits from the process that starts it, apart from its variables."""
+    """Return the properties, other than variables, that a process inherits from the process that starts it."""
     inherited_keys = ("Umask:", "Groups:", "SigBlk:", "SigIgn:", "Cpus_allowed:", "Mems_allowed:")
     status = Path("/proc/thread-self/status").read_text(encoding="utf-8").splitlines()
     limits = Path("/proc/self/limits").read_text(encoding="utf-8")
@@ -76,14 +77,15 @@ Key = tuple[object, ...]
 
 
 class PreloadedProcesses:
-    """A preloaded process for each interpreter, environment and circumstances that several guests share.
+    """A preloaded process for each combination of interpreter, environment and circumstances that several guests share.
 
-    They are started for guests that `expect` announced, or with `lasting` for all guests. They end with the context.
+    The processes are started for guests that `expect` announced, or, if `lasting`, for all guests. They end with the
+    context.
     """
 
     def __init__(self, *, lasting: bool = False) -> None:
         self._lasting = lasting
-        self._processes: dict[Key, PreloadedProcess | None] = {}  # last used at the end; None for a failed process
+        self._processes: dict[Key, PreloadedProcess | None] = {}  # most recent last; None for a failed process
         self._started = StartedProcesses()
         self._turn = threading.RLock()
 
@@ -175,7 +177,7 @@ class PreloadedProcess:
             )
 
     def fork(self, guest: Guest, stdout: int, stderr: int) -> ForkedProcess:
-        """Start a guest. Raises OSError if it could not be started; nothing of the guest has then begun."""
+        """Start a guest. Raises OSError if it could not be started; in that case none of the guest's code has run."""
         connection, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             with its:
@@ -185,7 +187,7 @@ class PreloadedProcess:
             number = connection.recv(32)
             if not number:
                 raise ConnectionError("the preloaded process did not answer")
-            # The fork learns its task only now, so a fork that was given up before has done nothing.
+            # The fork learns its task only now, so a fork that was abandoned earlier has done nothing.
             variables = {name: value for name, value in guest.environment.items() if name in READ_LATE}
             arguments = [str(PACKAGE), str(guest.config), *([guest.module] if guest.module else [])]
             connection.sendall(json.dumps({"arguments": arguments, "variables": variables}).encode())
@@ -213,7 +215,7 @@ class PreloadedProcess:
 
 
 class ForkedProcess:
-    """A fork of a preloaded process, which is its parent and reports on the connection how the fork ended."""
+    """A fork of a preloaded process. This parent process reports on the connection how the fork ended."""
 
     def __init__(self, pid: int, connection: socket.socket) -> None:
         self.pid = pid

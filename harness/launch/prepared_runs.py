@@ -37,7 +37,7 @@ class PreparedRun:
 def prepare_run(plan: BatchPlan, spec: ModeSpec, since: float) -> PreparedRun:
     """Create the folder of a run, with a manifest and a configuration for each rank.
 
-    since: the time at which the investigation's first run began. Raises UsageError for a folder that cannot be made.
+    since: the time at which the investigation's first run began. Raises UsageError if the folder cannot be created.
     """
     folder = plan.investigation.run(spec.name, plan.suffix)
     try:
@@ -99,7 +99,7 @@ def _graph_variables(spec: ModeSpec, run: Path) -> dict[str, str]:
 def run_config(plan: BatchPlan, spec: ModeSpec, folder: RunFolder, rank: int = 0) -> RunConfig:
     """Return the configuration of the process of one run of a plan, or of one of its ranks.
 
-    Only rank 0 is served and keeps graphs.
+    Only rank 0 may become a worker and keep graphs.
     """
     request_fields = {field.name: getattr(plan, field.name) for field in fields(RunRequest)}
 

@@ -1,4 +1,4 @@
-"""The packages of interpreters. Each interpreter is asked by importing its torch, all at the same time."""
+"""The packages of interpreters. Each interpreter imports its torch and reports its packages, all at the same time."""
 
 from __future__ import annotations
 

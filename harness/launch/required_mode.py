@@ -1,7 +1,7 @@
 """Checks that a mode is available, before anything is started.
 
-Only a process of a mode touches the mode's device and loads its vendor's package, so such a process is asked. For
-torch's own devices on the CPU this process is enough.
+Only a process of a mode touches the mode's device and loads its vendor's package, so such a process makes the check.
+For torch's own devices on the CPU, this process itself makes the check.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from .guest_process import guest_command, interpreter, run_to_end
 
 PRESENCE = "numdrift.harness.backends.mode_presence:require_here"
 ADAPTERS = "numdrift.harness.hooks.backend_adapter:adapter_for"
-"""Both targets import torch. They are loaded by name, because a help text must not import it."""
+"""Both targets import torch. They are loaded by name, because a help text must not import torch."""
 
 PROCESS = "numdrift.harness.recorder.presence_process"
 
 PATIENCE = 180.0
-"""Seconds after which a process that does not answer is given up."""
+"""The number of seconds after which a process that has not answered is abandoned."""
 
 
 def require_mode(spec: ModeSpec, script: str = "", *, dry: bool = False) -> None:

@@ -54,7 +54,7 @@ def ending(journal: Journal, end: ProcessEnd, stderr: Path) -> Ending:
 
 
 def run_manifest(runs: Sequence[RecordedRun], end: ProcessEnd) -> RunManifest:
-    """Combine the manifests of a run's ranks, rank 0's first: rank 0's manifest with the ending of the whole run."""
+    """Return rank 0's manifest with the ending of the whole run and the notices of all ranks. Rank 0 is `runs[0]`."""
     rank_0, *other_ranks = manifests = [run.manifest for run in runs]
     outcome = run_ending(manifests, end)
     # Ranks run the same script, so most of their notices are also notices of rank 0.

@@ -18,7 +18,7 @@ from .guest_process import GuestProcess, Launch, Processes, inherited_by, start
 from .journal_tail import Tail
 
 GRACE_SECONDS = 5.0
-"""Seconds that a process has to end after it was asked to, before it is killed."""
+"""The seconds that a process has to end by itself after a request, before it is killed."""
 
 OOM_EVENTS = Path("/sys/fs/cgroup/memory.events")
 
@@ -26,7 +26,7 @@ Ended = Literal["exited", "timeout", "interrupted", "out-of-memory", "with-anoth
 """Reason for an end.
 
 exited: the process ended by itself
-timeout, interrupted: this process ended it after its time or Ctrl-C
+timeout, interrupted: this process ended it when its time was over, or after Ctrl-C
 out-of-memory: the kernel killed it for lack of memory
 with-another: it was ended because another rank of its run failed
 """
@@ -61,7 +61,7 @@ class Running:
         self._process: GuestProcess = start(launch, processes)
 
     def poll(self) -> ProcessEnd | None:
-        """Return how the process ended, or None while it runs. A run that exceeds its time is ended here."""
+        """Return the ending of the process, or None while it runs. A run that exceeds its time is ended here."""
         code = self._process.poll()
         elapsed = time.monotonic() - self.began
         if code is None and self.launch.timeout is not None and elapsed > self.launch.timeout:
@@ -126,7 +126,7 @@ ADDRESS = "127.0.0.1"
 RUN_ID = "numdrift"
 
 UNHEARD_SECONDS = 0.2
-"""Maximum delay in seconds, after which this process sees the end of a process that wrote no end to its journal. It is
+"""The longest time in seconds between the end of a process that wrote no end to its journal, and the poll that sees it:
 the time of several polls."""
 
 
@@ -257,8 +257,8 @@ class RunningRanks:
 def first_to_fail(launches: Sequence[Launch], ends: Sequence[ProcessEnd]) -> int | None:
     """Return the rank whose failure came first, or None if every rank that ended by itself ended well.
 
-    The other ranks fail because of it: their peer is gone. A rank's last write shows when it failed: its process may
-    live on for a while, and the end of another process may be seen earlier.
+    The other ranks fail because of that failure: their peer is gone. A rank's last write shows when it failed: its
+    process may live on for a while, and the end of another process may be seen earlier.
     """
     failed_at: dict[int, float] = {}
     for rank, (launch, end) in enumerate(zip(launches, ends, strict=True)):

@@ -41,13 +41,13 @@ def supervise(
 ) -> bool:
     """Run every launch as a process of `processes`, at most `jobs` at a time. `finished` is called as each one ends.
 
-    On an accelerator only one runs at a time, unless they `share_devices`: its memory may not be enough for two.
+    On an accelerator, only one runs at a time unless `share_devices` is true: its memory may not be enough for two.
 
     With `keep`, a held launch counts as ended when its script ends, and its process, which stays alive, is passed to
     `keep`.
 
-    Return False if Ctrl-C or a signal ended it early. Running processes then receive the signal and are stopped;
-    waiting launches are not started.
+    Return False if Ctrl-C or a signal ended the supervision early. Running processes then receive the signal and are
+    stopped; waiting launches are not started.
     """
     supervision = _Supervision(list(launches), reporter, finished, jobs, processes, keep, share_devices)
     try:
@@ -132,7 +132,7 @@ ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 
 class EndingSignal(BaseException):
-    """A request to end the command by signal `number`, which its scripts receive first."""
+    """A request to end the command by signal `number`, which the command's scripts receive first."""
 
     def __init__(self, number: signal.Signals) -> None:
         super().__init__(number.name)

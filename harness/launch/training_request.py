@@ -26,7 +26,7 @@ class TrainingRequest:
     """The options of a `RunRequest` that users may set here too, by their fields."""
 
     script: str | None = None
-    """A path, or the name of a console script; with `module` the first argument."""
+    """A path, or the name of a console script; with `module`, the module's first argument."""
     arguments: tuple[str, ...] = ()
     modes: tuple[ModeSpec, ...] = ()
     run: Mapping[str, Any] = field(default_factory=dict)

@@ -44,7 +44,7 @@ class Workers:
         self._held[run.absolute()] = process, address
 
     def address_of(self, run: Path) -> Path | None:
-        """Return the address of a run's worker, or None if it has none that is alive."""
+        """Return the address of a run's worker, or None if the run has no worker that is alive."""
         process, address = self._held.get(run.absolute(), (None, Path()))
         return address if process is not None and process.poll() is None else None
 

@@ -42,7 +42,7 @@ def xla_python() -> Path | None:
 
 
 def is_xla_here() -> bool:
-    """Check that numdrift's own Python has torch_xla."""
+    """Check whether numdrift's own Python has torch_xla."""
     return importlib.util.find_spec("torch_xla") is not None
 
 
@@ -94,7 +94,8 @@ def _versions(modes: Sequence[ModeSpec], moved_names: Sequence[str], *, numpy: b
 
 
 def _differing(groups: Mapping[tuple[str, str], Sequence[str]], *, alike: bool, numpy: bool) -> list[str]:
-    """Return sentences on how the first of several interpreters differs from each other one, and what may be to blame.
+    """Return sentences on how the first of several interpreters differs from each of the others, and what may be to
+    blame.
 
     `alike` is true if the modes differ in nothing but their interpreter.
     """
@@ -132,6 +133,6 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _shown(python: str) -> str:
-    """Return a path relative to the current folder if it is inside it, otherwise unchanged."""
+    """Return the path relative to the current folder if it is inside that folder, otherwise unchanged."""
     path = Path(python)
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else python

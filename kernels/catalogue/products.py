@@ -26,7 +26,7 @@ ORDERS = (
 
 ROUNDED_PRODUCTS = Row("decomposed", "every product rounded, then ATen's sum over k; needs memory for all products",
     "sum over k of round(a[i,k] * b[k,j])", "torch._inductor.decomposition, mm and bmm")
-# Swapped above autograd, so each backward has the precision of its kernel.
+# linear is swapped above autograd, so the backward of a kernel has the precision of its forward.
 LINEAR = (
     Row("decomposed", "t, mm and add as separate operations",
         "add(mm(x, t(W)), b)", "ATen/native/Linear.cpp, without its fused addmm"),
@@ -40,7 +40,7 @@ LINEAR = (
         "round(linear(double(x), double(W), double(b)))", "the op itself"),
 )
 
-# Attention: the composite op that scripts call, and the CPU's blockwise op in graphs.
+# Kernels of the composite attention op that scripts call, and of the blockwise op that it becomes on the CPU.
 COMPOSITE = (
     Row("math", "products and a softmax over whole rows; query and key each scaled by sqrt(scale)",
         "softmax((q*sqrt(scale)) @ (k*sqrt(scale))^T + mask) @ v", "aten._scaled_dot_product_attention_math",
@@ -66,7 +66,7 @@ BLOCKWISE = (
     Row("fp64", "over whole rows in float64, rounded once",
         "round(softmax((double(q) @ double(k)^T) * scale + mask) @ double(v))", "as decomposed"),
 )
-# fp64 is not listed: the generic kernel, the op replayed in float64, applies.
+# fp64 is not listed, because the generic kernel (the op called on float64 copies) applies.
 BLOCKWISE_BACKWARD = (
     Row("decomposed", "over whole rows",
         "P = exp(scores - lse); dS = P * (g @ v^T - sum(g*out)) * scale; dS @ k, dS^T @ q, P^T @ g",
@@ -79,7 +79,7 @@ BLOCKWISE_BACKWARD = (
 
 
 def _sum_rows(end: str) -> tuple[Row, ...]:
-    """Return the orders of summation; `end` is the step that a mean adds after them."""
+    """Return a row for each order of summation. `end` is the last step of a mean, appended to each formula."""
     return (
         Row("sequential", "one element after the other; above 4096 elements a C compiler is needed",
             f"s = 0; s = s + x[i], i = 0, 1, ...{end}", "the definition", native=True),

@@ -1,6 +1,6 @@
 """The rows of the catalogue, and their conversion to records of ops and kernels.
 
-The tables are laid out by hand: a kernel's name and description on its first line, its formula and source below.
+The tables are laid out by hand: a kernel's name and description on the first line of its row, formula and source below.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ IMPLEMENTATIONS = "numdrift.kernels.implementations"
 class Row:
     """One kernel, and the texts that users read about it.
 
-    `function` is set if it differs from the kernel's name; `module:function` names one in another module. `of_torch`
-    marks the decomposition that torch ships.
+    `function` is the function's name if it differs from the kernel's; `module:function` names a function in another
+    module. `of_torch` marks the decomposition that torch ships.
     """
 
     name: str
@@ -35,7 +35,7 @@ class Row:
 class OpKernels:
     """One op and its kernels: functions in `kernels/implementations/<module>.py` whose names begin with `prefix`.
 
-    `of_any_op` says that they take the op's name as their first argument.
+    `of_any_op` says that these functions take the op's name as their first argument.
     """
 
     operation: Operation

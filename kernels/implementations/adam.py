@@ -1,11 +1,13 @@
-"""Kernels of `_fused_adam_` and `_fused_adamw_`, which write to their lists, and of their functional forms.
+"""Kernels of `_fused_adam_` and `_fused_adamw_`, which update the lists of tensors that they take, and of the
+functional forms of these ops.
 
     m = m + (1 - beta1) * (g - m)
     v = beta2 * v + (1 - beta2) * g * g
     p = p - lr / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + eps)
 
-with g + weight_decay * p for g (Adam), or p * (1 - lr * weight_decay) for p (AdamW). Each torch operation rounds to the
-dtype of its tensors; factors that depend only on the step t are computed in float64. Source: torch/optim/adam.py."""
+Weight decay replaces g by g + weight_decay * p (Adam), or p by p * (1 - lr * weight_decay) (AdamW). Each torch
+operation rounds to the dtype of its tensors; factors that depend only on the step t are computed in float64. Source:
+torch/optim/adam.py."""
 
 from __future__ import annotations
 
@@ -19,15 +21,16 @@ Tensor = torch.Tensor
 
 
 Update = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, float], Tensor]
-"""Returns the new parameter from the decayed parameter, both moments, lr / (1 - beta1^t), sqrt(1 - beta2^t) and eps."""
+"""Computes the new parameter from the parameter (decayed, for AdamW), both moments, lr / (1 - beta1^t),
+sqrt(1 - beta2^t) and eps."""
 
 
 @dataclass(frozen=True, slots=True)
 class FusedAdam:
-    """Adam with one formula, under the signatures of the ops.
+    """Adam with one formula for the update. Its method `in_place` has the signature of the fused ops.
 
-    `decoupled` selects AdamW's weight decay. Both moments are rounded to `moments` when stored. Everything is computed
-    in `dtype` (None: the dtype of the tensors).
+    `decoupled` selects AdamW's weight decay. Both moments are rounded to the dtype `moments` when stored (None: they
+    are not rounded). Everything is computed in `dtype` (None: the dtype of the tensors).
     """
 
     update: Update

@@ -1,8 +1,8 @@
-"""Kernels of `scaled_dot_product_attention`, made of differentiable operations: the op is swapped above autograd.
+"""Kernels of `scaled_dot_product_attention`. The op is swapped above autograd, so they use differentiable operations.
 
-Shapes: query [..., L, E], key [..., S, E], value [..., S, Ev]; the result [..., L, Ev]. Under autocast, they
-compute in its dtype. `math_form`, `flash`, `decomposed`, `fp64` and `bf16` at the end take the op's
-arguments."""
+Shapes: query [..., L, E], key [..., S, E], value [..., S, Ev]; the result [..., L, Ev]. Under autocast, the
+kernels compute in the dtype of autocast. The kernels themselves are `math_form`, `flash`, `decomposed`, `fp64` and
+`bf16` at the end of the file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OP = "scaled_dot_product_attention"
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """The op's arguments. `mask` is added to the scores: 0 for True, -inf for False."""
+    """The op's arguments. `mask` is added to the scores, as numbers: 0 for True and -inf for False."""
 
     query: Tensor
     key: Tensor
@@ -42,7 +42,7 @@ class Attention:
 
 @dataclass(frozen=True, slots=True)
 class AttentionKernel:
-    """A way to compute attention, under the signature of the op."""
+    """A way to compute attention, callable with the signature of the op."""
 
     compute: Callable[[Attention], Tensor]
 
@@ -82,7 +82,7 @@ def with_math(arguments: Attention) -> Tensor:
 
 
 def with_flash(arguments: Attention) -> Tensor:
-    """Call ATen's blockwise kernel for the CPU. Raises NotAvailable, naming the reason, if it cannot be used.
+    """Call ATen's blockwise kernel for the CPU. Raises NotAvailable, with the reason, if the kernel cannot be used.
 
     Source of the constraints: use_flash_attention_cpp in ATen/native/transformers/sdp_utils_cpp.cpp.
     """
@@ -107,7 +107,7 @@ def with_flash(arguments: Attention) -> Tensor:
     reason = next((reason for reason, refused in refusals.items() if refused), "")
     if reason:
         raise NotAvailable(f"kernel {OP}=flash", reason, "choose math, or name the modules with op@module")
-    # The blockwise kernel reads rows as dense, whatever their stride.
+    # The blockwise kernel assumes that rows are dense, whatever their stride.
     dense = (tensor if tensor.stride(-1) == 1 else tensor.contiguous() for tensor in tensors)
     result: Tensor = aten._scaled_dot_product_flash_attention_for_cpu(
         *dense,
@@ -120,7 +120,7 @@ def with_flash(arguments: Attention) -> Tensor:
 
 
 def op_by_op(arguments: Attention) -> Tensor:
-    """Compute softmax(query @ key^T * scale + mask) @ value; a fully masked row returns 0, as in ATen."""
+    """Compute softmax(query @ key^T * scale + mask) @ value; the result of a fully masked row is 0, as in ATen."""
     query, key, value, mask = arguments.query, arguments.key, arguments.value, arguments.mask
     if arguments.enable_gqa:
         key, value = (heads.repeat_interleave(query.shape[-3] // heads.shape[-3], -3) for heads in (key, value))
@@ -149,7 +149,8 @@ def in_bfloat16(arguments: Attention) -> Tensor:
 
 
 def _as_summand(mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
-    """Return the mask to add to the scores. ATen's ops below the composite one add a mask of bools as 0 and 1."""
+    """Return the mask as numbers to add to the scores. ATen's ops below the composite op would add False as 0 and True
+    as 1."""
     if mask is None or mask.dtype != torch.bool:
         return None if mask is None else mask.to(dtype)
     return torch.zeros_like(mask, dtype=dtype).masked_fill(mask.logical_not(), -math.inf)

@@ -4,8 +4,9 @@ In training, each kernel computes the moments of each channel in its own way; in
 statistics. The result is ((x - mean) * invstd) * weight + bias. bfloat16 and float16 are computed in float32 and
 rounded once, as in ATen; the `bf16` kernels round each operation to bfloat16 instead.
 
-`native_batch_norm` writes to its arguments running_mean and running_var, although its schema does not declare it. Every
-kernel here does the same: momentum * mean + (1 - momentum) * running_mean, and the unbiased variance for running_var.
+`native_batch_norm` writes to its arguments running_mean and running_var, although its schema declares no writes. Every
+kernel here does the same: running_mean becomes momentum * mean + (1 - momentum) * running_mean, and running_var is
+updated likewise with the unbiased variance.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ Tensor = torch.Tensor
 
 @dataclass(frozen=True, slots=True)
 class BatchNorm:
-    """Batch norm with one way to compute moments, under the signature of each op.
+    """Batch norm with one way to compute moments. Each public method has the signature of one of the ops.
 
-    Each operation rounds to `dtype`; None is the dtype in which ATen computes.
+    Each operation rounds to `dtype`; None means the dtype in which ATen computes.
     """
 
     moments: moments.Moments
@@ -49,7 +50,8 @@ class BatchNorm:
         for running, batch in zip((running_mean, running_var), current, strict=True):
             if running is None or batch is None:
                 continue
-            # This computes the bits of `_updated`. Lazy mode can multiply and add in place, but a copy ends its graph.
+            # This computes the same bits as `_updated`. In lazy mode, multiplying and adding in place stay in the
+            # graph, but a copy ends it.
             if running.dtype == batch.dtype:
                 running.mul_(1 - momentum).add_(momentum * batch)
             else:
@@ -85,7 +87,7 @@ class BatchNorm:
         return self._normalize(input, weight, bias, running_mean, running_var, False, eps)[0]
 
     def legit(self, input: Tensor, weight: Tensor | None, bias: Tensor | None, *remaining: Any) -> Normalized:
-        """Compute `native`, or the overload `no_stats`, which takes no running statistics."""
+        """Normalize as `native` does. The overload `no_stats` takes no running statistics."""
         running = () if len(remaining) == 5 else (None, None)
         return self.native(input, weight, bias, *running, *remaining)
 
@@ -159,7 +161,7 @@ def _updated(running: Tensor, batch: Tensor | None, momentum: float) -> Tensor:
 def _saved_in_evaluation(
     input: Tensor, mean: Tensor, invstd: Tensor, saved_dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:
-    """Return the tensors that the op saves in evaluation: empty ones on the CPU, the running statistics on CUDA."""
+    """Return the tensors that the op saves in evaluation: empty ones on the CPU, mean and invstd on CUDA."""
     if saves_in_evaluation(input):
         return mean.to(saved_dtype), invstd.to(saved_dtype)
     return input.new_empty(0, dtype=saved_dtype), input.new_empty(0, dtype=saved_dtype)
@@ -175,9 +177,10 @@ class BatchNormBackward:
     """The three gradients, with one order of summation.
 
     With xhat = (x - mean) * invstd over n elements of a channel, the gradient of the input in training is (g - mean(g)
-    - xhat * mean(g * xhat)) * invstd * weight; in evaluation the statistics are constants and it is g * (invstd *
-    weight). `from_raw_sums` computes sum(g * (x - mean)) as sum(g * x) - mean * sum(g), which needs no second pass
-    and cancels when the mean is large. Each operation rounds to `dtype`; None is the dtype in which ATen computes."""
+    - xhat * mean(g * xhat)) * invstd * weight. In evaluation the statistics are constants, and the gradient is g *
+    (invstd * weight). `from_raw_sums` computes sum(g * (x - mean)) as sum(g * x) - mean * sum(g), which needs no second
+    pass but cancels when the mean is large. Each operation rounds to `dtype`; None means the dtype in which ATen
+    computes."""
 
     total: Sum = plain_sum
     from_raw_sums: bool = False

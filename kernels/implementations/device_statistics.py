@@ -1,7 +1,8 @@
 """The statistics that normalizations save for their backward: their dtype, and whether evaluation saves them.
 
 The CPU and CUDA each have a rule, which compilers follow. Another device may follow either rule, with its own kernels
-or the CPU's. These functions therefore try the op there, once for each kind of tensors, on an input of one element.
+or the CPU's. On such a device, these functions therefore try the op, once for each kind of tensors, on an input of one
+element.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ EMPTY_IN_EVALUATION = ("cpu", "lazy")
 """Devices whose batch norm saves nothing in evaluation."""
 
 SETTLED = (*EMPTY_IN_EVALUATION, "cuda", "xla", "meta")
-"""Devices whose rule is known, on which the op is not tried."""
+"""Devices whose rule is known, so that the op is not tried there."""
 
 
 def statistics_dtype(x: torch.Tensor, *parameters: torch.Tensor | None) -> torch.dtype:
     """Return the dtype of a normalization's statistics.
 
-    On the CPU it is the dtype of the parameters, or of the input without parameters. On CUDA, and while tracing, it is
-    the dtype in which ATen computes. Source: ATen/native/cpu/mixed_data_type.h.
+    On the CPU it is the dtype of the parameters, or of the input if there are no parameters. On CUDA, and while
+    tracing, it is the dtype in which ATen computes. Source: ATen/native/cpu/mixed_data_type.h.
     """
     kind = x.device.type
     of_parameters = next((parameter.dtype for parameter in parameters if parameter is not None), None)
@@ -37,8 +38,8 @@ def statistics_dtype(x: torch.Tensor, *parameters: torch.Tensor | None) -> torch
 
 
 def gradient_dtype(x: torch.Tensor, weight: torch.Tensor | None, *others: torch.Tensor | None) -> torch.dtype:
-    """Return the dtype of the gradients of a normalization's parameters: the weight's, or without one the
-    statistics'."""
+    """Return the dtype of the gradients of a normalization's parameters: that of the weight, or of the statistics if
+    there is no weight."""
     return statistics_dtype(x, *others) if weight is None else weight.dtype
 
 

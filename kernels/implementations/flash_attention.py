@@ -96,9 +96,10 @@ def _gradients(
     attn_mask: Tensor | None = None,
     scale: float | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Compute, with P = exp(scores - logsumexp): dV = P^T g, dS = P * (g V^T - sum(g * out)), dQ = dS K, dK = dS^T Q.
+    """Compute the gradients dQ = dS K, dK = dS^T Q and dV = P^T g.
 
-    Source: T. Dao, FlashAttention-2, 2023, algorithm 2.
+    P = exp(scores - logsumexp) and dS = P * (g V^T - sum(g * out)) * scale. Source: T. Dao, FlashAttention-2, 2023,
+    algorithm 2.
     """
     dtype = dtype or computing(query.dtype)
     scores = _scores(dtype, query, key, dropout_p, is_causal, attn_mask, scale)

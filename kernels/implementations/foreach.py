@@ -1,8 +1,8 @@
 """Kernels of Adam's `_foreach` ops in their functional form: lists in, a new list out.
 
-Each takes the op's name first, `_foreach_add` or one overload `_foreach_add.List`. The op's last argument is one number
-for all tensors, a list of numbers, a list of tensors, or one tensor. For addcmul and addcdiv, such a tensor has one
-number for each place; for mul, add and div it has one element for all."""
+Each takes the op's name as its first argument: `_foreach_add`, or with an overload `_foreach_add.List`. The op's last
+argument is one number for all tensors, a list of numbers, a list of tensors, or one tensor. For addcmul and addcdiv,
+this one tensor has a number for each place in the lists; for mul, add and div, it has one element for all places."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ aten = torch.ops.aten
 Tensor = torch.Tensor
 
 WITH_VALUE = ("addcmul", "addcdiv")
-"""Ops whose last argument may be a tensor of one number for each place."""
+"""Ops whose last argument may be a tensor with one number for each place in the lists."""
 
 
 def per_tensor(op: str, *args: Any, **kwargs: Any) -> list[Tensor]:
-    """Call the op's single-tensor form on each place of the lists."""
+    """Call the op's single-tensor form for each place in the lists."""
     name = _name(op)
     return [_single(name, arguments, kwargs) for arguments in _places(name, args)]
 
 
 def decomposed(op: str, *args: Any, **kwargs: Any) -> list[Tensor]:
-    """Compute each place by separate multiplications, divisions and additions, each rounded."""
+    """Compute the result for each place with separate multiplications, divisions and additions, each rounded."""
     name = _name(op)
     return [_FORMULAS[name](*arguments, **kwargs) for arguments in _places(name, args)]
 

@@ -2,9 +2,9 @@
 x*(1 + tanh(u))/2 with u = sqrt(2/pi)*(x + 0.044715*x^3) for approximate="tanh".
 
 Phi is the distribution function of the standard normal distribution, phi its density; the backward is
-g*(Phi(x) + x*phi(x)), or the derivative of the tanh form. `tanh_form`, `exp_form` and `quick` are approximations of
-one formula, whichever form is requested. Each torch operation rounds to the dtype of its inputs. Source of the tanh
-form: D. Hendrycks and K. Gimpel, Gaussian Error Linear Units, arXiv 1606.08415.
+g*(Phi(x) + x*phi(x)), or g times the derivative of the tanh form. `tanh_form`, `exp_form` and `quick` each compute the
+same approximation, whichever form is requested. Each torch operation rounds to the dtype of its inputs. Source of the
+tanh form: D. Hendrycks and K. Gimpel, Gaussian Error Linear Units, arXiv 1606.08415.
 """
 
 from __future__ import annotations
@@ -114,7 +114,8 @@ def _density(x: torch.Tensor) -> torch.Tensor:
 
 
 def _parts(x: torch.Tensor, approximate: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return `slope` and `value` of the derivative value + x*slope: phi and Phi, or those of the tanh form."""
+    """Return `slope` and `value` of the derivative value + x*slope: phi and Phi, or what replaces them in the tanh
+    form."""
     if _is_tanh(approximate):
         t = torch.tanh(_inner(x))
         return 0.5 * (1 - t * t) * _inner_slope(x), 0.5 * (1 + t)

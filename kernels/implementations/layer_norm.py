@@ -33,8 +33,8 @@ def _layer_norm(
 ) -> Normalized:
     """Normalize the input [*outer, *normalized_shape]; return it with the statistics [*outer, 1, ...].
 
-    The statistics have the dtype that ATen uses for them. Each operation rounds to `dtype`; None is the dtype in which
-    ATen computes."""
+    The statistics have the dtype that ATen uses for them. Each operation rounds to `dtype`; None means the dtype in
+    which ATen computes."""
     dtype = dtype or computing(input.dtype)
     outer = input.shape[: input.dim() - len(normalized_shape)]
     rows = input.to(dtype).reshape(math.prod(outer), math.prod(normalized_shape))
@@ -65,7 +65,7 @@ InputGradient = Callable[[Tensor, Tensor, Tensor, Tensor, list[int], Sum], Tenso
 class LayerNormBackward:
     """The gradients of layer norm, with one formula for the input's gradient and one order of summation.
 
-    Each operation rounds to `dtype`; None is the dtype in which ATen computes.
+    Each operation rounds to `dtype`; None means the dtype in which ATen computes.
     """
 
     of_input: InputGradient

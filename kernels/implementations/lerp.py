@@ -17,7 +17,7 @@ from .precision import in_bfloat16
 
 
 def fma(start: torch.Tensor, end: torch.Tensor, weight: torch.Tensor | float) -> torch.Tensor:
-    # C code takes tensors of one dtype; for the half formats, whose weight is float32, it returns None.
+    # `elementwise` takes tensors of one dtype, so it returns None for the half formats, whose weight is float32.
     inside = torch.promote_types(start.dtype, torch.float32)
     factor = weight if isinstance(weight, torch.Tensor) else torch.full((), weight, dtype=inside, device=start.device)
     in_c = elementwise("lerp_fma", (start, end, factor))
@@ -38,7 +38,7 @@ def fma_two_sided(start: torch.Tensor, end: torch.Tensor, weight: torch.Tensor |
         near_end = weight.abs() >= 0.5
         coefficient = torch.where(near_end, weight - 1, weight)
         return fused(coefficient, end - start, torch.where(near_end, end, start))
-    # A number's complement is computed in the precision in which the number is used.
+    # weight - 1 is computed from the number as the op uses it: rounded to float32 unless the tensors are float64.
     number = weight if start.dtype == torch.float64 else float(struct.unpack("f", struct.pack("f", weight))[0])
     return fused(number - 1, end - start, end) if abs(number) >= 0.5 else fused(number, end - start, start)
 

@@ -23,7 +23,8 @@ PARTS = 4
 """The number of parts of the split inner dimension."""
 
 LONGEST_SEQUENCE = 4096
-"""The most rank-one updates of the sequential form: each is a pass over the result, so more would be too slow."""
+"""The largest number of rank-one updates in the sequential form: each is a pass over the result, so more would be too
+slow."""
 
 _HUGE, _DOWN = 2.0**100, 2.0**-24
 """The bound above which multiplying by 2^13 + 1 could overflow, and the power of two that scales such numbers down."""
@@ -43,7 +44,7 @@ def split_k(a: Tensor, b: Tensor) -> Tensor:
 
 
 def reversed_k(a: Tensor, b: Tensor) -> Tensor:
-    """Multiply with the inner dimension from last to first."""
+    """Multiply, with the inner dimension summed from last to first."""
     return _plain(a.flip(-1), b.flip(-2))
 
 
@@ -83,9 +84,9 @@ def with_tf32_inputs(a: Tensor, b: Tensor) -> Tensor:
 def rounded_to_tf32(x: Tensor) -> Tensor:
     """Round float32 numbers to 11 significant bits, to nearest, by Veltkamp's splitting.
 
-    c = (2^13 + 1) * x; the result is c - (c - x). Infinities and NaN stay unchanged, subnormals keep all bits that the
-    splitting leaves. Source: T. Dekker, A Floating-Point Technique for Extending the Available Precision, Numerische
-    Mathematik 18, 1971."""
+    c = (2^13 + 1) * x; the result is c - (c - x). Infinities and NaN stay unchanged. Subnormals keep 11 significant
+    bits as well, more than TF32 has for them. Source: T. Dekker, A Floating-Point Technique for Extending the Available
+    Precision, Numerische Mathematik 18, 1971."""
     # A power of two changes only the exponent: scaling down and up again keeps the digits.
     scaled = torch.where(x.abs() > _HUGE, x * _DOWN, x)
     c = scaled * (2.0**13 + 1)
@@ -108,7 +109,7 @@ def _addmm(order: Product, self: Tensor, mat1: Tensor, mat2: Tensor, *, beta: fl
     result = order(wide(mat1), wide(mat2))
     if alpha != 1:
         result = result * alpha
-    if beta == 0:  # as in BLAS: the values of `self` are ignored, NaN too
+    if beta == 0:  # as in BLAS: the values of `self` are ignored, including NaN
         return result.to(mat1.dtype)
     added = wide(self) if beta == 1 else wide(self) * beta
     return (added + result).to(mat1.dtype)
@@ -122,8 +123,8 @@ mm_tf32, addmm_tf32 = partial(_product, with_tf32_inputs), partial(_addmm, with_
 mm_decomposed = partial(_product, decomposed)
 
 
-# linear is swapped above autograd: its kernels are made of differentiable operations. Under autocast they compute in
-# its dtype. Shapes: input [..., K], weight [N, K], bias [N]; the result [..., N].
+# linear is swapped above autograd, so its kernels consist of differentiable operations. Under autocast they compute in
+# the dtype of autocast. Shapes: input [..., K], weight [N, K], bias [N]; the result [..., N].
 
 
 def linear_decomposed(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -136,7 +137,7 @@ def linear_decomposed(input: Tensor, weight: Tensor, bias: Tensor | None = None)
 
 
 def linear_whole(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Compute linear as one operation for autograd: linear itself forward, the textbook's three products backward."""
+    """Compute linear as one operation for autograd, with the textbook's gradients in the backward."""
     x, w, b = _cast(input, weight, bias)
     with without_autocast(x.device.type):
         result: Tensor = WholeLinear.apply(x, w, b)  # type: ignore[no-untyped-call]
@@ -156,7 +157,7 @@ def linear_split_k(input: Tensor, weight: Tensor, bias: Tensor | None = None) ->
 
 
 def _computed_in(dtype: torch.dtype, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Compute in `dtype` and round once. The same holds for the gradients, which autograd casts with the tensors."""
+    """Compute in `dtype` and round once. The same holds for the gradients, since autograd differentiates the casts."""
     x, w, b = _cast(input, weight, bias)
     with without_autocast(x.device.type):
         result: Tensor = aten.linear(x.to(dtype), w.to(dtype), None if b is None else b.to(dtype))

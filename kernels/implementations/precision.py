@@ -1,4 +1,4 @@
-"""The dtypes in which kernels compute, and those in which ATen returns statistics."""
+"""The dtypes in which kernels compute, and the casts, maxima and sums that several kernels use."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def plain_sum(x: torch.Tensor, dims: list[int], keepdim: bool = False) -> torch.
     return x.sum(dims, keepdim=keepdim)
 
 
-# Formulas evaluated in bfloat16, and rounding towards zero to it.
+# Evaluation of formulas in bfloat16, and truncation to bfloat16.
 
 _LARGEST = torch.finfo(torch.bfloat16).max
 _LEAST = 2.0**-133
@@ -106,12 +106,12 @@ def in_bfloat16(formula: Callable[..., torch.Tensor], *operands: torch.Tensor | 
 
 
 def truncated_to_bfloat16(x: torch.Tensor) -> torch.Tensor:
-    """Drop the digits that bfloat16 does not have: round towards zero, in the dtype of `x`.
+    """Drop the digits that bfloat16 does not have, that is, round towards zero. The dtype of `x` is kept.
 
     x: float32 or float64. Finite numbers stay finite; nan and infinity stay unchanged.
     """
     size = x.abs()
     near = size.to(torch.bfloat16).to(x.dtype)
-    # One step down: r*(1-2**-8) lies nearest to the predecessor of a normal r, r-2**-133 is that of a subnormal.
+    # One step down: r*(1-2**-8) rounds to the predecessor of a normal r; r-2**-133 is the predecessor of a subnormal r.
     below = torch.minimum(near * (1 - 2.0**-8), near - _LEAST).clamp(max=_LARGEST)
     return torch.copysign(torch.where(near > size, below.to(torch.bfloat16).to(x.dtype), near), x)

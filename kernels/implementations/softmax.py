@@ -49,7 +49,7 @@ def online(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
 def _softmax(
     form: Form, dtype: torch.dtype | None, self: Tensor, dim: int, half_to_float: bool = False, *, logarithm: bool
 ) -> Tensor:
-    """Compute softmax or its logarithm by one form; each operation rounds to `dtype` (None: ATen's computing dtype)."""
+    """Compute softmax or its logarithm with one form; each operation rounds to `dtype` (None: the dtype of ATen)."""
     result_dtype = torch.float32 if half_to_float else self.dtype
     if self.numel() == 0:  # an empty tensor has no maximum
         return torch.empty_like(self, dtype=result_dtype)
@@ -64,7 +64,7 @@ def _safe_softmax(
     x = self.to(dtype or self.dtype)
     if x.numel() == 0:
         return torch.empty_like(x)
-    # This makes it safe: a row of only -inf becomes 0, where softmax returns NaN.
+    # This makes the softmax safe: a row of only -inf becomes 0, where plain softmax returns NaN.
     nothing = (x == -torch.inf).all(dim, keepdim=True)
     return torch.where(nothing, 0.0, _softmax(form, rounded, x, dim, logarithm=False))
 

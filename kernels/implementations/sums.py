@@ -23,7 +23,7 @@ RowSum = Callable[[Tensor], Tensor]
 Dims = Sequence[int] | int | None
 
 LONGEST_SEQUENCE = 4096
-"""The most elements that `sequential` and `kahan`, which add one by one, sum without C code."""
+"""The largest number of elements that `sequential` and `kahan`, which add one by one, sum without C code."""
 
 
 def sequential_rows(matrix: Tensor) -> Tensor:
@@ -102,7 +102,7 @@ def _check_length(order: str, matrix: Tensor) -> None:
 class Summation:
     """`sum` and `mean` with one way to sum rows.
 
-    Each addition rounds to `dtype`; None is the dtype in which ATen computes.
+    Each addition rounds to `dtype`; None means the dtype in which ATen computes.
     """
 
     rows: RowSum

@@ -1,8 +1,9 @@
 """Kernels of tanh and tanh_backward: formulas that accelerators and compilers use.
 
-Each torch operation rounds to the dtype of its inputs; `backward_decomposed` alone computes the half formats in
-float32, as torch's decomposition does. Formulas in exp(-2|x|) take the sign from x, so that large arguments do not
-overflow. The backward is g*(1 - y*y) from the output y, with the roundings in different places.
+Each torch operation rounds to the dtype of its inputs. Three kernels compute the half formats in float32 instead:
+`rational`, `backward_bf16_truncated`, and `backward_decomposed`, as torch's decomposition does. Formulas in exp(-2|x|)
+take the sign from x, so that large arguments do not overflow. The backward is g*(1 - y*y) from the output y, with the
+roundings in different places.
 """
 
 from __future__ import annotations

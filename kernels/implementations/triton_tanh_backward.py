@@ -1,7 +1,7 @@
 """tanh_backward in Triton, and an example of a kernel file: copy it, change the formula, and use it as your own.
 
 Triton comes with torch's builds for GPUs. With TRITON_INTERPRET=1 it runs, slowly, on the CPU. Triton reads the
-annotations of its function, which must all be tl.constexpr.
+annotations of the function that it compiles, which must all be tl.constexpr.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ DEVICES = ("cuda",)
 HAS_TRITON = importlib.util.find_spec("triton") is not None
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 BLOCK = 1024
-"""The number of elements of one program instance."""
+"""The number of elements that one program instance computes."""
 
 if HAS_TRITON:
     triton: Any = importlib.import_module("triton")

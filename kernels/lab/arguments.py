@@ -35,8 +35,8 @@ def generated(
     """Return the cases of an op, set by set; equal arguments give equal bits.
 
     samples: the number of elements for an elementwise op, and the approximate number for other ops. The tensors are on
-    the CPU; those that a forward saves for its backward were computed on the device. Raises KernelNotFound for an
-    unknown op, UsageError for one whose arguments cannot be guessed.
+    the CPU; those that a forward saves for its backward are computed on the device and then copied to the CPU. Raises
+    KernelNotFound for an unknown op, and UsageError for an op whose arguments cannot be guessed.
     """
     overloads(op)
     variants = tuple(ELEMENTWISE[op].variants) if op in ELEMENTWISE else VARIANTS.get(op, ("",))
@@ -65,7 +65,7 @@ def generated(
 
 
 def _guessed(op: str, source: Source) -> Iterator[LabCall]:
-    """Yield calls guessed from the schema: tensors of one shape, and plain numbers for arguments without a default."""
+    """Yield calls guessed from the schema: arguments without a default are tensors of one shape, or plain numbers."""
 
     def placeholder(argument: Any) -> Any:
         """Return `torch.Tensor` for a tensor, a value for a number or dimension, None if it cannot be guessed."""
@@ -87,7 +87,7 @@ def _guessed(op: str, source: Source) -> Iterator[LabCall]:
                 for kind in map(placeholder, required)
             ]
             call = LabCall(tuple(args), {})
-            # some ops accept only vectors; the caller checks whether the op accepts these at all
+            # some ops accept only vectors; the caller checks whether the op accepts vectors at all
             if len(shape) == 1 or not refusal(op, call):
                 yield call
         return
@@ -95,7 +95,7 @@ def _guessed(op: str, source: Source) -> Iterator[LabCall]:
 
 
 def overloads(op: str) -> list[Any]:
-    """Return the overloads of an op that return their results, or the named overload. Raises KernelNotFound."""
+    """Return the overload that `op` names, or all overloads except those with `out`. Raises KernelNotFound."""
     name, _, wanted = op.partition(".")
     if wanted:
         return [find_overload(op)]
@@ -104,7 +104,7 @@ def overloads(op: str) -> list[Any]:
 
 
 def refusal(op: str, call: LabCall) -> str:
-    """Return the reason why the op rejects a call, empty if it accepts it."""
+    """Return the reason why the op rejects a call, empty if the op accepts the call."""
     try:
         overload = find_overload(op, call.args, call.kwargs)
         with torch.random.fork_rng(devices=[]):
@@ -139,7 +139,7 @@ Extras = tuple[tuple[tuple[Any, ...], Mapping[str, Any]], ...]
 class Elementwise:
     """The arguments of one elementwise op.
 
-    parts: the roles of the tensors, which come first
+    parts: the roles of the tensors, which are the first arguments
     each: pairs of further positional arguments and keywords, which are measured together
     variants: keywords that are measured separately
     listed: whether the op takes lists of tensors
@@ -168,7 +168,7 @@ class Elementwise:
 
 
 def _drawn(source: Source, part: InputPart, *shape: int) -> torch.Tensor:
-    """Return a tensor of the shape; a matrix is the transpose of another."""
+    """Return a tensor of the shape; a matrix is a transposed view."""
     numbers = source.elements(*reversed(shape), part=part)
     return numbers.t() if len(shape) == 2 else numbers
 

@@ -1,7 +1,7 @@
 """Calls that a run recorded: `<run>/kernels/<op>/<number>.pt`, or any file or folder of such files.
 
-A file is what `torch.save` writes for {"op": name, "args": [...], "kwargs": {...}} of tensors, lists, numbers, texts,
-dtypes and None. It is read with `weights_only=True`, so reading runs no code from the file.
+`torch.save` writes {"op": name, "args": [...], "kwargs": {...}} to such a file. The arguments are tensors, lists,
+numbers, strings, dtypes or None. A file is read with `weights_only=True`, so reading runs no code from it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .input_sets import CAPTURED
 FOLDER = "kernels"
 
 MOST = 64
-"""The most calls that are read from one folder: the first, the last and evenly spaced ones between."""
+"""The maximum number of calls read from one folder: the first, the last and evenly spaced ones in between."""
 
 
 def captured(op: str, path: Path) -> Case:
@@ -39,7 +39,7 @@ def captured(op: str, path: Path) -> Case:
     elif path.is_dir():
         names = (op, op.partition(".")[0])
         folders = [recorded / name for name in names if (recorded / name).is_dir()]
-        # in call order: 10.pt comes after 9.pt, and files with other names at the end
+        # in call order: 10.pt comes after 9.pt, and files with other names come last
         files = sorted(
             (folders[0] if folders else path).glob("*.pt"),
             key=lambda file: (int(file.stem), "") if file.stem.isdigit() else (1 << 62, file.stem),

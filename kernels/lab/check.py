@@ -1,4 +1,4 @@
-"""Compares every kernel of an op with one reference, on each set of inputs, and summarizes the errors."""
+"""Compare every kernel of an op with one reference, on each set of inputs, and summarize the errors."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ class CheckRow:
 class Subjects:
     """The kernels to measure: records of the registry, and files of users.
 
-    A file's kernel is named by the file's stem, which is unique. `seconds` is the time limit for loading it, and for
-    each case; `opener` makes a device ready in its process (see `IsolatedKernel`).
+    A file's kernel is named after the file's stem, which is unique. `seconds` is the time limit for loading a file, and
+    for each case. `opener` makes a device ready in the process of a file's kernel (see `IsolatedKernel`).
     """
 
     kernels: Sequence[Kernel]
@@ -82,10 +82,10 @@ def check(
     device: str = "cpu",
     progress: Progress = lambda done, total, what: None,
 ) -> list[CheckRow]:
-    """Measure each subject on each case. Rows are grouped by kernel, cases in their order.
+    """Measure each subject on each case. Rows are grouped by kernel, with the cases in their order.
 
     A kernel that fails has rows as well. Files run in separate processes. Raises UsageError if the op cannot be
-    replayed in float64, or a file is not a kernel or cannot be loaded.
+    executed in float64, or if a file is not a kernel or cannot be loaded.
     """
     settle_first_calls()
     rows: dict[str, list[CheckRow]] = {}
@@ -164,9 +164,10 @@ class ErrorSummary:
 
     where: the case with the largest error, and the output if the op has several; empty if nothing is measured
     bias: measured without the sets in `TOO_ALIKE`, unless there are no others
-    remarks: the cases in which the kernel is wrongly finite or not finite, and the reasons for missing measurements
+    remarks: counts of results that are wrongly finite or not finite, by kind, and the reasons for missing measurements
 
-    Extremes of `special` overflow inside a kernel, so if there are other rows, that set appears only in `remarks`.
+    The extremes in the set `special` overflow inside a kernel. If there are rows of other sets, `special` therefore
+    appears only in `remarks`.
     """
 
     kernel: str
@@ -233,7 +234,7 @@ def by_kernel(rows: Iterable[CheckRow]) -> list[ErrorSummary]:
 
 
 def as_data(row: CheckRow) -> dict[str, Any]:
-    """Return a row for JSON, with texts such as "inf" for numbers that JSON lacks."""
+    """Return a row for JSON, with strings such as "inf" for numbers that JSON lacks."""
     return {
         "kernel": row.kernel,
         "inputs": row.inputs,

@@ -1,6 +1,7 @@
 """Results of elementwise ops, computed by mpmath with at least 50 decimal digits and rounded once.
 
-The module first evaluates an op at the elements of a call, then defines the ops as functions of mpmath's numbers."""
+The first part of the module evaluates an op at the elements of calls; the second defines the ops on mpmath's numbers.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ DIGITS = 50
 """The decimal digits for arguments of similar magnitudes near 1; other arguments need more."""
 
 MOST = 2500
-"""The most elements of one case that are computed this way: mpmath needs 10 to 200 microseconds for each."""
+"""The maximum number of elements of one case that mpmath computes: it needs 10 to 200 microseconds for each."""
 
 Exact = Callable[..., Any]
 
@@ -47,7 +48,7 @@ def picked(sizes: list[int], most: int = MOST) -> NDArray[np.intp]:
     """Return the positions of elements to evaluate in several tensors: all of a small one, evenly spaced ones of a
     large one.
 
-    Positions count through all tensors; the first, the last and 16 elements before it are always among them.
+    Positions count through all tensors. Of a large tensor, the first element and the last 17 are always chosen.
     """
     small = sum(size for size in sizes if size <= 64)
     large = [size for size in sizes if size > 64]
@@ -66,7 +67,7 @@ def picked(sizes: list[int], most: int = MOST) -> NDArray[np.intp]:
 def elementwise(
     function: Exact, calls: list[LabCall], fallback: Float64s, positions: NDArray[np.intp]
 ) -> tuple[Float64s, Float64s]:
-    """Evaluate `function` at positions, which count through the results of all calls -> values, remainders.
+    """Evaluate `function` at `positions`, which count through the results of all calls -> values, remainders.
 
     A value is the result rounded to float64, its remainder the part that this rounding dropped, rounded to float64.
     If an argument is not finite, or mpmath has no real result, the value is taken from `fallback`.
@@ -108,7 +109,7 @@ def elementwise(
 
 
 def _unlisted(call: LabCall) -> Iterator[LabCall]:
-    """Yield one call for each place in the lists of a call on lists of tensors."""
+    """Split a call on lists of tensors: yield one call for each place in the lists. Yield other calls unchanged."""
 
     def listed(value: Any) -> bool:
         return (

@@ -70,8 +70,8 @@ INTEGERS = Format("integers", 0, 1, math.inf)
 """The format of results that are not floating-point numbers: their errors are counted in ones."""
 
 
-# The numbers of the input sets, one function for each set. Each takes the number of numbers to draw, their format and a
-# random generator, and returns them in float64; the caller rounds them to the format.
+# The numbers of the input sets, one function for each set. A function takes a count, a format and a random generator,
+# and returns that many numbers in float64; the caller rounds them to the format.
 
 Draw = Callable[[int, Format, torch.Generator], torch.Tensor]
 
@@ -82,7 +82,7 @@ OFFSET_MEAN, OFFSET_DEVIATION = 100.0, 0.1
 """Mean and deviation at which a one-pass variance loses all its digits in float32."""
 
 RANGE = 30
-"""Powers of ten on either side of 1 that the dynamic range covers, limited by the format."""
+"""The number of powers of ten that the dynamic range covers on either side of 1, limited by the format."""
 
 
 def normal(count: int, form: Format, generator: torch.Generator) -> torch.Tensor:

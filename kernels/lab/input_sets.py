@@ -1,4 +1,4 @@
-"""The input sets by name. Imports no torch: a command's help lists them."""
+"""The input sets by name. This module does not import torch, because a command's help lists the sets."""
 
 from __future__ import annotations
 

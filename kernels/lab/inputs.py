@@ -80,8 +80,8 @@ class Source:
         return [tensor.to("cpu") for tensor in forward(*device_args)]
 
     def rows(self, *shape: int) -> torch.Tensor:
-        """Return arguments of an op that works on rows, with at most one special number in a row, and squares that
-        fit."""
+        """Return arguments of an op that works on rows. A row has at most one special number, and squares in the set
+        `range` do not overflow."""
         draw = stress.half_dynamic_range if self.inputs == "range" else DRAWS[self.inputs]
         count = _size(shape)
         if self.inputs not in ("special", "zero"):

@@ -1,8 +1,8 @@
 """A user's kernel in a separate process, so that its crash is a result and does not end the lab.
 
-This module has both ends. `python -m numdrift.kernels.lab.isolation OP FILE DEVICE OPENER` is the process: it reads
-paths of saved calls from its standard input and answers each with one line of JSON. The kernel's output goes to
-standard error, and its standard input is empty."""
+This module implements both processes. `python -m numdrift.kernels.lab.isolation OP FILE DEVICE OPENER` is the separate
+one: it reads paths of saved calls from its standard input and answers each with one line of JSON. The kernel's output
+goes to standard error, and the kernel's standard input is empty."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ MORE_TIME = "--timeout SECONDS allows more"
 class IsolatedKernel:
     """The kernel of one op from a source file, called in another process, which is started on demand.
 
-    `opener` is a `module:function` that is called there with a list of devices to make them ready; empty if torch has
-    the device by itself.
+    `opener` is a `module:function` that is called there with a list of devices to make them ready; it is empty if torch
+    supports the device without it.
     """
 
     def __init__(self, op: str, path: Path, *, device: str = "cpu", seconds: float = SECONDS, opener: str = "") -> None:
@@ -84,8 +84,8 @@ class IsolatedKernel:
         return [[Output(name, tuple(tensors)) for name, tensors in outputs] for outputs in saved]
 
     def _answer(self, request: str) -> str:
-        """Send one line and wait for the answer. Raises the error that it reports, or KernelError if the process has
-        ended."""
+        """Send one line and wait for the answer. Raises the error that the answer reports, or KernelError if the
+        process has ended."""
         late = KernelError(self.kernel, f"had not returned after {self._seconds:g} s; {MORE_TIME}")
         if self._late:
             raise late
@@ -149,7 +149,7 @@ class IsolatedKernel:
 
 def main(op: str, path: str, device: str, opener: str) -> None:
     """Serve until standard input ends; an empty line only checks that the file can be loaded."""
-    # The pipes are moved away from descriptors 0 and 1 before the kernel's file is loaded: C code prints there as well.
+    # The pipes are moved away from descriptors 0 and 1 before the kernel's file is loaded, because C code uses these.
     requests = os.fdopen(os.dup(0), encoding="utf-8")
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)

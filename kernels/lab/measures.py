@@ -10,9 +10,9 @@ rho compares the error with the effect of rounding the inputs (u: unit roundoff 
 is at least half the smallest number). A rho of about 1 is as good as the inputs allow; above 16 it is a fault.
 
 |z| above 6 is a bias, which rounding to nearest does not have. It is measured along two axes, up (o - r) and away from
-zero (the same with the sign of r), because a kernel that truncates has no upward bias. n counts only errors above 1/20
-ULP, and equal errors of equal results once: inputs that repeat, or that are so small that only one result is possible,
-are not evidence.
+zero (o - r times the sign of r), because a kernel that truncates has no upward bias. n counts only errors above 1/20
+ULP, and counts equal errors of equal results once: inputs that repeat, or that are so small that only one result is
+possible, are not evidence.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ BIASED = 6.0
 """The |z| above which the sign of the errors is not due to chance."""
 
 NEGLIGIBLE = 0.05  # ULP
-GRAIN = 1 / 64  # ULP; closer errors of one result are equal
+GRAIN = 1 / 64  # ULP; errors of one result that are closer than this count as equal
 
 
 @dataclass(frozen=True, slots=True)
 class Bias:
-    """The mean error in ULP along one axis, and how far its sign is from chance, in standard deviations.
+    """The mean error in ULP along one axis, and how far the errors' signs are from chance, in standard deviations.
 
     `towards` is the direction of z's sign: up or down, away from zero or to zero.
     """
@@ -51,8 +51,8 @@ class Bias:
 class Measures:
     """One output of one kernel on one case.
 
-    finite: the number of elements for which result and reference are finite
-    errors: ULP at `QUANTILES` of the finite elements; empty if there are none
+    finite: the number of elements with an error: the reference is finite, the result finite or the right infinity
+    errors: ULP at `QUANTILES` of these elements; empty if there are none
     differs: the share of all elements whose bits differ from aten's; None if aten has no result
     mismatches: counts of elements that are wrongly finite or not finite, by kind
     worst: the measured and the expected value at the largest error
@@ -82,7 +82,7 @@ class Measures:
 @np.errstate(over="ignore", invalid="ignore")
 def measure(got: Float64s, form: Format, expected: Expected, differs: float | None) -> Measures:
     """Measure one output that the kernel returned in format `form`, in float64 at the positions of `expected`."""
-    # Errors are measured where result and reference are finite, and where the result is an infinity of the right sign.
+    # Errors are measured where the reference is finite, and the result is finite or an infinity of the right sign.
     both = np.isfinite(expected.values) & ~np.isnan(got)
     both &= np.isfinite(got) | (np.sign(got) == np.sign(expected.values))
     o, r, remainder = got[both], expected.values[both], expected.remainders[both]

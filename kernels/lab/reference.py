@@ -19,14 +19,14 @@ from .calls import LabCall, Output, outputs
 from .formats import Float64s, format_of
 
 PERTURBATIONS = 3
-"""The number of random roundings of the inputs from which the condition is estimated."""
+"""The number of random roundings of the inputs from which the sensitivity is estimated."""
 
 Evaluate = Callable[[LabCall], list[Output]]
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """One output of all calls of a case, flat.
+    """One output over all calls of a case, flattened.
 
     positions: the elements of the output that were evaluated; all of them, unless mpmath is the reference
     values: their exact results rounded to float64
@@ -51,7 +51,7 @@ def describe(operation: Operation, dtype: torch.dtype) -> str:
 
 
 def expected(operation: Operation, case: Case, seed: int) -> list[Expected]:
-    """Evaluate the reference of a case. Raises UsageError when the op cannot be replayed in float64."""
+    """Evaluate the reference of a case. Raises UsageError if the op cannot be executed in float64."""
     evaluate = in_float64(operation)
     replayed = [evaluate(call.in_float64()) for call in case.calls]
     if draws(operation.name, case.calls[0]):
@@ -102,11 +102,11 @@ def in_float64(operation: Operation) -> Evaluate:
 
 
 def draws(op: str, call: LabCall) -> bool:
-    """Check whether two calls of the op differ, because it draws random numbers."""
+    """Check whether the op draws random numbers, so that two equal calls return different results."""
     overload = find_overload(op, call.args, call.kwargs)
     if not is_random(overload):
         return False
-    # The op is called because its tag is not reliable: attention is tagged as random, but is not without dropout.
+    # The op is called because its tag is not reliable: attention is tagged as random, but without dropout it is not.
     with torch.random.fork_rng(devices=[]):
         copies = [call.copy(), call.copy()]
         first_results, next_results = (

@@ -1,4 +1,4 @@
-"""Measures one kernel on every input, on all cores, resuming an interrupted sweep.
+"""Measure one kernel on every input, on all cores, resuming an interrupted sweep.
 
 Threads take one block after another. One thread computes the bins of a block in the order of the inputs, and no bin
 belongs to two blocks. So neither the number of threads, nor their order, nor an interruption changes a bit of the
@@ -27,7 +27,7 @@ SAVE_SECONDS = 3.0
 _TELL_SECONDS = 0.1
 
 _PLAIN_EVERY = 16
-"""The number of blocks from one timing of torch's own op to the next; it is timed on the inputs of one block."""
+"""The number of blocks from one timing of torch's own op to the next; the op is timed on the inputs of one block."""
 
 Report = Callable[[int], None]
 """Receives the number of inputs measured so far."""
@@ -47,7 +47,7 @@ class Sweep:
         return Identity.of(self.candidate, self.domain)
 
     def run(self, progress: SweepProgress, folder: Path | None = None, report: Report = lambda measured: None) -> None:
-        """Measure the blocks that `progress` lacks; save it in `folder` every few seconds and at the end.
+        """Measure the blocks that `progress` lacks; save the progress in `folder` every few seconds and at the end.
 
         Raises the kernel's errors and KeyboardInterrupt, keeping the measurements so far.
         """

@@ -36,9 +36,9 @@ BIN = np.dtype(
     + [("max_at", np.int64), ("disagree_at", np.int64), ("max_ulp", np.float64)]
     + [("ulp", np.float64, (LANES,)), ("bias", np.float64, (LANES,))]
 )
-"""Counts of inputs: all, measured, not the correctly rounded result, above 0.5, 1 and 2 ULP, and not finite
-where the reference is or the other way around; bit patterns of the largest error and of the first
-disagreement (-1 for none); the largest error; the sums of |error| and of error."""
+"""Counts of inputs: all inputs; measured ones; those whose result is not the correctly rounded one; those whose error
+is above 0.5, 1 and 2 ULP; and those where kernel and reference disagree. Then the bit patterns of the largest error and
+of the first disagreement (-1 for none), the largest error, and the sums of |error| and of error."""
 
 WORST_INPUT = np.dtype([("ulp", np.float64), ("at", np.int64)])
 
@@ -67,7 +67,7 @@ def merged_worst(*lists: NDArray[Any]) -> NDArray[Any]:
 
 @dataclass(frozen=True, slots=True)
 class RunErrors:
-    """Errors of consecutive inputs. `signed` is in ULP, 0 where not `finite`; `agree` matters where not finite."""
+    """Errors of consecutive inputs. `signed` is in ULP; where not `finite`, `signed` is 0 and `agree` matters."""
 
     signed: NDArray[np.float64]
     finite: NDArray[np.bool_]
@@ -77,7 +77,7 @@ class RunErrors:
 
 def errors_of(encoding: Encoding, got: NDArray[np.float32], want: NDArray[np.float64]) -> RunErrors:
     """Compare results (exact in float32) with those of the reference, element by element."""
-    # 1 / ulp(r) from the exponent bits of r: with powers of two neither product below rounds.
+    # `scale` is 1 / ulp(r), from the exponent bits of r. It is a power of two, so neither product below rounds.
     exponent = (want.view(np.uint64) >> np.uint64(52)) & np.uint64(0x7FF)
     bounded = np.maximum(exponent, np.uint64(1023 + encoding.least))
     scale = ((np.uint64(2045 + encoding.precision) - bounded) << np.uint64(52)).view(np.float64)
@@ -102,7 +102,7 @@ def reduce_run(
     """Add consecutive inputs of one bin to its record, and return the worst of them.
 
     got, want: results of the kernel and of the reference for the bit patterns from `first` on -> [n].
-    record: the bin's record, [1] of `BIN`, which is changed.
+    record: the bin's record, [1] of `BIN`, which is updated in place.
     """
     errors = errors_of(encoding, got, want)
     ulp = np.abs(errors.signed)
@@ -152,7 +152,7 @@ def _add_in_lanes(lanes: NDArray[np.float64], values: NDArray[np.float64], first
     lanes[:] = np.add.reduce(padded.reshape(-1, LANES), axis=0)
 
 
-# The same in C: `kernels/lab/sweep.c`, compiled on first use.
+# The same reduction in C: `kernels/lab/sweep.c`, compiled on first use.
 
 SOURCE = CSource(
     path=Path(__file__).with_name("sweep.c"),

@@ -81,8 +81,8 @@ def candidates(
         kernels, and otherwise only `aten` is swept
     seconds: the time limit for loading a file, and for trying it
 
-    Raises KernelNotFound for an unknown name, CompileError for a file, and UsageError, NotAvailable or KernelError for
-    a requested kernel that does not work here.
+    Raises KernelNotFound for an unknown name, CompileError for a file that does not compile, and UsageError,
+    NotAvailable or KernelError for a requested kernel that does not work here.
     """
     selected = list(dict.fromkeys(_named(registry, subject, name, seconds) for name in names))
     first: dict[str, Kernel] = {}
@@ -142,14 +142,14 @@ def _named(registry: KernelRegistry, subject: Subject, text: str, seconds: float
 
 
 def probe(encoding: Encoding) -> torch.Tensor:
-    """Return a few numbers around 1, to try a kernel on."""
+    """Return 1 and the next 15 numbers above it, to try a kernel on."""
     one_pattern = encoding.infinity // 2 & ~((1 << encoding.stored) - 1)
     return encoding.tensor(one_pattern, 16)
 
 
 def _source(kernel: Kernel, reference: str) -> str:
     """Return the SHA-256 of the files of kernel and reference; for numdrift's own, of all files in their folders."""
-    # numdrift's kernels may call any other in their folder; these calls are not tracked, so all files count.
+    # numdrift's kernels may call any other kernel in their folder; these calls are not tracked, so all files count.
     paths: list[Path] = []
     for target in (kernel.target, reference):
         file = getattr(importlib.import_module(target.partition(":")[0]), "__file__", None) if target else None

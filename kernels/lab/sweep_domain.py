@@ -1,8 +1,8 @@
 """The inputs of a sweep, and their division into portions.
 
 The bit patterns of a format are divided into blocks, a block into pieces, and a piece into runs. A kernel is called on
-one piece at a time. A run is consecutive requested patterns of one bin. A kernel always receives whole pieces, so that
-its result for an input does not depend on the requested range.
+one piece at a time. A run consists of consecutive requested patterns of one bin. A kernel always receives whole pieces,
+so that its result for an input does not depend on the requested range.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ class Domain:
 
     @classmethod
     def whole(cls, encoding: Encoding) -> Domain:
-        """Return every bit pattern of a format."""
+        """Return the domain of every bit pattern of a format."""
         return cls(encoding, None, None, ((0, encoding.patterns - 1),))
 
     @classmethod
     def between(cls, encoding: Encoding, low: float, high: float) -> Domain:
-        """Return the numbers from low to high; zero is included with both signs. Raises UsageError if there is none."""
-        # Places on the number line: 0 is zero, n is its n-th neighbour, which has the bit pattern |n|.
+        """Return the domain from low to high, in which zero has both signs. Raises UsageError if it has no number."""
+        # Places on the number line: 0 is zero, n is the n-th number from zero, whose magnitude has the bit pattern |n|.
         line = range(-encoding.infinity, encoding.infinity + 1)
 
         def value(place: int) -> float:
@@ -90,17 +90,17 @@ class Domain:
         return sum(last - first + 1 for first, last in self.intervals)
 
     def described(self) -> str:
-        """`LOW:HIGH`, or `all`."""
+        """Return `LOW:HIGH`, or `all`."""
         return "all" if self.low is None or self.high is None else f"{self.low:.17g}:{self.high:.17g}"
 
     def blocks(self) -> list[int]:
-        """Return the numbers of the blocks that hold inputs, ascending."""
+        """Return the numbers of the blocks that contain inputs, ascending."""
         size = self.encoding.block
         numbers = {n for first, last in self.intervals for n in range(first // size, last // size + 1)}
         return sorted(numbers)
 
     def pieces(self, block: int) -> Iterator[tuple[int, list[Run]]]:
-        """Yield the pieces of a block that hold inputs: the first bit pattern of each, and its runs."""
+        """Yield the pieces of a block that contain inputs: the first bit pattern of each, and its runs."""
         size, shift = self.encoding.piece, self.encoding.bin_shift
         start = block * self.encoding.block
         for piece in range(start, start + self.encoding.block, size):
@@ -130,7 +130,7 @@ BLOCK = 1 << 20
 BLOCK_16 = 1 << 12
 
 PIECE = 1 << 16
-"""The number of inputs in one call of a kernel: the fastest of 2**14 to 2**20 for tanh (they stay in the cache)."""
+"""The number of inputs in one call of a kernel: the fastest of 2**14 to 2**20 for tanh (inputs stay in the cache)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ class Encoding:
 
     @property
     def precision(self) -> int:
-        """Significant bits, with the hidden one."""
+        """The number of significant bits, including the hidden one."""
         return self.stored + 1
 
     @property

@@ -20,7 +20,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class KernelErrors:
-    """The errors of one kernel over all inputs; shares are of the measured inputs, errors in ULP.
+    """The errors of one kernel over all inputs. Shares are relative to the measured inputs, and errors are in ULP.
 
     `max_at` and `disagree_at` are bit patterns, or None. `slowdown` is the time for an input as a multiple of the time
     of torch's own op, None if too little was measured."""
@@ -119,7 +119,7 @@ class BinErrors:
 
 
 def as_json(errors: KernelErrors) -> dict[str, Any]:
-    """Return the result of one kernel, with its bins as columns, and texts for numbers that JSON lacks."""
+    """Return the result of one kernel, with its bins as columns, and strings for numbers that JSON lacks."""
     encoding, progress = errors.encoding, errors.progress
     bins = BinErrors.of(errors)
     columns: dict[str, list[Any]] = {
@@ -204,11 +204,11 @@ class Zoom:
 
 
 def zoom_on_worst(all_errors: Sequence[KernelErrors]) -> Zoom | None:
-    """Return the neighbourhood of aten's worst input if its error is above half an ULP, else of the worst of all
+    """Return the neighbourhood of aten's worst input if its error is above half an ULP, else of the worst input of all
     kernels.
 
-    Return None if every kernel is exact. Coarse kernels are bad in many places, so the places where torch is bad matter
-    more.
+    Return None if every kernel is exact. Coarse kernels are inaccurate for many inputs, so the inputs for which torch
+    is inaccurate matter more.
     """
     aten = [
         kernel_errors for kernel_errors in all_errors if kernel_errors.kernel == "aten" and kernel_errors.max_ulp > 0.5

@@ -57,7 +57,8 @@ class Identity:
         )
 
     def folder(self, out: Path, *, plain: bool) -> Path:
-        """Return the folder of the state; unless the sweep is `plain`, its name ends in a digest of the settings."""
+        """Return the folder of the state. Its name ends in a digest of the settings unless these are all defaults
+        (`plain`)."""
         kernel = "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in self.kernel)
         name = f"sweep_{self.op}_{self.dtype}_{kernel}"
         if not plain:
@@ -156,7 +157,7 @@ def save(folder: Path, identity: Identity, progress: SweepProgress) -> None:
         "plain_seconds": progress.plain_seconds,
         "plain_inputs": progress.plain_inputs,
     }
-    # The arrays exist under a new name, so from here on both states are complete.
+    # The arrays exist under a new name, so from here on both the old and the new state are complete.
     scratch = folder / f"{_FILE}.new"
     scratch.write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
     scratch.replace(folder / _FILE)

@@ -233,10 +233,10 @@ _SHAPES = ((7,), (3, 3))
 def _mixing(call: Callable[[Any, torch.Tensor], Any], overload: Any) -> str:
     """Return the reason why an op cannot work element by element, empty if it may.
 
-    call: the op as a function of the overload and one float64 tensor. It is tried on 7 numbers and on 3 x 3, of
-        which one is then changed; inputs that the op rejects prove nothing."""
+    call: the op as a function of the overload and one float64 tensor. It is tried on 7 numbers and on 3 x 3 numbers,
+        each time also with one number changed. Inputs that the op rejects prove nothing."""
     schema = schema_of(overload)
-    # read from the schema if possible: batch norm without its statistics crashes the process (torch 2.13)
+    # the schema is read first because a call may crash: batch norm without its statistics does (torch 2.13)
     if [str(result.type) for result in schema.returns] != ["Tensor"]:
         return "does not return a single tensor"
     for begin, what in (("List", "lists"), ("Optional[Tensor]", "tensors that may be missing")):

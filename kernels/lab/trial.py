@@ -1,4 +1,4 @@
-"""Tries a user's kernel on a small input, in a separate process because it may crash.
+"""Try a user's kernel on a small input, in a separate process because it may crash.
 
 python -m numdrift.kernels.lab.trial FILE OP RESULT OPENER writes the outcome to RESULT, as JSON. If OP is empty, the
 outcome has only the functions that the file exports.
@@ -38,9 +38,10 @@ NEAR = 1 / 16
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """The dtypes that a file exports, the outcome of the small input for each dtype, in words, and warnings.
+    """The dtypes that a file exports, the outcome of the trial for each dtype in words, and warnings.
 
-    With an `error` the other fields are empty, and `exit_code` is the error's.
+    `expects` is the declaration that the op expects. If there is an `error`, the other fields are empty and `exit_code`
+    is that of the error.
     """
 
     dtypes: tuple[str, ...] = ()
@@ -73,7 +74,7 @@ def tried(path: Path, op: str, opener: str = "") -> Trial:
 
 
 def _outcome(kernel: Kernel, signature: KernelSignature, name: str, opener: str) -> tuple[str, str]:
-    """Call the kernel and the op on the same input; return the outcome, and a warning or nothing.
+    """Call the kernel and the op on the same input; return the outcome, and a warning or "".
 
     Raises UsageError for a kernel that fails.
     """
@@ -146,7 +147,8 @@ def attempt(kernel: Kernel, calls: Sequence[LabCall], device: str) -> list[list[
     """Return the outputs of each call, on the CPU; the calls themselves stay unchanged.
 
     Raises KernelError if the kernel raises, returns other shapes or dtypes than the op, or writes to arguments that the
-    op does not write to. Raises NotAvailable if the kernel does not compute the dtype, or raises it itself.
+    op does not write to. Raises NotAvailable if the kernel does not support the dtype or the device, if torch's own op
+    cannot be called for comparison, or if the kernel itself raises NotAvailable.
     """
     name = f"{kernel.op}={kernel.name}"
     for call in calls:
@@ -195,7 +197,7 @@ def attempt(kernel: Kernel, calls: Sequence[LabCall], device: str) -> list[list[
 
 
 def _require_alike(kernel: str, tensors: Sequence[torch.Tensor], expected: Sequence[ExpectedTensor]) -> None:
-    """Raise KernelError for another number of tensors, or other shapes or dtypes, than those of the op."""
+    """Raise KernelError if the number, shapes or dtypes of the tensors differ from those that the op returns."""
     if len(tensors) != len(expected):
         raise KernelError(kernel, f"returned {len(tensors)} tensors, the op returns {len(expected)}")
     for position, (tensor, wanted) in enumerate(zip(tensors, expected, strict=True)):

@@ -1,4 +1,4 @@
-"""The signature of a user's kernel, derived from the op's schema in aten, and calls of kernels in C.
+"""The signature of a user's kernel, derived from the op's schema in aten, and calls of kernels written in C.
 
 In C: void kernel_float32(int64_t n, <numbers and texts>, <tensors>, float *result). Every tensor is a pointer
 to n contiguous elements, every number or flag a double, every text a `const char *`, each group in the order
@@ -71,7 +71,7 @@ class KernelSignature:
         return f"void kernel_{dtype}({', '.join(parts)})"
 
     def in_python(self) -> str:
-        """Return the head of the Python function."""
+        """Return the `def` line of the Python function."""
         parts: list[str] = []
         for argument in self.arguments:
             if argument.keyword and "*" not in parts:
@@ -80,7 +80,7 @@ class KernelSignature:
         return f"def {self.op.partition('.')[0]}({', '.join(parts)}):"
 
     def values(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the arguments of a call by name, defaults included. Raises TypeError for another op's call."""
+        """Return the arguments of a call by name, defaults included. Raises TypeError if they do not match the op."""
         passed = dict(zip((argument.name for argument in self.arguments), args, strict=False)) | dict(kwargs)
         names = {argument.name for argument in self.arguments}
         wrong = sorted(passed.keys() - names) + [
@@ -91,7 +91,7 @@ class KernelSignature:
         return {argument.name: passed.get(argument.name, argument.default) for argument in self.arguments}
 
     def example(self, dtype: torch.dtype, device: str = "cpu") -> tuple[list[Any], dict[str, Any]]:
-        """Return arguments to try the op with: [2, 3] tensors of distinct values between 0 and 1, defaults, halves."""
+        """Return arguments to try the op with: [2, 3] tensors of distinct values in 0..1, else defaults, else 0.5."""
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
         for place, argument in enumerate(self.arguments, 1):
@@ -123,8 +123,8 @@ class KernelSignature:
 
 
 def signature_of(op: str) -> KernelSignature:
-    """Return the signature of the overload that `op` names, else of the one that writes to no argument and takes the
-    most tensors.
+    """Return the signature of the overload that `op` names, or else of the overload that writes to no argument and
+    takes the most tensors.
 
     Raises KernelNotFound, with the nearest name, for an op that torch does not have.
     """

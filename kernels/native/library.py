@@ -1,7 +1,7 @@
 """The C kernels that numdrift ships, as functions of tensors.
 
-Each returns None where it does not apply: without a compiler, for tensors of devices or dtypes that it does not
-compute, and for tensors without memory (lazy, meta, fake, functional). The caller then computes the same bits with
+Each returns None where it does not apply: without a compiler, for tensors on a device or of a dtype that it does not
+support, and for tensors without memory (lazy, meta, fake, functional). The caller then computes the same bits with
 torch's operations.
 """
 
@@ -66,7 +66,7 @@ def elementwise(name: str, tensors: Sequence[torch.Tensor], scalars: Sequence[fl
     function = _kernel_for(name, tensors)
     if function is None:
         return None
-    # Make them contiguous and of the common shape; tensors that already are so are not copied.
+    # Broadcast the operands and make them contiguous; tensors that already fit are not copied.
     operands, shape = tensors, tensors[0].shape
     if not all(tensor.shape == shape and tensor.is_contiguous() and not tensor.is_neg() for tensor in tensors):
         spread = torch.broadcast_tensors(*(tensor.resolve_neg() for tensor in tensors))
@@ -81,7 +81,7 @@ def elementwise(name: str, tensors: Sequence[torch.Tensor], scalars: Sequence[fl
 def rows(name: str, matrix: torch.Tensor) -> torch.Tensor | None:
     """Call a C kernel that reduces each row of a [rows, columns] matrix to one number.
 
-    matrix: float32 or float64, any strides. Returns [rows] of its dtype, or None where the kernel does not apply.
+    matrix: float32 or float64, any strides. Returns [rows] of the same dtype, or None where the kernel does not apply.
     Raises ValueError for an unknown kernel, or a tensor that is not a matrix.
     """
     if name not in ROWS or matrix.dim() != 2:

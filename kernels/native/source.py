@@ -1,4 +1,4 @@
-"""The files of kernels, and the compiler flags for those in C. Imports no torch."""
+"""The source files of kernels, and the compiler flags for those in C. This module does not import torch."""
 
 from __future__ import annotations
 

@@ -11,12 +11,12 @@ from .sum_references import Pair, constant, over, pair, plus, settled, times
 
 # Activations and their backwards in float64, free of cancellation.
 #
-# Tensors are float64 and broadcast. The relative error stays below 1e-14, zeros of the derivatives included, or
-# the absolute error below the smallest subnormal of float32. Infinities follow the op's definition: nan where it
-# multiplies infinity by zero.
+# Tensors are float64 and broadcast. Even near zeros of the derivatives, the relative error stays below 1e-14 or the
+# absolute error below the smallest subnormal of float32. Infinities follow the op's definition: the result is nan where
+# the definition multiplies infinity by zero.
 
 _SILU_ZERO = (-1.2784645427610737, -1.0946994183093437e-16)
-"""The zero of silu's derivative: exp(x) + x + 1 = 0. High and low part."""
+"""The zero of silu's derivative, that is, of exp(x) + x + 1, as high and low part."""
 
 
 def tanh(x: torch.Tensor) -> torch.Tensor:
@@ -45,8 +45,8 @@ def silu(x: torch.Tensor) -> torch.Tensor:
 def silu_backward(grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     """grad*s*(1 + x*(1 - s)) with s = sigmoid(x).
 
-    Left of 0 the derivative is exp(x)*h/(1 + exp(x))**2 with h = exp(x) + x + 1, and with the zero r of h and
-    d = x - r, h = d + exp(r)*expm1(d), whose terms have one sign.
+    Left of 0 the derivative is exp(x)*h/(1 + exp(x))**2 with h = exp(x) + x + 1. With the zero r of h and d = x - r,
+    h is d + exp(r)*expm1(d), and both terms have the same sign.
     """
     e = torch.exp(-x.abs())
     s = sigmoid(x)
@@ -57,9 +57,9 @@ def silu_backward(grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
 
 
 # gelu and gelu_backward in float64, free of cancellation; as accurate as the activations above. The argument of erfc
-# and exp has 106 bits, since their relative error is the argument's error times the square of the argument. Near the
-# zero r of a derivative its Taylor series in x - r replaces the sum that cancels. The constants were computed with
-# mpmath at 60 digits.
+# and exp has 106 bits, since the relative error of the result is the argument's error times the square of the argument.
+# Near the zero r of a derivative, the derivative's Taylor series in x - r replaces the sum that cancels. The constants
+# were computed with mpmath at 60 digits.
 
 _ROOT_HALF = (0.7071067811865476, -4.833646656726457e-17)
 _TWO_BETA = (1.5957691216057308, -9.96930880911092e-17)
@@ -107,7 +107,7 @@ def gelu(x: torch.Tensor, *, approximate: str = "none") -> torch.Tensor:
 
 
 def gelu_backward(grad: torch.Tensor, x: torch.Tensor, *, approximate: str = "none") -> torch.Tensor:
-    """grad*(Phi(x) + x*phi(x)), or the derivative of the tanh form."""
+    """grad*(Phi(x) + x*phi(x)), or grad times the derivative of the tanh form."""
     inside = x.clamp(-_SATURATED, _SATURATED)
     if approximate == "tanh":
         # s + x*s*(1 - s)*2*u' with s = sigmoid(2*u) and 1 - s = sigmoid(-2*u)

@@ -37,7 +37,7 @@ def scaled_dot_product_attention(
 # narrower numbers are exact in float64; their sum is compensated.
 
 CHUNK = 1 << 22
-"""The most products in memory at the same time."""
+"""The maximum number of products in memory at the same time."""
 
 
 def mm(self: Tensor, mat2: Tensor) -> Tensor:
@@ -149,6 +149,6 @@ def over(a: Pair, b: Pair) -> Pair:
 
 
 def settled(value: Pair, plain: torch.Tensor) -> torch.Tensor:
-    """Return the pair rounded to float64, or `plain` where that is not finite."""
+    """Return the pair rounded to float64, or `plain` where the pair is not finite."""
     total = value[0] + value[1]
     return torch.where(torch.isfinite(total), total, plain)

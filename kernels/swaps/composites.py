@@ -84,7 +84,7 @@ class WholeComposites:
             graph = traced_graph()
             if graph is None or getattr(self._running, "inside", False):
                 return original(*args, **kwargs)
-            # The nodes of a call follow the last node before it; inner calls are part of the call.
+            # The nodes of a call follow the node that was last before the call; inner calls are part of the call.
             before = next(iter(reversed(graph.nodes)), None)
             self._running.inside = True
             try:
@@ -119,7 +119,8 @@ class WholeComposites:
         return call
 
     def _opaque_op(self, group: Group) -> tuple[Any, int]:
-        """Return `numdrift::linear_backward(gradients, saved, number)`, which computes the group's results."""
+        """Return an op that computes the results of groups of this name, such as
+        `numdrift::linear_backward(gradients, saved, number)`, and the number of this group."""
         number = self._numbers.setdefault(group.text, len(self._numbers))
         self._groups.setdefault(number, group)
         if group.name not in self._opaque:

@@ -1,8 +1,8 @@
 """The call counts of swapped kernels, in a file that survives the process, even if a kernel crashes it.
 
-The file is mapped into memory. A count is one store, which the operating system preserves however the process ends.
-Each record is five unsigned 64-bit numbers: the calls in the forward, the backward and the optimizer, the places where
-a compiler traced the kernel into its graph, and whether a call is running.
+The file is mapped into memory. Counting is one store to it, which the operating system preserves however the process
+ends. Each record is five unsigned 64-bit numbers: the calls in the forward, the backward and the optimizer, the places
+where a compiler traced the kernel into its graph, and the calls that are running.
 """
 
 from __future__ import annotations

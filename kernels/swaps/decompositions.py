@@ -1,7 +1,7 @@
 """Swaps inside compiled graphs: where a compiler would decompose the op, it finds one opaque op instead.
 
 The opaque op is `numdrift::<op>_<overload>`. Its arguments are the number of the place in the graph, and the arguments
-of the aten op. A swapped graph therefore never has the cache key of an unswapped graph in Inductor. The kernel is
+of the aten op. In Inductor, a swapped graph therefore never has the same cache key as an unswapped graph. The kernel is
 chosen while the compiler traces, by the module path of the traced op.
 """
 
@@ -44,7 +44,7 @@ class SwappedDecompositions:
 
     def __init__(self, execution: SwapExecution) -> None:
         self._execution = execution
-        # a copy: its changes apply from `install` to `close`
+        # a copy, whose changes apply from `install` to `close`
         self._table = inductor_decompositions()
         self._sites = Sites()
         self._places: list[TracedPlace] = []
@@ -54,7 +54,7 @@ class SwappedDecompositions:
         self._patches = Patches("swapped decompositions")
 
     def check(self, swaps: Sequence[Swap]) -> None:
-        """Raise UsageError for `decompose.<op>=off` of an op that Inductor does not decompose anyway."""
+        """Raise UsageError for `decompose.<op>=off` of an op that Inductor never decomposes."""
         for swap in swaps:
             op = swap.request.op
             apart = self.takes_apart(op) or is_composite(op)
@@ -80,7 +80,8 @@ class SwappedDecompositions:
         def run(place: int, *args: Any, **kwargs: Any) -> Any:
             traced = self._places[place]
             result = self._execution.run(traced.swap, SwappedCall(target, target.overload, args, kwargs), traced.site)
-            # The surrounding code was generated for the meta kernel's strides and dtypes, which the result must have.
+            # The surrounding code was generated for the strides and dtypes of the meta kernel's result, so this result
+            # must have the same.
             expected = self._promised.of(target.overload, args, kwargs)
             return conform(str(traced.swap.request), result, expected, strided=True, cast=True)
 

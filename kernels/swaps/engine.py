@@ -110,8 +110,8 @@ class Swaps:
     def notices(self, accelerator: str | None = None) -> list[str]:
         """Return notices for readers of the run.
 
-        Torch operations may replace C code that is not available, or a user's C code may compute an accelerator's
-        tensors on the CPU.
+        A notice says that torch operations replace C code that is not available, or that a user's C code computes an
+        accelerator's tensors on the CPU.
         """
         native = [swap for swap in self._swaps if swap.kernel.native]
         if accelerator is not None:

@@ -28,7 +28,7 @@ CALLS_WATCHED = 8
 """The number of calls of a user's kernel whose arguments are compared before and after."""
 
 MODULES_NAMED = 8
-"""The most modules that a message names."""
+"""The maximum number of modules that a message names."""
 
 
 class SwapObserver(Protocol):
@@ -82,7 +82,8 @@ class SwapExecution:
 
     def dispatched(self, call: SwappedCall) -> Any:
         """Execute a call that comes from the dispatcher."""
-        # torch executes a kernel's own calls. Inner ops of a composite kernel may be swapped, except the op itself.
+        # torch executes the ops that a kernel calls. Inside a composite op, other ops may be swapped, but not the op
+        # itself.
         running = self._running.targets
         inside = running and (not running[-1].composite or any(target.op == call.target.op for target in running))
         # Kernels compute floating-point tensors; torch computes anything else (a count, a mask).
@@ -98,7 +99,7 @@ class SwapExecution:
         return self.run(swap, call, site)
 
     def called_at(self, op: str, site: CallSite) -> None:
-        """Record the modules that call an op, if it is swapped only at some sites, to report them if no such site is
+        """Record the modules that call an op that is swapped only at some sites. They are reported if no such site is
         reached."""
         modules = self.modules.get(op)
         if modules is not None and site.module is not None and len(modules) < MODULES_NAMED:
@@ -179,7 +180,7 @@ def _functional(function: Callable[..., Any]) -> Callable[..., Any]:
 def conform(kernel: str, result: Any, expected: Sequence[ExpectedTensor], *, strided: bool, cast: bool = False) -> Any:
     """Return the result with the expected strides (`strided`) and dtypes (`cast`).
 
-    Raises KernelError for other shapes, dtypes (without `cast`) or another number of tensors.
+    Raises KernelError if the shapes, the dtypes (without `cast`) or the number of tensors are not as expected.
     """
     returned_tensors = list(tensors_in(result))
     if len(returned_tensors) != len(expected):
@@ -231,7 +232,7 @@ def arguments_left_alone(kernel: str, target: Target, args: Sequence[Any], kwarg
 
 
 def refuse_unsupported(kernel: Kernel, tensors: Sequence[torch.Tensor]) -> None:
-    """Raise KernelError for a floating-point dtype or a device that the kernel does not compute."""
+    """Raise KernelError for a floating-point dtype or a device that the kernel does not support."""
     for tensor in tensors:
         dtype = str(tensor.dtype).removeprefix("torch.")
         if tensor.is_floating_point() and not kernel.supports(dtype, tensor.device.type):

@@ -73,7 +73,7 @@ def _request(group: str, key: str, kernel: str) -> SwapRequest:
     )
 
 
-# Finds ops and kernels by name before anything is started. Imports torch only if a name requires it.
+# Find ops and kernels by name before anything is started. torch is imported only if a name requires it.
 
 
 def check_swaps(requests: Sequence[SwapRequest], registry: KernelRegistry, device: str) -> None:
@@ -98,7 +98,7 @@ def check_op(op: str, registry: KernelRegistry) -> None:
 
 
 def find_kernel(request: SwapRequest, registry: KernelRegistry, *, run: bool = True) -> Kernel:
-    """Return the kernel of a request. `run` executes a user's Python file; without it the record has only a name.
+    """Return the kernel of a request. `run` executes a user's Python file; otherwise its record has only a name.
 
     Raises KernelNotFound, and for a user's kernel the errors of `user_kernel`.
     """

@@ -1,8 +1,9 @@
 """The site of an op that is being executed: its phase, its module, and its index among the calls of its step.
 
-A backward op belongs to the module whose forward made its autograd node. When a module's call ends, the nodes behind
-its outputs that no inner module has claimed are marked with its path. So are the nodes behind the inputs of a module
-that it calls. If a swap names a module, torch's global module hooks follow the modules.
+A backward op belongs to the module whose forward created its autograd node. When a module's call ends, the nodes behind
+its outputs are marked with its path, except those that an inner module has marked. When a module calls another, the
+nodes behind the inputs of that call are marked with the caller's path. If a swap names a module, torch's global module
+hooks follow the modules.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class Sites:
         node = current_autograd_node()
         if node is not None:
             return CallSite("backward", None if self._modules is None else node.metadata.get(MARK))
-        # An evaluation also runs without gradients, but not between a backward and the end of its step.
+        # An evaluation also runs without gradients, but not between the backward and the end of a step.
         optimizing = self._after_backward and not torch.is_grad_enabled()
         path = None if self._modules is None else self._modules.current
         return CallSite("optimizer" if optimizing else "forward", path)
@@ -99,7 +100,7 @@ class ModulePaths:
         self._hooks.close()
 
     def _entered(self, module: torch.nn.Module, inputs: Any) -> None:
-        if self._stack:  # the nodes that made its inputs belong to the calling module
+        if self._stack:  # the nodes that created its inputs belong to the calling module
             self._mark(inputs, self._stack[-1])
         else:
             self._roots = [module]

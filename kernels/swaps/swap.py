@@ -27,7 +27,7 @@ from .sites import CallSite, Sites
 class Swap:
     """A request and its kernel.
 
-    number: its index among the swaps of its mode, and in the counts
+    number: its index among the swaps of its mode, and among the records of the counts
     alternates: the kernels of the same name for ops that replace the op in other modes
     watched: the number of calls whose arguments were compared before and after
     """
@@ -103,7 +103,7 @@ def choose(swaps: Sequence[Swap], site: CallSite, sites: Sites) -> Swap | None:
 # The overloads of aten that a swap of an op replaces, and the way in which each calls a kernel of the op.
 #
 # A kernel computes the functional form. The in-place form (`addcmul_`) copies the result into the first argument, and
-# the forms with `out=` copy it into those.
+# the forms with `out=` copy it into the arguments passed there.
 
 Call = Callable[..., Any]
 
@@ -112,9 +112,9 @@ Call = Callable[..., Any]
 class Target:
     """One overload that a swap replaces.
 
-    functional: the overload whose results its kernels compute
-    functional_name: that overload's name for kernels of any op (`lerp.Scalar`)
-    composite: whether the op is made of other ops above autograd
+    functional: the overload whose results the op's kernels compute
+    functional_name: the name of `functional`, which kernels of any op receive (`lerp.Scalar`)
+    composite: whether torch composes the overload from other ops above autograd
     writes: the arguments that receive the results; if there are none, the kernel's results are the op's
     """
 

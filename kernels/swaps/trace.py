@@ -1,4 +1,4 @@
-"""Records the first calls of an op with shapes and value ranges, and keeps their inputs for the lab."""
+"""Record the first calls of an op with shapes and value ranges, and keep their inputs for the lab."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FIRST_CALLS = 5
 """The number of calls of an op that are recorded in each phase."""
 
 MOST_BYTES = 64 * 2**20
-"""The largest size of a call's inputs that are kept."""
+"""The total size up to which the inputs of a call are kept."""
 
 
 class CallTrace:
@@ -44,7 +44,7 @@ class CallTrace:
         kwargs: Mapping[str, Any],
         result: Any,
     ) -> None:
-        """Record a call. `args` and `kwargs` are the arguments as they were before it."""
+        """Record a call. `args` and `kwargs` are the arguments as they were before the call."""
         self._seen[op, site.phase] += 1
         tensors = [*tensors_in(list(args)), *tensors_in(list(kwargs.values()))]
         size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)

@@ -1,4 +1,4 @@
-"""Replaces the nodes of a composite op in a graph with one node, and restores them.
+"""Replace the nodes of a composite op in a graph with one node, and restore them.
 
 `fold` returns a compiler's graph with one node for each composite call; `unfold` restores exactly the folded graph.
 Nodes that were added to a folded graph remain when it is unfolded, behind the nodes that they followed.
@@ -26,7 +26,7 @@ PART = "numdrift_part"
 OURS = (CALL, ORIGIN, PART, WHOLE)
 
 OpaqueOp = Callable[[Group], tuple[Any, int]]
-"""Returns the op that represents a group if no aten op can, and its number."""
+"""Returns the op that represents a group if no aten op can, and the number of the group, which the op takes."""
 
 Ranks = Mapping[Node, int]
 
@@ -89,7 +89,7 @@ def fold(graph: Graph, groups: Sequence[Group], opaque: OpaqueOp) -> Graph:
         for place, output in enumerate(item.outputs):
             take(output, operator.getitem, node, place)
 
-    # Views that only the inside of groups needs are removed, last first; unfolding restores them.
+    # Views that only members of groups use are removed, last first; unfolding restores them.
     for view in sorted((node for group in groups for node in group.views), key=ranks.__getitem__, reverse=True):
         if not new[view].users:
             folded.erase_node(new[view])
@@ -116,7 +116,7 @@ def _contracted(graph: Graph, groups: Sequence[Group], ranks: Ranks) -> list[Nod
         ordered = in_order({item: (rank, 0) for item, rank in items.items()}, needs)
         if len(ordered) == len(items):
             return ordered
-        # An item that is neither before nor behind a cycle is part of one: remove one of its groups.
+        # Items that are neither before nor behind all cycles are in a cycle or between two: leave out one such group.
         users: dict[Any, set[Any]] = {item: set() for item in items}
         for item, needed in needs.items():
             for needed_item in needed:
@@ -156,12 +156,12 @@ def is_folded(graph: Graph) -> bool:
 class _Folded:
     """The nodes that the nodes of a folded graph represent.
 
-    keys: for each node, its node in the original graph, a list of them if it represents several results, or the
-        node itself if it was added since
-    places: the places of keys
-    now: the nodes that already exist, by key
-    stand_ins: the nodes to remove
-    ranks: the places in the original graph
+    keys: for each node, the node of the original graph that it represents, a list of such nodes if it represents
+        several results, or the node itself if it was added to the folded graph
+    places: the order of the keys: the rank in the original graph, and then the position of an added node
+    now: the nodes of the folded graph that remain, by key
+    stand_ins: the nodes of the folded graph that are removed
+    ranks: the ranks of the nodes in the original graph
     """
 
     keys: dict[Node, Node | list[Node]] = field(default_factory=dict)
@@ -203,7 +203,7 @@ def unfold(graph: Graph) -> None:
     folded = _Folded.read(graph)
     keys, places, now = folded.keys, folded.places, folded.now
 
-    # The nodes that each node needs; removed views are added again, because another node needs them.
+    # The nodes that each node needs; a removed view is added again if another node needs it.
     needs: dict[Node, list[Node]] = {}
     pending = list(places)
     while pending:

@@ -13,7 +13,7 @@ from numdrift.harness.torch_private.compiler.composite_ops import is_operator
 from numdrift.harness.torch_private.operators import returns_view
 
 CALL = "numdrift_composite"
-"""The key in a node's meta for the number of the composite call in which it was traced."""
+"""The key in a node's meta for the number of the composite call in which the node was traced."""
 
 
 RESHAPE = torch.ops.aten.view.default
@@ -30,9 +30,9 @@ class NamedNode:
 class CompositeCall:
     """One traced call of a composite op.
 
-    args, kwargs: the arguments with `NamedNode` for tensors; `args` is None if they cannot be represented
-    results: its results by node name
-    sequence: the numbers of its autograd nodes
+    args, kwargs: the arguments, with a `NamedNode` in place of each tensor; `args` is None if this is impossible
+    results: the call's results by node name
+    sequence: the numbers of the call's autograd nodes
     """
 
     number: int
@@ -44,7 +44,7 @@ class CompositeCall:
     sequence: frozenset[int]
 
     def arguments(self, nodes: Mapping[str, Node]) -> tuple[Any, Any] | None:
-        """Return positional and keyword arguments with nodes for tensors, None if a node is missing."""
+        """Return positional and keyword arguments with nodes in place of tensors, None if a node is missing."""
         try:
             return None if self.args is None else (_placed(self.args, nodes), _placed(dict(self.kwargs), nodes))
         except KeyError:
@@ -63,7 +63,7 @@ def _placed(value: Any, nodes: Mapping[str, Node]) -> Any:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Group:
-    """The nodes of one call in one graph, of its forward or its backward.
+    """The nodes of one call's forward, or of its backward, in one graph.
 
     `views` are views of outside tensors that are also used outside, so they stay outside.
     """
@@ -92,8 +92,8 @@ class Group:
         """Return the output that is the call's only result; any other outputs are the same elements in other shapes."""
         if self.backward or len(self.call.results) > 1:
             return None
-        # Not checked earlier, because sizes may be symbols, and comparing a gradient's size with the result's adds a
-        # guard.
+        # Shapes are compared only here, for a forward: sizes may be symbols, and comparing a gradient's size with the
+        # result's would add a guard.
         last = self.outputs[-1]
         got, expected = last.meta["val"], next(iter(self.call.results.values()))
         if (got.shape, got.stride(), got.dtype) != (expected.shape, expected.stride(), expected.dtype):
@@ -168,7 +168,7 @@ def _group(call: CompositeCall, backward: bool, nodes: Iterable[Node]) -> Group 
     """Return a group, or None if no node can represent it: it computes nothing, or has values besides tensors and
     sizes."""
     members = dict.fromkeys(nodes)
-    # Views of outside tensors that are also used outside stay outside, with the views that they are made of.
+    # Views of outside tensors that are also used outside stay outside, with the views from which they are taken.
     results: Container[str] = () if backward else call.results
     outer: list[Node] = []
     for node in members:

@@ -1,4 +1,4 @@
-"""The ways in which one statement is made wrong: each gives the statement's text with one thing changed."""
+"""The mutation operators: each changes one thing in the text of a statement."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WEIGHTS = {
     "return": 2,
     "swapped": 2,
 }
-"""How often each operator is drawn beside the others."""
+"""The relative frequency with which each operator is drawn."""
 
 COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE,
@@ -44,23 +44,23 @@ ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
     ast.Pow: ast.Mult,
 }
 UNSWAPPED = {"isinstance", "issubclass", "getattr", "hasattr", "setattr", "cast", "field", "TypeVar", "print"}
-"""Calls whose arguments nobody confuses: swapped, they fail at once."""
+"""Functions whose arguments are not swapped, because such a call would fail at once."""
 
 COUNTING = {"range", "len", "islice", "enumerate"}
 
 Slot = tuple[Any, str, int | None]
-"""Where an expression hangs: its parent, the field, and the place in it where the field is a list."""
+"""The position of an expression: its parent, the field, and the index in the field if that is a list."""
 
 
 def variants(node: ast.stmt) -> Iterator[tuple[str, str]]:
-    """Each operator that applies to the statement, with the statement as it then reads."""
+    """Yield each operator that applies to the statement, with the text of the changed statement."""
     before = text_of(node)
     if not before or _is_spared(node):
         return
     if _is_removable(node):
         yield "removed", "pass"
     if isinstance(node, ast.Raise):
-        return  # what a message says is nobody's behaviour
+        return  # the text of a message is not behaviour
     if isinstance(node, ast.AugAssign) and type(node.op) in ARITHMETIC and _is_number(node.op, node.value):
         yield "arithmetic", text_of(ast.AugAssign(node.target, ARITHMETIC[type(node.op)](), node.value))
     alone = head(node)
@@ -81,7 +81,7 @@ def _is_spared(node: ast.stmt) -> bool:
 
 
 def _is_removable(node: ast.stmt) -> bool:
-    """Whether the rest still runs without it: a name that is not bound any more would only fail at once."""
+    """Check whether the remaining code can run without the statement; without a binding it would fail at once."""
     if isinstance(node, ast.Assign):
         return all(isinstance(target, ast.Attribute | ast.Subscript) for target in node.targets)
     return isinstance(node, ast.Expr | ast.AugAssign | ast.Raise | ast.Continue | ast.Break | ast.Delete)
@@ -95,7 +95,7 @@ def _expressions(node: ast.AST) -> Iterator[tuple[Slot, ast.expr]]:
             if isinstance(inner, ast.JoinedStr) or not isinstance(inner, ast.AST) or isinstance(inner, ast.stmt):
                 continue
             if isinstance(inner, ast.keyword) and inner.arg == "strict":
-                continue  # a check of what always holds
+                continue  # `strict` checks a condition that always holds
             if isinstance(inner, ast.expr):
                 yield (node, name, place), inner
             yield from _expressions(inner)
@@ -181,7 +181,7 @@ def _called(call: ast.Call) -> str:
 
 
 def _is_number(op: ast.operator, *sides: ast.expr) -> bool:
-    """Whether an operation may be one of numbers: on texts, sets and paths the other one would only fail at once."""
+    """Check whether the operands may be numbers: with texts, sets and paths, the changed operation fails at once."""
     return not any(_is_of_others(op, side) for side in sides)
 
 

@@ -1,4 +1,4 @@
-"""What a probe in a source calls: it writes down which mutants' statements this process has reached."""
+"""The function that a probe in a source calls: it records which mutants' statements this process has reached."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _seen: set[tuple[str, int]] = set()
 
 
 def hit(number: int) -> bool:
-    """Append the number to the file that the environment names, once a process and file."""
+    """Append the number to the file that the environment names, once per process and file."""
     path = os.environ.get(VARIABLE, "")
     if path and (path, number) not in _seen:
         _seen.add((path, number))
@@ -23,7 +23,7 @@ def hit(number: int) -> bool:
 
 
 def lead_to(path: os.PathLike[str]) -> None:
-    """From here on hits go to this file, also those of processes that are started."""
+    """Write hits to this file from now on, including the hits of processes that this one starts."""
     os.environ[VARIABLE] = os.fspath(path)
 
 

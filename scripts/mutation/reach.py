@@ -1,4 +1,4 @@
-"""Which test reaches which mutant: one pass over the tests of a tree whose mutants' statements carry probes."""
+"""Find which test reaches which mutant, in one pass over the tests of a tree with probes in the mutants' statements."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from .statements import Edit, inserted, probed
 from .tree import Copy, Restore, files_of
 
 LONGEST = 3600.0
-"""Seconds for the tests of one file."""
+"""The time limit in seconds for the tests of one file."""
 
 
 @dataclass(slots=True)
 class Reached:
-    """What the tests of one file reach.
+    """The mutants that the tests of one file reach.
 
-    seconds: of each test that passed, in the order of the file; a test that fails without any mutant tells nothing.
-    hits: the mutants that each reached, under "" those that were reached as the file was imported.
+    seconds: the time of each test that passed, in the order of the file; a test that fails without a mutant is useless.
+    hits: the mutants that each test reached; the entry "" has those that the import of the file reached.
     """
 
     file: str
@@ -41,7 +41,7 @@ class Reached:
 
 
 def key_of(root: Path, ids: Iterable[str]) -> str:
-    """Stands for the content of a tree's Python files, and for a sample."""
+    """Return a hash of the content of a tree's source files and of the ids of a sample."""
     digest = hashlib.sha256(json.dumps(sorted(ids)).encode())
     for name in files_of(root):
         if name.endswith((".py", ".c", ".toml")) and not name.startswith("scripts/"):
@@ -51,9 +51,9 @@ def key_of(root: Path, ids: Iterable[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """What one pass over the tests needs.
+    """The data that one pass over the tests needs.
 
-    kept: the file of what passes found. slow: whether the slow tests of a file run too.
+    kept: the file with the results of passes. slow: whether the slow tests of a file run too.
     """
 
     copy: Copy
@@ -64,7 +64,7 @@ class Pass:
     slow: bool = False
 
     def over(self, files: Sequence[str]) -> list[Reached]:
-        """What the tests of these files reach; what `kept` knows already is not run again."""
+        """Return the mutants that the tests of each file reach; files with a result in `kept` do not run again."""
         known = _read(self.kept, self.key)
         missing = [file for file in files if file not in known]
         restore = _put_probes(self.copy, self.places) if missing else []

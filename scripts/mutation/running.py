@@ -1,6 +1,6 @@
-"""Tests run in forks of one process, which has loaded what every test loads but numdrift.
+"""Run tests in forks of one process, which has loaded the modules that the tests load, except numdrift.
 
-Nothing here makes torch compute before a fork: its threads would be missing in the child.
+Before a fork, torch must not compute anything, because its threads would be missing in the child.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ LOADED = (
 )
 
 EVERYWHERE = Path(__file__).parent / "everywhere"
-"""A folder that Python looks for modules in, also in the processes that tests start, where there are probes."""
+"""A folder on Python's module path, also in the processes that tests start, while sources have probes."""
 
 SUBREAPER = 36
-"""PR_SET_CHILD_SUBREAPER of Linux's prctl: what a killed test leaves behind becomes a child of this process."""
+"""PR_SET_CHILD_SUBREAPER of Linux's prctl: processes that a killed test leaves behind become children of this one."""
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What the tests of one fork did.
+    """The results of the tests of one fork.
 
-    seconds: of computing, in each test that ended, its fixtures and the processes that it waited for included: how busy
-    the machine was is no part of it.
-    failed: the tests that failed, with what they said first; a file that cannot be imported counts as one.
-    numbers: the number of each test that began, under which its hits were written.
+    seconds: the CPU time of each test that ended, including its fixtures and the processes that it waited for. It does
+    not depend on how busy the machine was.
+    failed: the tests that failed, with the first line of the error; a file that cannot be imported counts as a test.
+    numbers: the number of each test that began; the file of its hits has this name.
     """
 
     seconds: dict[str, float] = field(default_factory=dict)
@@ -67,9 +67,9 @@ class Outcome:
 
 
 class Forks:
-    """Runs tests of a copy of a checkout, a fork each time.
+    """Run tests of a copy of a checkout, each time in a new fork.
 
-    caches: what compiled code is kept in; a fork gets links to it, so that what it adds is its own.
+    caches: the folder of compiled code; a fork gets links to its files, so that files that the fork adds are its own.
     """
 
     def __init__(self, copy: Path, work: Path) -> None:
@@ -87,10 +87,10 @@ class Forks:
         hits: Path | None = None,
         slow: bool = False,
     ) -> Outcome:
-        """Run tests of these files: those of these names, in that order, until one fails; or all, and what they compile
-        is kept for all later forks.
+        """Run the tests of these names, in that order, until one fails. Without names, run all tests of these files,
+        and keep the code that they compile for all later forks.
 
-        hits: a folder for what each test reaches. slow: whether all are also the slow ones.
+        hits: a folder for the mutants that each test reaches. slow: whether "all tests" includes the slow ones.
         """
         keeps = names is None
         own = self.work / "own"
@@ -145,7 +145,7 @@ class Forks:
 
 
 class Told:
-    """A plug-in of pytest: chooses and orders the tests, and writes down at once how each ends."""
+    """A pytest plug-in that selects and orders the tests, and records the outcome of each as soon as it ends."""
 
     def __init__(self, report: Path, names: Sequence[str] | None, hits: Path | None) -> None:
         self._file = report.open("a", encoding="utf-8")
@@ -192,7 +192,7 @@ class Told:
 
 
 def _computed() -> float:
-    """Seconds of computing of this process and of those that it waited for."""
+    """Return the CPU time in seconds of this process and of those that it waited for."""
     return sum(os.times()[:4])
 
 
@@ -233,7 +233,7 @@ def _link(source: str, target: str) -> None:
 
 
 def _wait(child: int, limit: float) -> tuple[int, bool]:
-    """The exit code of a child, and whether it had to be ended."""
+    """Return the exit code of a child, and whether it was killed at the time limit."""
     until = time.monotonic() + limit
     while time.monotonic() < until:
         found, status = os.waitpid(child, os.WNOHANG)
@@ -247,7 +247,7 @@ def _wait(child: int, limit: float) -> tuple[int, bool]:
 
 
 def _end_left_over() -> None:
-    """End what a fork has started and left: all of it is below this process now."""
+    """Kill the processes that a fork has started and left behind: all of them are descendants of this process now."""
     while left := list(_descendants(os.getpid(), _parents())):
         for one in left:
             with contextlib.suppress(ProcessLookupError):

@@ -1,4 +1,4 @@
-"""The sample: mutants drawn from a tree, and each found again in another."""
+"""The sample of mutants: draw it from one tree, and find each mutant in another."""
 
 from __future__ import annotations
 
@@ -31,25 +31,25 @@ AREAS = {
     "cli": ("harness/cli", 20),
     "investigate": ("harness/investigate", 20),
 }
-"""The folder of each area, and how many mutants are drawn from it."""
+"""The folder of each area, and the number of mutants drawn from it."""
 
 LONGEST = 400
-"""Characters of a statement that can be drawn."""
+"""The maximum length, in characters, of a statement that is drawn."""
 
 ALIKE = 0.75
-"""Statements of one function whose tokens agree by so much are taken for one statement, before and after."""
+"""Two statements of one function whose tokens agree to this degree count as one statement before and after a change."""
 
 TELLING = 40
-"""A statement of so many characters is known by its text, whatever it lies in."""
+"""A statement of at least this many characters is identified by its text alone, in whatever function it is."""
 
 Found = Literal["same", "moved", "alike"]
 
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One statement made wrong, described by what it says and what it lies in.
+    """One statement with a fault, described by its text and its function.
 
-    file: where it was when the sample was drawn, for people.
+    file: the file in which it was when the sample was drawn.
     """
 
     id: str
@@ -66,7 +66,7 @@ class Mutant:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a mutant is in a tree: the statement that it replaces, and by what."""
+    """The place of a mutant in a tree: the statement that it replaces, and the text that replaces the statement."""
 
     statement: Statement
     after: str
@@ -74,7 +74,7 @@ class Place:
 
 
 def draw(root: Path) -> list[Mutant]:
-    """The sample of a tree; the same tree gives the same sample."""
+    """Draw the sample of a tree; the same tree gives the same sample."""
     drawn = []
     for area, (folder, wanted) in AREAS.items():
         chosen = _spread(_candidates(root, folder), wanted)
@@ -111,7 +111,7 @@ def _candidates(root: Path, folder: str) -> list[Candidate]:
 
 
 def _spread(candidates: list[Candidate], wanted: int) -> list[Candidate]:
-    """So many of them, the operators by their weights and no file or function above its share while others have any."""
+    """Choose `wanted` candidates: operators by their weights, one per function, and no file beyond its share."""
     of_operator: dict[str, list[Candidate]] = defaultdict(list)
     for one in sorted(candidates, key=_chance):
         of_operator[one[1]].append(one)
@@ -141,7 +141,7 @@ def _spread(candidates: list[Candidate], wanted: int) -> list[Candidate]:
 
 
 def _interleaved(turns: list[str]) -> list[str]:
-    """The same turns, those of one operator apart."""
+    """Return the same turns, with those of one operator spread evenly."""
     counts, seen = Counter(turns), Counter[str]()
     placed = []
     for turn in turns:
@@ -162,7 +162,7 @@ def write(sample: Iterable[Mutant], path: Path) -> None:
 
 
 def read(path: Path) -> list[Mutant]:
-    """Raises ValueError for a file of another schema."""
+    """Read a sample. Raises ValueError for a file of another schema."""
     held = json.loads(path.read_text(encoding="utf-8"))
     if held["schema"] != SCHEMA:
         raise ValueError(f"{path} has schema {held['schema']}, this reads {SCHEMA}")
@@ -170,7 +170,7 @@ def read(path: Path) -> list[Mutant]:
 
 
 def find(root: Path, sample: Iterable[Mutant]) -> dict[str, Place]:
-    """Where each mutant is in this tree; those that are gone are left out."""
+    """Return the place of each mutant in this tree, without those that are gone."""
     known: dict[str, list[Statement]] = defaultdict(list)
     of_name: dict[str, list[Statement]] = defaultdict(list)
     for file in source_files(root):
@@ -187,7 +187,7 @@ def find(root: Path, sample: Iterable[Mutant]) -> dict[str, Place]:
 
 
 def _name(file: str, function: str) -> str:
-    """A function's own name, or its file's for what lies in none; being private is no part of it."""
+    """Return the function's own name without leading underscores, or the file's name for code outside functions."""
     return function.rpartition(".")[2].lstrip("_") or Path(file).name
 
 
@@ -208,7 +208,7 @@ def _nearness(mutant: Mutant, one: Statement) -> tuple[bool, bool, bool, int, bo
 
 
 def _exactly(mutant: Mutant, same: list[Statement]) -> Place | None:
-    """The statement with this text that lies nearest; None where none is sure to be the one."""
+    """Return the nearest statement with this text; None if it may not be the mutant's statement."""
     if not same:
         return None
     best = max(same, key=lambda one: _nearness(mutant, one))
@@ -236,7 +236,7 @@ def _alike(mutant: Mutant, others: list[Statement]) -> Place | None:
 
 
 def _carried_over(mutant: Mutant, text: str) -> str | None:
-    """The statement with the mutant's change made to it; None where it has not what the change replaces."""
+    """Return the statement with the mutant's change applied; None if it lacks the tokens that the change replaces."""
     if mutant.operator == "removed":
         return mutant.after
     before, after, there = _tokens(mutant.before), _tokens(mutant.after), _tokens(text)
@@ -263,7 +263,7 @@ def _carried_over(mutant: Mutant, text: str) -> str | None:
 
 
 def _parsed(text: str) -> ast.stmt:
-    """The statement of a text, whatever it may only stand in."""
+    """Parse a statement, even one that is allowed only in a loop or an async function."""
     inside = f"async def _():\n while _:\n  {text}" + (" pass" if text.endswith(":") else "")
     function = ast.parse(inside).body[0]
     assert isinstance(function, ast.AsyncFunctionDef) and isinstance(function.body[0], ast.While)

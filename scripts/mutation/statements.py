@@ -1,7 +1,7 @@
-"""The statements of a source file, as text that layout and place do not change.
+"""The statements of a source file, as text that does not depend on layout and place.
 
-A compound statement stands for its first line alone: `if left < right:`. `for`, `while`, `with` and `if` have one; what
-other compound statements say (`def`, `class`, `try`, `match`) is no statement here.
+The compound statements `if`, `for`, `while` and `with` count only with their first line: `if left < right:`. Other
+compound statements (`def`, `class`, `try`, `match`) do not count.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ COMPOUND = (ast.If, ast.While, ast.For, ast.AsyncFor, ast.With, ast.AsyncWith)
 UNSAID = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Try, ast.TryStar, ast.Match)
 
 Position = tuple[int, int]
-"""A line from 1 and a column in bytes, as `ast` counts."""
+"""A line, counted from 1, and a column in bytes, as in `ast`."""
 
 Edit = tuple[Position, Position, str]
-"""A stretch of a source, and what takes its place."""
+"""The begin and the end of a part of a source, and the text that replaces it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
     """One statement of one file.
 
-    function: the qualified name of what it lies in, "" for the module.
-    in_function: False where it is executed as the module is imported.
+    function: the qualified name of the function or class around it, "" for the module.
+    in_function: False if the import of the module executes it.
     previous, next: its neighbours in its block, "" at the block's ends.
-    ordinal: how many statements of the same function and text come before it.
+    ordinal: the number of statements of the same function and text that come before it.
     """
 
     file: str
@@ -43,7 +43,7 @@ class Statement:
 
 
 def head(node: ast.stmt) -> ast.stmt:
-    """The statement without what it encloses."""
+    """Return the statement without the blocks that it encloses."""
     if not isinstance(node, COMPOUND):
         return node
     alone = copy.copy(node)
@@ -54,7 +54,7 @@ def head(node: ast.stmt) -> ast.stmt:
 
 
 def text_of(node: ast.stmt) -> str:
-    """What the statement says, in one line and one layout; "" for what is no statement here."""
+    """Return the text of the statement in one line and one layout; "" for compound statements that do not count."""
     if isinstance(node, UNSAID):
         return ""
     written = ast.unparse(head(node))
@@ -62,7 +62,7 @@ def text_of(node: ast.stmt) -> str:
 
 
 def statements(file: str, source: str) -> list[Statement]:
-    """Every statement of a file, in its order."""
+    """Return every statement of a file, in order."""
     seen: Counter[tuple[str, str]] = Counter()
     found = []
     for function, in_function, previous, node, following in _walk(ast.parse(source).body, "", False):
@@ -116,7 +116,7 @@ def _blocks(node: ast.stmt) -> Iterator[list[ast.stmt]]:
 
 
 def replaced(source: str, statement: Statement, after: str) -> str:
-    """The source with `after` in the statement's place, every other line where it was."""
+    """Return the source with `after` in place of the statement; all other lines keep their numbers."""
     begin, end = _extent(source, statement.node)
     text = _between(source, begin, end)
     if text.startswith("elif"):
@@ -125,7 +125,7 @@ def replaced(source: str, statement: Statement, after: str) -> str:
 
 
 def inserted(source: str, edits: list[Edit]) -> str:
-    """The source with each stretch replaced by a text; they may not overlap."""
+    """Return the source with the edits applied. Edits must not overlap."""
     whole = source.encode()
     for begin, end, text in sorted(edits, key=lambda edit: edit[0], reverse=True):
         whole = whole[: _offset(source, begin)] + text.encode() + whole[_offset(source, end) :]
@@ -133,7 +133,7 @@ def inserted(source: str, edits: list[Edit]) -> str:
 
 
 def probed(statement: Statement, call: str) -> list[Edit]:
-    """The edits that have a call made when the statement is reached. The call must give something false."""
+    """Return the edits that insert a call at the statement. The call must return a false value."""
     node = statement.node
     match node:
         case ast.If() | ast.While():

@@ -1,4 +1,4 @@
-"""Results as tables."""
+"""Format results as tables."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ COLUMNS = ("area", "mutants", "killed", "survived", "of them not reached", "gone
 
 
 def table(results: Mapping[str, Result]) -> str:
-    """A row an area and one of all. The share is of those that are not gone."""
+    """Return a table with a row for each area and one for all. The share killed leaves out mutants that are gone."""
     areas = dict.fromkeys(one.area for one in results.values())
     rows = [_row(area, [one for one in results.values() if one.area == area]) for area in areas]
     rows.append(_row("all", list(results.values())))
@@ -35,7 +35,7 @@ def _row(area: str, results: Sequence[Result]) -> tuple[str, ...]:
 
 
 def shown(mutant: Mutant, result: Result) -> str:
-    """One mutant: where it is, what it changes, and how it ended."""
+    """Describe one mutant: its place, its change, and its result."""
     place = result.place or mutant.file
     lines = [f"{mutant.id} {result.result} ({result.why or 'gone'}), {mutant.operator}, {place} {mutant.function}"]
     lines += [f"  - {mutant.before}", f"  + {mutant.after}"]
@@ -43,7 +43,7 @@ def shown(mutant: Mutant, result: Result) -> str:
 
 
 def comparison(sample: Sequence[Mutant], before: Mapping[str, Result], after: Mapping[str, Result]) -> str:
-    """Both tables, and what is not caught any more: the mutants that were killed before and survive, or are gone."""
+    """Return both tables, and the mutants that were killed before and now survive or are gone."""
     parts = ["before", table(before), "", "after", table(after)]
     for what, said in (("survived", "killed before, survive"), ("gone", "killed before, gone")):
         lost = [

@@ -1,4 +1,4 @@
-"""A checkout: its sources, its tests, and a copy of it that mutants are put into."""
+"""A checkout: its sources, its tests, and a copy of it into which mutants are written."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from pathlib import Path
 SOURCES = ("harness/", "kernels/", "plots/", "src/")
 
 APART = {"e2e", "habits", "faults", "frameworks", "backend", "bisector"}
-"""Folders of tests that run whole commands."""
+"""Folders with tests that run whole commands."""
 
 
 def files_of(root: Path) -> list[str]:
-    """What git tracks or would track, relative to the root, sorted."""
+    """Return the files that git tracks or would track, relative to the root, sorted."""
     command = ["git", "-C", str(root), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split("\0")
     return sorted({name for name in listed if name and (root / name).exists()})
 
 
 def source_files(root: Path) -> list[str]:
-    """The Python files that mutants can lie in."""
+    """Return the Python files that can contain mutants."""
     return [name for name in files_of(root) if name.startswith(SOURCES) and name.endswith(".py")]
 
 
 def test_files(root: Path, sources: Iterable[str]) -> list[str]:
-    """The test files that mirror one of these sources' folders, or import from one of them.
+    """Return the test files that mirror a folder of these sources, or import from such a folder.
 
-    Those that run whole commands are left out. An import counts also where a test's own helper makes it.
+    Tests that run whole commands are left out. Imports in the helpers of a test count as well.
     """
     folders = {str(Path(name).parent) for name in sources}
     dotted = {"numdrift." + folder.replace("/", ".") for folder in folders}
@@ -48,7 +48,7 @@ def test_files(root: Path, sources: Iterable[str]) -> list[str]:
 
 
 def _imports(root: Path, name: str, seen: set[str]) -> set[str]:
-    """Modules of numdrift that a test file imports, also through helpers that lie among the tests."""
+    """Return the modules of numdrift that a test file imports, itself or through helpers among the tests."""
     if name in seen:
         return set()
     seen.add(name)
@@ -75,7 +75,7 @@ def _imported(node: ast.AST, folder: Path) -> Iterator[tuple[str, str]]:
 
 
 class Copy:
-    """A copy of a checkout in a folder of its own, whose files are changed and put back."""
+    """A copy of a checkout in a separate folder, in which files are changed and restored."""
 
     def __init__(self, root: Path, folder: Path) -> None:
         self.folder = folder
@@ -85,7 +85,7 @@ class Copy:
             shutil.copy2(root / name, folder / name, follow_symlinks=False)
 
     def put(self, name: str, text: str) -> Restore:
-        """Write a file, as of a time that no version of it had: bytecode of another version is never taken for it."""
+        """Write a file with a new modification time, so that Python never uses the bytecode of another version."""
         path = self.folder / name
         original, times = path.read_bytes(), path.stat()
         self._changes += 1
@@ -95,7 +95,7 @@ class Copy:
 
 
 class Restore:
-    """Puts one file back as it was."""
+    """Restore one file as it was."""
 
     def __init__(self, path: Path, original: bytes, changed: int) -> None:
         self.path, self.original, self.changed = path, original, changed

@@ -1,4 +1,4 @@
-"""One mutant against the tests that reach it, and the results of many."""
+"""Run one mutant against the tests that reach it, and store the results of many."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from .statements import replaced
 from .tree import Copy, files_of, test_files
 
 END_TO_END = ("bad_input", "batches", "investigate", "localize", "swaps")
-"""The files of tests/e2e, without `test_`, that survivors are tried against where nothing else is asked for."""
+"""The files of tests/e2e, without `test_`, against which survivors are tried by default."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When it is enough.
+    """The limits of the time that a mutant takes.
 
-    tests: seconds of computing that the tests take without the mutant which it is tried against. slow: the same of
-    slow tests.
-    It is given up after `least` and three times what they take, longer on a busy machine, `most` at the latest.
+    tests: the maximum CPU time in seconds, measured without the mutant, of the tests against which it is tried. slow:
+    the same for slow tests. The run with the mutant ends after `least` seconds plus three times the time of its tests,
+    or later on a busy machine, but after `most` seconds at the latest.
     """
 
     tests: float
@@ -44,13 +44,14 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How one mutant ended.
+    """The result of one mutant.
 
     result: killed, survived or gone (its statement is not found in this tree).
-    why: failed, timeout; of a survivor: passed, or "not reached" by any test that may run.
+    why: failed, timeout or an exit code; for a survivor: passed, or "not reached" by any test that may run.
     place: file and line in this tree. found: whether the statement is the same, moved, or one alike.
-    tests: how many were to run. slow: whether slow ones were. left_out: how many more reach it, beyond the limit.
-    test, said: the one that failed, and what it said; or the one that did not end.
+    tests: the number of chosen tests. slow: whether slow tests were among them. left_out: the number of other tests
+    that reach it, beyond the limit.
+    test, said: the test that failed, and its error; or the test that did not end.
     """
 
     id: str
@@ -68,9 +69,9 @@ class Result:
 
 
 def run(root: Path, sample: Sequence[Mutant], out: Path, limits: Limits, *, area: str | None = None) -> None:
-    """Run every mutant of the sample, or of one area of it, that `out` has no result of, and append each as it ends.
+    """Run every mutant of the sample, or of one area of it, that has no result in `out`, and append each result.
 
-    Survivors that tests reach which were left out are run again where the limits allow for more of those.
+    A survivor runs again if the limits now allow for more tests.
     """
     with _bench(root, sample, out) as bench:
         files = test_files(root, {place.statement.file for place in bench.places.values()})
@@ -85,7 +86,7 @@ def run(root: Path, sample: Sequence[Mutant], out: Path, limits: Limits, *, area
 
 
 def run_slowly(root: Path, sample: Sequence[Mutant], out: Path, limits: Limits, files: Sequence[str]) -> None:
-    """Try the survivors in `out` against these test files, slow tests included, or against those of END_TO_END."""
+    """Try the survivors in `out` against these test files, including slow tests, or against those of END_TO_END."""
     if not files:
         wanted = {f"test_{name}.py" for name in END_TO_END}
         files = [name for name in files_of(root) if Path(name).name in wanted and "e2e" in Path(name).parts]
@@ -102,7 +103,7 @@ def run_slowly(root: Path, sample: Sequence[Mutant], out: Path, limits: Limits, 
 
 @dataclass(slots=True)
 class Bench:
-    """A copy of a tree with all that a mutant needs; `known` are the results that its file has."""
+    """A copy of a tree with everything that a trial needs; `known` are the results that `out` already has."""
 
     copy: Copy
     forks: Forks
@@ -133,7 +134,7 @@ def _bench(root: Path, sample: Sequence[Mutant], out: Path) -> Iterator[Bench]:
 
 
 def read(path: Path, key: str | None = None) -> dict[str, Result]:
-    """The last result of each mutant. Raises ValueError where they are of another tree than `key`."""
+    """Return the last result of each mutant. Raises ValueError if they are of another tree than `key`."""
     found = {}
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
         facts = json.loads(line)
@@ -145,7 +146,7 @@ def read(path: Path, key: str | None = None) -> dict[str, Result]:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The tests that one mutant is tried against, in their order, with the seconds that each takes without it."""
+    """The tests against which one mutant is tried, in order, with the seconds that each takes without the mutant."""
 
     seconds: dict[str, float] = field(default_factory=dict)
     left_out: int = 0
@@ -170,9 +171,10 @@ def _tried(mutant: Mutant, place: Place | None, bench: Bench, chosen: Choice, li
 
 
 def _executed(place: Place, bench: Bench, chosen: Choice, limits: Limits) -> dict[str, Any]:
-    """What a result says of the mutant when these tests have run.
+    """Run these tests with the mutant, and return the fields of its result.
 
-    A test from elsewhere that fails has to fail a second time, alone: it may only have been a busy machine's.
+    If a test that does not belong to the mutant's folder fails, it must fail again alone: a busy machine may have been
+    the cause.
     """
     began = time.monotonic()
     file = place.statement.file
@@ -211,16 +213,17 @@ def _ended(bench: Bench, tests: Mapping[str, float], limits: Limits) -> dict[str
 
 
 def _is_near(test: str, place: Place) -> bool:
-    """Whether a test lies in a folder named like that of the mutated file."""
+    """Check whether a test is in a folder with the same name as that of the mutated file."""
     return Path(place.statement.file).parent.name in Path(test.partition("::")[0]).parts
 
 
 def choose(id: str, place: Place, reached: Sequence[Reached], most: float, *, others: bool = True) -> Choice:
-    """Choose the tests that a mutant is tried against.
+    """Choose the tests against which a mutant is tried.
 
-    First those that reach it, file by file, the file that is named like the mutated one before all others; then the rest
-    of the same files, as a value that one test computes may be what later ones look at. They take `most` seconds at most,
-    where no single one takes longer. Without `others` only tests that reach it are chosen, and the quick ones first.
+    First come the tests that reach it, file by file, beginning with the file that is named like the mutated one. Then
+    come the other tests of these files, because a test may check a value that an earlier test has computed. Together
+    they take at most `most` seconds, but a first test may take up to three times as long. Without `others`, only tests
+    that reach the mutant are chosen, quick ones first.
     """
     files = sorted((one for one in reached if id in one.mutants), key=lambda one: _distance(one, id, place))
     ways: list[dict[str, float]] = [{}, {}]
@@ -242,7 +245,8 @@ def choose(id: str, place: Place, reached: Sequence[Reached], most: float, *, ot
 
 
 def _distance(one: Reached, id: str, place: Place) -> tuple[int, float]:
-    """Tests named like the file first, then those in a folder named like its folder, then others; quick ones before slow."""
+    """Rank test files: first the one named like the mutated file, then those in a folder named like its folder, then
+    the others; among equals, quick ones first."""
     source, stem = Path(place.statement.file), Path(one.file).stem.removeprefix("test_")
     cost = sum(seconds for name, seconds in one.seconds.items() if id in one.hits.get(name, ()))
     if not _is_near(one.file, place):

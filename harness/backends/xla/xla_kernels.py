@@ -1,4 +1,7 @@
-"""The kernels of a recorded step of mode `xla`: the ops' results in their graphs, and each op compiled separately."""
+"""The kernels of a recorded step of mode `xla`.
+
+They provide the results that the ops had in XLA's graphs, and execute each op compiled separately.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,10 @@ class XlaKernels:
     """The kernels of one step. Reading the results of its ops is slow, and is delayed until the first request."""
 
     def __init__(self, tape: Tape, program: Program, values: CallValues, unreadable: set[ValueKey]) -> None:
-        """Keep `unreadable`, the values that cannot be read. Values that turn out to be unreadable are added to it."""
+        """`unreadable` is the set of values that cannot be read.
+
+        Values that turn out to be unreadable are added to this very set, which the caller shares.
+        """
         self._notes: Sequence[str] = ()
         self._values = values
         self._op_by_op = is_xla_op_by_op()  # the mode resets this when the script ends
@@ -34,7 +40,7 @@ class XlaKernels:
 
     @property
     def notes(self) -> Sequence[str]:
-        """The values of the step that are unknown, and the reason."""
+        """Notes on the values of the step that are unknown, with the reason."""
         self._read()
         return self._notes
 
@@ -80,7 +86,7 @@ class XlaKernels:
         fresh: Mapping[int, Sequence[int | None]],
         found: Mapping[int, torch.Tensor],
     ) -> None:
-        """Set the results of the calls on the device: those with fresh storages, then the views that they write.
+        """Set the results of each call on the device: first those in fresh storages, then the views that it writes.
 
         A value that ops overwrite without returning it (the running statistics of batch normalization) is read at the
         end of the step. It is the result of the last op that writes it.
@@ -119,7 +125,7 @@ class XlaKernels:
         recorded = iter(list(leaves((*op.arguments, *op.keywords.values()))))
 
         def moved(value: Any) -> Any:
-            """Return an argument where it was in the step: on the device or on the CPU."""
+            """Return an argument on the device that it was on in the step: XLA's or the CPU."""
             original = next(recorded)
             if not isinstance(value, torch.Tensor):
                 return original if isinstance(original, torch.device) else value
@@ -170,7 +176,7 @@ def _on_xla(value: torch.Tensor) -> torch.Tensor:
 
 
 def _wanted_values(computations: Sequence[Computation], fresh: Mapping[int, Sequence[int | None]]) -> list[WantedValue]:
-    """Return the values to read: those in `fresh`, which has the numbers of a call's fresh results by its position."""
+    """Return the values to read: those in `fresh`, which maps a call's position to the numbers of its fresh results."""
     wanted, counts = list[WantedValue](), Counter[str]()
     for computation in computations:
         name = computation.call.name

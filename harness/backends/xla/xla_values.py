@@ -1,4 +1,4 @@
-"""Identify the values of torch_xla's IR with those of the script, by the calls that made its nodes.
+"""Identify the values of torch_xla's IR with those of the script, by the calls that made the IR's nodes.
 
 Nodes take their operands in torch_xla's own order, with numbers, casts and copies in between. A value is therefore
 identified by the calls that take it and by its shape.
@@ -14,17 +14,20 @@ from ..followed_graph import Identified, MadeNodes, Output
 from .xla_ir import ExecutedIr
 
 RETURNED = {"native_batch_norm": (0, 1, 3)}
-"""The indices of a node's outputs that its op returns, if not the first ones. Output 3 is one over the deviation."""
+"""The indices of the node outputs that an op returns, if they are not the first ones.
+
+Output 3 is 1 divided by the standard deviation.
+"""
 
 
 AVERAGE = "moving_average"
 """The op by which `native_batch_norm` updates the running statistics, which it does not return.
 
-Their tensors have the same numbers before and after.
+torch_xla's numbers for the tensors of the statistics are the same before and after an update.
 """
 
 NUMBER = -1
-"""Represents a plain number among torch_xla's numbers for values, which start at 1."""
+"""Marks an operand that is a scalar, in a list of torch_xla's numbers for values. Those start at 1."""
 
 
 def by_value(made: MadeNodes) -> Identified:
@@ -55,7 +58,7 @@ def by_value(made: MadeNodes) -> Identified:
 def returned(made: MadeNodes) -> dict[int, Output]:
     """Return the values that the calls returned, by torch_xla's numbers for them.
 
-    They are the outputs of the last node of each call, unless another node of the call takes them.
+    A call returned the outputs of its last node, unless another node of the call takes them.
     """
     inside: dict[int, set[int]] = {}
     last: dict[int, int] = {}
@@ -85,10 +88,11 @@ def outputs_of(
     """Return the values that a graph was executed for, None for an unknown one. `shapes` are their shapes, if known.
 
     The dump names positions among the graph's outputs. For a value that two tensors share, it names only the position
-    of the second tensor. Values with the same hash may be one shared value, or the results of the same op on other
-    operands. If as many of them are unnamed as are named, each named value is used twice, in order. For a node with
-    several outputs, the dump names one position, that of any of these outputs. torch_xla orders the values by its
-    numbers, so the numbers of two known values limit the candidates for the positions between them.
+    of the second tensor. Positions with the same hash may hold one shared value, or the results of the same op on
+    different operands. If as many of these positions are unnamed as are named, each named value is used twice, in
+    order. For a node with several outputs, the dump names only one position, which may belong to any of these outputs.
+    torch_xla orders the values by its numbers, so the numbers of two known values limit the candidates for the
+    positions between them.
     """
     roots = executed.roots
     outputs: list[Output | None] = [None] * len(roots)
@@ -112,7 +116,7 @@ def outputs_of(
         after = [number_of[output] for output in outputs[gap[-1] + 1 :] if output in number_of]
         low, high = max(before, default=-1), min(after, default=None)
         fitting = [value for number, value in waiting if low < number and (high is None or number < high)]
-        if len(shapes) == len(roots):  # skip values that nothing holds any more
+        if len(shapes) == len(roots):  # skip values that no tensor refers to any more
             left = iter(fitting)
             fitting = [
                 fit
@@ -137,8 +141,8 @@ def _gaps(outputs: Sequence[Output | None]) -> Iterator[list[int]]:
 def _input_operands(made: MadeNodes, made_numbers: set[int]) -> dict[int, Operand]:
     """Return the operand for each value that the graph takes, by the number of the value's node.
 
-    The candidates are the tensors of its shape that were operands of every call that takes it, unless the graph itself
-    made them (`made_numbers`). The operand is the candidate that belongs to no other such value.
+    The candidates for a value are the tensors of its shape that were operands of every call that takes it, except for
+    those that the graph itself made (`made_numbers`). `_assigned` chooses among the candidates.
     """
     takers: dict[int, dict[int, FollowedCall]] = {
         node_number: {} for node_number, node in made.nodes.items() if node.op == "device_data"
@@ -177,10 +181,11 @@ def _input_operands(made: MadeNodes, made_numbers: set[int]) -> dict[int, Operan
 
 
 def _assigned(possible: dict[int, dict[int, Operand]]) -> dict[int, Operand]:
-    """Choose one of the `possible` operands of each node, each operand once; a node may remain without one.
+    """Choose one of the `possible` operands for each node, each operand only once. A node may get none.
 
-    A candidate that is certain is removed from the others. If none is certain, the operands are assigned in order, from
-    the end of the dump: there the last operand of a node comes first.
+    A node with a single candidate gets this operand, which is removed from the candidates of the other nodes. If every
+    node has several candidates, nodes get their first candidates in order from the end of the dump, since the dump
+    lists a node's last operand first.
     """
     identified: dict[int, Operand] = {}
     for node_number in reversed(list(possible)):
@@ -199,7 +204,7 @@ def _assigned(possible: dict[int, dict[int, Operand]]) -> dict[int, Operand]:
 
 
 def _names(numbers: Sequence[int | None], operands: Sequence[Operand]) -> tuple[str, ...]:
-    """Return the names of a node's operands by their numbers (`NUMBER` for a plain number), () if one is unknown."""
+    """Return the names of a node's operands, given their `numbers` (`NUMBER` for a scalar); () if one is unknown."""
     left = list(operands)
     names: list[str] = []
     for number in numbers:

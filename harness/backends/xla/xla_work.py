@@ -1,8 +1,8 @@
 """Observe the compilations, executions and transfers of torch_xla through its own metrics.
 
-The metrics are read at each moment of the training and around each copy to the CPU. This attributes work to its
-step. A graph that is executed because a value is read or because an op falls back to the CPU is attributed to the line
-that caused it.
+The metrics are read at each moment that the training reports and around each copy to the CPU, so that work is
+attributed to its step. A graph that is executed because a value is read or because an op falls back to the CPU is
+attributed to the line that caused it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ..called_operators import Fallback, KeptFailure, line_in
 NANOSECONDS = 1e-9
 
 MARK, OP = "mark_step", "op"
-"""The reasons of an execution: of all pending work, or of each op separately (`execute=op`)."""
+"""The reasons for an execution: of all pending work, or of each op separately (`execute=op`)."""
 
 COMPILED, EXECUTED, SIZES = "CompileTime", "ExecuteTime", "TensorsGraphSize"
 """torch_xla's metrics of graphs.
@@ -40,7 +40,10 @@ TRANSFERS: Mapping[str, tuple[str, str]] = {
     "TransferToDeviceTime": (TO_DEVICE, "OutboundData"),
     "TransferFromDeviceTime": (FROM_DEVICE, "InboundData"),
 }
-"""The metrics of transfer times, in nanoseconds, each with the metric of the bytes, which has as many samples."""
+"""The metrics of transfer times, in nanoseconds, each with its direction and the metric of the transferred bytes.
+
+The metric of the bytes has as many samples as the metric of the times.
+"""
 
 CACHED = "CachedCompile"
 """torch_xla's counter of compilations that it found in its cache, including those of single ops."""

@@ -1,4 +1,4 @@
-"""`numdrift bundle INVESTIGATION`: packs it. Also the table and the progress bar that the bundle commands share."""
+"""`numdrift bundle`: packs an investigation. Also the table and the progress bar that the bundle commands share."""
 
 from __future__ import annotations
 
@@ -90,7 +90,10 @@ def mebibytes(size: int) -> str:
 
 @contextmanager
 def bytes_bar(label: str, *, quiet: bool) -> Iterator[Callable[[int, int], None]]:
-    """Show a progress bar in a terminal, else nothing. Yield a function that takes the bytes done and in total."""
+    """Show a progress bar in a terminal, else nothing.
+
+    Yield a function that takes the number of bytes done and the total number of bytes.
+    """
     # on standard error: standard output may be JSON for another program
     errors = console(stderr=True)
     if quiet or not errors.is_terminal:

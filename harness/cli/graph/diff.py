@@ -20,7 +20,7 @@ from ..output import console, table, write_json
 Pair = tuple[RunGraphs, RunGraphs]
 
 MODULES = 3
-"""The number of modules that a row names; it counts the others."""
+"""The maximum number of modules that a row names. Further modules are only counted."""
 
 EXAMPLES = """\b
 Examples:

@@ -20,7 +20,7 @@ from ..output import console, table, write_json
 SCHEMA = 1
 
 TOTAL = "total_"
-"""The prefix of the names of the whole run's counters."""
+"""The prefix of the names of counters of the whole run."""
 
 MOST_NOTES, LONGEST_NOTE = 12, 160
 
@@ -44,7 +44,7 @@ class GraphRow:
     graph: its name without a stage
     nodes: the number of its nodes, by stage
     executed: how often it ran in the step
-    cuts: how often each reason ended it in the step
+    cuts: how often each reason ended the graph in the step
     seconds: the time of its compilation in the step
     """
 
@@ -93,7 +93,7 @@ def command(target: str | None, mode: str | None, out: Path, json_path: str | No
 
 def steps_of(graphs: RunGraphs) -> list[StepRows]:
     """Return the rows of a run's graphs by step. Consecutive equal steps become one entry."""
-    # a step may have made graphs, executed some, or have counters alone
+    # a step may have made graphs, executed some, or only have counters
     steps_of_entries, ran = {record.step for record in graphs.entries}, {record.step for record in graphs.executions}
     rows: list[StepRows] = []
     for step in sorted(steps_of_entries | ran | set(graphs.counters)):
@@ -118,7 +118,8 @@ def _graphs_in(graphs: RunGraphs, step: int) -> Iterator[GraphRow]:
         # all stages of the graph, from any step: a later step runs graphs that an earlier one compiled
         stages = [entry for entry in graphs.entries if entry.base == base]
         ordered = sorted(stages, key=lambda entry: STAGES.index(entry.stage) if entry.stage in STAGES else len(STAGES))
-        # dynamo captures forward and backward as one graph, whose phase and hash are not those of the graphs made of it
+        # dynamo captures forward and backward as one graph. The graphs that are made from it have other phases and
+        # hashes.
         split = [entry for entry in stages if entry.stage != "dynamo"] or stages
         yield GraphRow(
             graph=base,
@@ -134,7 +135,7 @@ def _graphs_in(graphs: RunGraphs, step: int) -> Iterator[GraphRow]:
 
 
 def _cut(cut: Mapping[str, str]) -> str:
-    """`fallback aten.lerp at train.py:31`."""
+    """Return a cut as text, such as `fallback aten.lerp at train.py:31`."""
     source = (cut.get("source") or "").replace("\\", "/").rpartition("/")[2]
     words = [cut.get("reason") or "", cut.get("op") or "", f"at {source}" if source else ""]
     return " ".join(word for word in words if word)
@@ -181,7 +182,10 @@ def _steps(step: StepRows) -> str:
 
 
 def _sentence(step: StepRows, *, compiles: bool) -> str:
-    """`step 0: 5 runs of 3 graphs and 2 stretches of ops outside of them; compiled 3, cached 2`."""
+    """Return a sentence about the graphs of a step.
+
+    For example: `step 0: 5 runs of 3 graphs and 2 stretches of ops outside of them; compiled 3, cached 2`.
+    """
     ran = [row for row in step.graphs if row.executed]
     streams = sum(row.executed for row in ran if "stream" in row.nodes)
     of_graphs = [row.executed for row in ran if "stream" not in row.nodes]
@@ -205,7 +209,7 @@ def _counters(counters: Mapping[str, int]) -> str:
 
 
 def _totals(graphs: RunGraphs) -> dict[str, int]:
-    """Return the totals up to the end of the last step that has them."""
+    """Return the counters of the whole run, as of the last step that has them."""
     for counted in reversed(list(graphs.counters.values())):
         totals = {name.removeprefix(TOTAL): value for name, value in counted.items() if name.startswith(TOTAL)}
         if totals:

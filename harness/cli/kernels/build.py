@@ -82,7 +82,7 @@ def command(path: Path, op: str, timeout: float, json_path: str | None) -> None:
             rows.add_row("called as", trial_result["expects"])
         outcomes = dict(trial_result["outcomes"])
         different = set(outcomes.values())
-        # if no dtype was tried, their common reason is printed once
+        # if no dtype was tried, the common reason is printed once
         if len(outcomes) > 1 and len(different) == 1 and min(different).startswith("not tried"):
             outcomes = {"": min(different)}
         for dtype, outcome in outcomes.items():

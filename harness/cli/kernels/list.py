@@ -51,7 +51,7 @@ def command(op: str | None, json_path: str | None) -> int:
             out.print(rows)
             out.print(f"\n{EVERY_OTHER}", soft_wrap=True)
         return 0
-    # from here on torch is imported, which knows what this machine has
+    # from here on torch is imported, to find out what this machine supports
     why_not = load_target(f"{AVAILABILITY}:why_not")
     operation, kernels = registry.operation(op), registry.kernels(op)
     missing = {kernel.name: why_not(kernel) for kernel in kernels}

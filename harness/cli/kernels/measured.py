@@ -66,7 +66,7 @@ def check(op: str, *, verbose: bool, plot: Path | None, force: bool, json_path: 
 
 
 def _table(rows: Sequence[CheckRow], *, verbose: bool) -> Table:
-    """Return a table with one row per kernel, which has the worst of its cases; with `verbose` one row per case."""
+    """Return a table with a row for the worst values of each kernel; with `verbose`, a row for each case."""
     check_table = table(
         "kernel", "inputs" if verbose else "worst on",
         ">max ULP", ">p99", ">median", ">rho", ">bias", ">z", ">differs", "non-finite, remarks",
@@ -189,7 +189,7 @@ def _draw(result: SweptKernels, path: Path) -> None:
     for kernel in result.found:
         bins = BinErrors.of(kernel)
         centers = bins.centers(kernel.encoding)
-        # the axis is logarithmic on both sides of 0, which has no place on it itself
+        # the axis is logarithmic on both sides of 0, so 0 itself has no place on it
         drawn = (bins.records["measured"] > 0) & (centers != 0) & np.isfinite(centers)
         envelopes.append(UlpEnvelope(kernel.kernel, centers[drawn], bins.records["max_ulp"][drawn], bins.mean[drawn]))
     zoom, closer = result.zoom, None

@@ -1,4 +1,4 @@
-"""Arguments that several commands take. Imports no torch: a shell requests completions at every key."""
+"""Arguments that several commands take. Imports no torch: a shell may request completions at every key press."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ SECONDS = 120.0
 
 
 def named_op(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """Return the op's name: `gelu` also for `aten.gelu` and `aten::gelu`."""
+    """Return the op's name, for example `gelu` for `aten.gelu` and `aten::gelu`."""
     return value if value is None else op_name(value)
 
 
 def complete_op(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return the ops that begin with `incomplete`, in the spelling of its prefix."""
+    """Return the ops that begin with `incomplete`, with the same prefix (`aten.` or `aten::`) if it has one."""
     begun = op_name(incomplete)
     prefix = incomplete.removesuffix(begun)
     return [

@@ -19,11 +19,11 @@ from ..output import console, number, table, write_json
 
 SCHEMA = 1
 MOST_ROWS = 40
-"""The most inputs or outputs that are shown; --json has all."""
+"""The maximum number of inputs, or of outputs, that are shown; --json has all."""
 
 
 def readable(path: Path) -> Snapshot:
-    """Read the snapshot in a file. Raises SnapshotError, also for one that was never written to its end."""
+    """Read the snapshot in a file. Raises SnapshotError, also if the snapshot is incomplete."""
     if not path.exists():
         entries = {entry.path.name: entry for entry in entries_of(path.parent.parent)}
         entry = entries.get(path.name)
@@ -97,7 +97,7 @@ def _ports(out: Console, title: str, ports: Sequence[PortFacts]) -> None:
 
 
 def as_json(path: Path, snapshot: Snapshot, contents: Contents) -> dict[str, object]:
-    """Return every fact of a snapshot, without its values."""
+    """Return all facts about a snapshot, but not its values."""
     return {
         "schema": SCHEMA,
         "path": str(path),

@@ -84,7 +84,7 @@ def command(
     with reporter_for([spec.name for spec in plan.modes], quiet=quiet) as reporter:
         result = execute(plan, reporter)
     if request.until_drift and not result.exit_code:
-        # these runs only show where each mode begins to differ: it is trained again to take that step
+        # these runs only show where each mode begins to differ: a mode that does is trained again to take that step
         steps = first_differing_steps([(run.manifest.mode, run.journal) for run in result.runs])
         finished: list[FinishedRun] = []
         for spec in plan.modes[1:]:

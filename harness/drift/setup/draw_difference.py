@@ -1,7 +1,7 @@
-"""The draw that only one of two runs makes, found where runs that draw from one generator come apart.
+"""The draw that only one of two runs makes, found where their draws from the same generator first differ.
 
-one     uniform_  s0 > s1     dropout  s1 > s2                     the states before and after
-other   uniform_  s0 > s1     rand     s1 > s5     dropout  s5 > s6     `rand` is the other's alone
+one     uniform_  s0 > s1     dropout  s1 > s2                     states before and after each draw
+other   uniform_  s0 > s1     rand     s1 > s5     dropout  s5 > s6     only the other run makes `rand`
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ Side = Literal["a", "b", "both"]
 class DrawDifference:
     """The first draw that the two runs do not share.
 
-    side: the run that makes the draw; `both` if each run draws there, but another count or by another op
+    side: the run that makes the draw; `both` if both runs draw there, but a different count of numbers or by a
+        different op
     a, b: the draw of each run
-    after: the draw before it, which both runs share
-    seeded: whether the draw puts the generator at another state
+    after: the draw before this one, which both runs share
+    seeded: whether the call sets the generator to another state instead of drawing from it
     """
 
     side: Side
@@ -35,7 +36,10 @@ class DrawDifference:
 
     @property
     def call(self) -> CallRecord:
-        """The draw that a sentence names: for `both` the other mode's, unless only the reference's has a module."""
+        """The draw to name in a sentence about the difference.
+
+        For `both` it is b's, unless only a's has a module.
+        """
         named = self.a if self.side == "a" else self.b
         if self.side == "both" and named is not None and not named.module and self.a is not None and self.a.module:
             named = self.a
@@ -44,7 +48,10 @@ class DrawDifference:
 
 
 def extra_draw(a: Iterable[CallRecord], b: Iterable[CallRecord], generator: str) -> DrawDifference | None:
-    """Return the first draw from a generator in which the calls of a step differ; None if all are equal."""
+    """Compare both runs' draws from a generator in one step.
+
+    Return the first difference; None if all draws are equal.
+    """
     a_draws, b_draws = _draws(a, generator), _draws(b, generator)
     for place, (a_draw, b_draw) in enumerate(zip_longest(a_draws, b_draws)):
         if a_draw is not None and b_draw is not None and a_draw[1] == b_draw[1]:
@@ -55,7 +62,7 @@ def extra_draw(a: Iterable[CallRecord], b: Iterable[CallRecord], generator: str)
             return _difference(side, a_draw, b_draw, after)
         if _key(a_draw) == _key(b_draw):
             return _difference("both", a_draw, b_draw, after)
-        # If one of the two is the other run's next draw, only that other run makes the draw before it.
+        # If this draw of one run is the next draw of the other run, the other run has an extra draw here.
         for key in (_key, _op):
             if place + 1 < len(b_draws) and key(b_draws[place + 1]) == key(a_draw) != key(b_draw):
                 return _difference("b", None, b_draw, after)

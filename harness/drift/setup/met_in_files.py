@@ -8,8 +8,10 @@ from ...runs.manifest import RunManifest
 
 
 def met_in_files(runs: Mapping[str, RunManifest]) -> list[str]:
-    """Return a sentence for each file that one of these runs read and another wrote. `runs` is keyed by their names in
-    sentences."""
+    """Return a sentence for each file that one of these runs read and another wrote.
+
+    The keys of `runs` are the names that the sentences use for the runs.
+    """
     writers: dict[str, list[str]] = {}
     for name, run in runs.items():
         for file in run.files.outside if run.files is not None else ():

@@ -1,4 +1,7 @@
-"""All differences in the inputs of two runs, initial values first. They change results, however well both compute."""
+"""All differences in the inputs of two runs, initial values first.
+
+Such differences change results, however accurately both runs compute.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ ROUNDING_ULP = 4
 """Initial values that are at most this many ULP apart are the same up to rounding."""
 
 ROUNDING_RELATIVE = 1e-6
-"""Tensors whose relative L2 distance is at most this are the same up to rounding: 17 units of float32 rounding."""
+"""Tensors whose relative L2 distance is at most this are the same up to rounding: 17 unit roundoffs of float32."""
 
 MOST_NAMED = 3
 """The largest number of tensors that are named one by one; more are reported as one difference."""
@@ -83,8 +86,8 @@ def _other(a: InitialTensor, b: InitialTensor, state_a: TensorFile | None, state
     right = state_b.tensors.get(key) if state_b else None
     tolerance = max(ROUNDING_RELATIVE, 4 * max(UNIT_ROUNDOFF.get(tensor.dtype, 0.0) for tensor in (a, b)))
     if left is None or right is None or left.shape != right.shape:
-        # Only the statistics are compared: if all are within rounding, so are the values, though a permutation would
-        # look the same.
+        # Only the statistics are compared: if all are within rounding, the values are taken to be as well, although a
+        # permutation would look the same.
         if a.dtype != b.dtype and _close(a.digest, b.digest, 0.0):
             return None
         floating = all(tensor.dtype.startswith(("float", "bfloat", "complex")) for tensor in (a, b))
@@ -127,8 +130,10 @@ WITHOUT_NUMBERS = frozenset({"DEVICE", "TORCHINDUCTOR_CACHE_DIR"})
 """Variables that change no number: numdrift sets them for the mode, or torch sets them when it compiles."""
 
 OF_PROCESS = ("TORCHELASTIC_", "LTC_SAVE_TENSORS")
-"""The beginnings of variables that change no number: they say how ranks were started, or where lazy graphs are
-written."""
+"""The prefixes of variables that change no number.
+
+These variables say how ranks were started, or where lazy graphs are written.
+"""
 
 
 def setup_differences(
@@ -139,12 +144,11 @@ def setup_differences(
     from_the_model: Collection[int] = (),
     rounded: Collection[int] = (),
 ) -> list[SetupDifference]:
-    """Compare the inputs of two runs; return the first difference of each kind and name, a cause before its
-    consequence.
+    """Compare the inputs of two runs. Return the first difference of each kind and name, causes first.
 
     state_a, state_b: the states in which step 0 began; without them, distances between initial values come from digests
     from_the_model: the arguments that the training is known to compute itself
-    rounded: the arguments that the mode computes as the reference does, but for rounding
+    rounded: the arguments that the mode computes itself and that differ from the reference's by rounding only
     """
     drifting_from = first_computed_difference(a, b)
     setup, left, right = [], a.manifest, b.manifest
@@ -155,7 +159,7 @@ def setup_differences(
         arguments = [" ".join(manifest.arguments) or "(none)" for manifest in (left, right)]
         text = f"the script's arguments are {arguments[0]} against {arguments[1]}"
         setup.append(SetupDifference("arguments", 0, "arguments", text))
-    # A mode without autocast computes in another precision than one with it.
+    # A mode without autocast computes in a precision other than that of a mode with autocast.
     without = [
         any(doubt["text"].startswith(NO_AUTOCAST) for doubt in side.adopted.get("doubts", ())) for side in (left, right)
     ]
@@ -168,7 +172,7 @@ def setup_differences(
     setup += generator_setup(a, b)
     setup += batch_setup(a, b, drifting_from, from_the_model, rounded)
     counts = [len(run.journal.steps) for run in (a, b)]
-    # A run that failed is shorter for that reason.
+    # A run that failed is shorter because it failed.
     failed = any(manifest.failed and manifest.status != "nonfinite" for manifest in (left, right))
     unlike = counts[0] != counts[1] and cut_short(a, b) is None
     if unlike and not (a.journal.damage or b.journal.damage or failed):
@@ -183,8 +187,10 @@ def setup_differences(
 
 
 def environment_differences(a: RecordedRun, b: RecordedRun) -> list[str]:
-    """Return the facts in which the two processes differ. A mode may set them, so they are not a difference in the
-    set-up."""
+    """Return the facts in which the two processes differ.
+
+    A mode may set such facts, so they are not a difference in the set-up.
+    """
     left, right = a.manifest.environment, b.manifest.environment
     facts = differences(left, right)
     variables = [environment.get("environment") or {} for environment in (left, right)]

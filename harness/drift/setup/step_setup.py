@@ -14,7 +14,7 @@ from ..setup_difference import SetupDifference
 
 # The inputs of the steps of two runs: random numbers and batches. Only the first call of a root module in a step brings
 # data from outside: a later one may get inputs that an earlier one computed. An argument of the first call may come
-# from the model as well: a hidden state, for example, that is carried on. Such a value differs in the steps after the
+# from the model as well: for example a hidden state that is carried over. Such a value differs in the steps after the
 # first drift. An argument that is equal in a later step is data.
 
 Argument = tuple[str, tuple[int, ...], str]
@@ -37,8 +37,8 @@ def generator_setup(a: RecordedRun, b: RecordedRun) -> list[SetupDifference]:
 def made_by_the_training(free: RecordedRun, forced: RecordedRun | None) -> set[int]:
     """Return the places of the models' arguments that the training computes itself (a memory, a prediction).
 
-    A resynced run shows them: if a step begins in another state, an argument from outside stays the same, and one that
-    derives from the training changes.
+    A resynced run reveals these places: if a step begins in another state, an argument from outside stays the same, and
+    an argument that the training computes changes.
     """
     places = set[int]()
     if forced is None:
@@ -63,13 +63,19 @@ def made_by_the_training(free: RecordedRun, forced: RecordedRun | None) -> set[i
 
 
 ROUNDED = 64.0
-"""The largest distance at which a batch that a mode computes itself still counts as the reference's, in roundings of
-its dtype, by norm. Such a batch is the result of a few ops, computed by other kernels."""
+"""The largest distance at which a batch that a mode computes itself still counts as the reference's.
+
+It is the relative L2 distance in units of half the dtype's epsilon. Such a batch is the result of a few ops, computed
+by other kernels.
+"""
 
 
 def rounded_arguments(forced: RecordedRun | None) -> set[int]:
-    """Return the places of the models' arguments that a mode computes in a resynced step and that equal the
-    reference's but for rounding. An example is noise that is mixed into a batch on the device."""
+    """Return the places of the models' arguments that differ from the reference's by rounding only.
+
+    A mode computes such arguments itself in a resynced step. An example is noise that is mixed into a batch on the
+    device.
+    """
     largest: dict[int, float] = {}
     for event in () if forced is None else forced.journal.events("own-batch"):
         for place, apart in event["arguments"]:
@@ -84,17 +90,19 @@ def batch_setup(
     from_the_model: Collection[int] = (),
     rounded: Collection[int] = (),
 ) -> list[SetupDifference]:
-    """Return the first batch that differs, and the first that differs by more than rounding and does not come from the
-    model.
+    """Return the first batch that differs by more than rounding and does not come from the model.
 
-    drifting_from: the first step that computed something else
+    The first difference that comes from the model precedes it. If there is no such batch, the first difference by
+    rounding is returned as well, marked as harmless.
+
+    drifting_from: the first step whose results differ
     from_the_model: the places of arguments that the training computes itself
     rounded: the places of arguments that differ by rounding only
     """
     equal_after_drift: set[int] = set()
     follows = by_rounding = None
     for record_a, record_b in common_steps(a.journal, b.journal):
-        # After the training has come apart, an argument may come from the model; if it is equal again, it is data.
+        # Once the trainings have diverged, an argument may come from the model; if it is equal again, it is data.
         late = drifting_from is not None and record_a.step > drifting_from
         compared = list(compared_arguments(record_a, record_b))
         if any(place < 0 for place, *_ in compared):
@@ -115,10 +123,10 @@ def batch_setup(
 
 
 def compared_arguments(a: StepRecord, b: StepRecord) -> Iterator[tuple[int, Argument, bool]]:
-    """Yield the place of each argument of the first call, a's argument, and whether b's is equal. The place is -1 if
-    the counts differ.
+    """Yield the place of each argument of the first call, a's argument, and whether b's is equal.
 
-    Arguments that one side did not read are left out, and so are numbers that the modes keep in different precisions.
+    The place is -1 if the counts differ. Arguments that one side did not read are left out, and so are numbers that the
+    modes keep in different precisions.
     """
     if not a.batches or not b.batches:
         return
@@ -144,8 +152,10 @@ SAME = 1e-6
 """The relative distance up to which two numbers are the same: a mode may keep them as float32."""
 
 DRIFTING = 1e-2
-"""A number that differs by less than this, after the training has come apart, is computed from the training (as the
-step size of an adaptive method is) and follows the drift."""
+"""The relative distance below which a number that differs after the first drift is a consequence of the drift.
+
+Such a number is computed from the training, as the step size of an adaptive method is.
+"""
 
 IMPLEMENTATION = frozenset({"foreach", "fused", "capturable", "differentiable"})
 """Keys that select the implementation of an optimizer and not its result: they belong to the mode."""
@@ -154,8 +164,10 @@ Optimizers = Sequence[Mapping[str, Any]]
 
 
 def hyper_differences(a: RecordedRun, b: RecordedRun, drifting_from: int | None) -> list[SetupDifference]:
-    """Return the first difference of each hyper-parameter. `drifting_from` is the first step that computed something
-    else."""
+    """Return the first difference of each hyper-parameter.
+
+    `drifting_from` is the first step whose results differ.
+    """
     left, right = a.journal.hyper(), b.journal.hyper()
     if not left or not right:
         return []
@@ -207,8 +219,10 @@ def _differences(step: int, a: Optimizers, b: Optimizers, late: bool) -> Iterato
 
 
 def _other_parameters(a: Sequence[str], b: Sequence[str]) -> str:
-    """Describe the difference of two lists of names: by the counts or, where these are equal, by the first names that
-    only one side has."""
+    """Describe the difference between two lists of names.
+
+    Name the counts or, if these are equal, the first names that only one side has.
+    """
     if len(a) != len(b):
         return f"{len(a)} against {len(b)}"
     only = [[name for name in side if name not in opposite] for side, opposite in ((a, b), (b, a))]

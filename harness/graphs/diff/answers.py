@@ -20,10 +20,10 @@ from .pairing import Matched
 from .step_pairing import PostChange
 
 SHOWN = 6
-"""The most ops that one sentence names; the others are only counted."""
+"""The maximum number of ops that one sentence names; the others are only counted."""
 
 STRUCTURAL = 3
-"""Decompositions of this weight or more come after the ops on one side only."""
+"""Decompositions of at least this weight (see `_weight`) are reported after the ops that only one side has."""
 
 
 def answers(
@@ -34,8 +34,10 @@ def answers(
     posts: tuple[Sequence[Graph], Sequence[Graph]],
     post: PostChange | None,
 ) -> list[str]:
-    """Return the sentences. `names` are the names of the sides, `post` is the difference of the compiled graphs, if
-    known."""
+    """Return the sentences.
+
+    `names` are the names of the sides. `post` is the difference between the compiled graphs, if known.
+    """
     apart = decomposed(pairs)
     sentences = list(_compiled(names, pairs, apart, post))
     # Differences that can change numbers, the surest first.
@@ -114,8 +116,8 @@ def _alone(
         ("only-a", "only-b", names, sides[1]),
         ("only-b", "only-a", names[::-1], sides[0]),
     ):
-        # The other side may execute them outside its graphs. A lazy core does that for ops that it lacks, and for the
-        # counter of an optimizer's steps, a number on the CPU.
+        # The other side may execute such ops outside of its graphs. A lazy core does so with ops that it lacks, and
+        # with the counter of an optimizer's steps, which is a number on the CPU.
         fallbacks = {kind_of_name(cut.removeprefix("fallback ")) for cut in side.cuts if cut.startswith("fallback ")}
         steps: list[Matched] = []
         undecided: list[Matched] = []
@@ -139,8 +141,10 @@ def _alone(
 
 
 def _left_over(pairs: Sequence[Matched], kind: str) -> Counter[tuple[str, str]]:
-    """Count the ops on one side only, by phase and op; the ops of one decomposed call count once, as parts of the
-    called op."""
+    """Count the ops on one side only, by phase and op.
+
+    The ops of one decomposed call count once, as parts of the called op.
+    """
     ops_by_call: dict[Hashable, tuple[str, str]] = {}
     for pair in pairs:
         first = pair.first
@@ -242,8 +246,10 @@ class Decomposed:
 
     @cached_property
     def parts(self) -> tuple[str, ...]:
-        """The ops of the decomposition, in order. If calls are decomposed differently, the most common
-        decomposition."""
+        """The ops of the decomposition, in order.
+
+        If calls are decomposed differently, these are the ops of the most common decomposition.
+        """
         parts_of_calls = Counter(tuple(op.node.op for op in computing(self._apart(call))) for call in self.calls)
         return parts_of_calls.most_common(1)[0][0]
 
@@ -269,7 +275,8 @@ def decomposed(pairs: Sequence[Matched]) -> list[Decomposed]:
     """Return the decomposed ops, those that change numbers most surely first."""
     calls_by_op: dict[tuple[str, str], list[Matched]] = {}
     for pair in pairs:
-        # A `_foreach_` node against one op of the same kind per tensor is not a decomposition: it rounds as often.
+        # A `_foreach_` node against one op of the same kind per tensor is not a decomposition: both sides round equally
+        # often.
         if pair.kind != "group" or len({op.kind for op in (*pair.a, *pair.b)}) == 1:
             continue
         a, b = computing(pair.a), computing(pair.b)

@@ -10,8 +10,10 @@ from ...records.tools.graph_record import PHASES
 SCHEMA = 1
 
 MINOR_ROLES = ("fill", "view", "bookkeeping")
-"""Roles of ops that change no number by themselves; they are shown only on request. An op that reads a copy may still
-return other bits, because the layout differs (see `layout_copies`)."""
+"""Roles of ops that change no number by themselves. These ops are shown only on request.
+
+An op that reads a copy may still return other bits, because the copy has another layout (see `layout_copies`).
+"""
 
 
 def phase_place(phase: str) -> int:
@@ -46,8 +48,11 @@ class NodePair:
     by: str = ""
     module: str | None = None
     role: str = ""
-    """The op's effect on numbers: `elementwise`, `reduction`, `product`, `cast`, `compute` (anything else that
-    computes), `fill`, `view` or `bookkeeping`."""
+    """The op's effect on numbers.
+
+    It is `elementwise`, `reduction`, `product`, `cast`, `compute` (anything else that computes), `fill`, `view` or
+    `bookkeeping`.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +105,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Diff:
-    """`answers` are sentences, the most important one first."""
+    """The difference between the graphs of two runs. `answers` are sentences, the most important one first."""
 
     # Every field is in the JSON by its name: a new name is a change of the schema.
     a: Side

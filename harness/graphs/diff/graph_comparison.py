@@ -89,8 +89,10 @@ class PairRow:
 
 
 def pair_rows(diff: Diff, a: RunGraphs, b: RunGraphs, *, everything: bool = False) -> list[PairRow]:
-    """Return the pairs of different ops, pairs of several ops first; with `everything` also ops that only pass values
-    on."""
+    """Return the pairs that differ as rows, those with several ops on a side first.
+
+    Only with `everything` include ops that change no number by themselves.
+    """
     ops = (_ops(a, diff.a.graphs), _ops(b, diff.b.graphs))
     pairs_by_key: dict[tuple[str, str, str, tuple[str, ...], tuple[str, ...]], list[NodePair]] = {}
     for pair in diff.pairs:
@@ -107,8 +109,10 @@ def pair_rows(diff: Diff, a: RunGraphs, b: RunGraphs, *, everything: bool = Fals
 
 
 def count_rows(diff: Diff, *, everything: bool = False) -> list[OpCount]:
-    """Return the op counts that differ, without ops that change no number by themselves; with `everything` return
-    all."""
+    """Return the op counts that differ, without ops that change no number by themselves.
+
+    With `everything`, return all op counts.
+    """
     return [count for count in diff.counts if everything or (count.a != count.b and count.role not in MINOR_ROLES)]
 
 

@@ -23,7 +23,7 @@ Copied = Counter[tuple[str, str, str]]
 
 
 def copies_on_one_side(a: Sequence[Op], b: Sequence[Op]) -> tuple[Copied, Copied]:
-    """Return, for each side, the reads of such copies that it has more often than the other side."""
+    """Return, for each side, the reads of layout copies that this side has more often than the other side."""
     reads = copies_read(a), copies_read(b)
     counts = [Counter[tuple[str, str]]() for _ in reads]
     for count, copied in zip(counts, reads, strict=True):
@@ -37,7 +37,7 @@ def copies_on_one_side(a: Sequence[Op], b: Sequence[Op]) -> tuple[Copied, Copied
 
 
 def copies_read(ops: Sequence[Op]) -> Copied:
-    """Count the ops of a side that read such copies, each op once."""
+    """Count the ops of a side that read a copy to another layout, each op once."""
     by_number = {op.number: op for op in ops}
     reads: Copied = Counter()
     for op in ops:

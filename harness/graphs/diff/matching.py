@@ -1,8 +1,9 @@
 """Pairs units of A with units of B that do the same work, without guesses: ambiguous units stay unpaired.
 
-Anchors come first: units whose signature is unique on both sides. From pairs the matching spreads along the edges: if
-one `mul` alone reads unit u, and one `mul` alone reads its mate v, these two are paired. The method treats A and B
-alike, so exchanging them exchanges the result. The time grows with the number of edges."""
+Anchors come first: units whose signature is unique on both sides. From these pairs the matching spreads along the
+edges: if only one `mul` reads unit u, and only one `mul` reads u's mate v, the two `mul` are paired. The method treats
+A and B alike, so exchanging them exchanges the result. The time grows with the number of edges.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ class Matching:
     """Pairs of units.
 
     mates: the pairs from A to B, and from B to A
-    by: the reason of each pair, keyed by its unit of A
+    by: the reason for each pair, keyed by its unit of A
     strict: while set, units of different modules are not paired; modes seldom differ in the module of an op
     """
 
@@ -66,7 +67,7 @@ class Matching:
         self.spread(new)
 
     def spread(self, pairs: Iterable[tuple[int, int]]) -> None:
-        """Pair the neighbours of pairs, then their neighbours, while there is only one choice."""
+        """Pair the neighbours of pairs, then their neighbours, as long as there is only one choice."""
         a, b = self.sides
         frontier = dict.fromkeys(pairs)
         fresh = set(frontier)
@@ -94,7 +95,8 @@ class Matching:
             frontier = {}
             for u, v in sorted(fresh):
                 self.pair(u, v, "data flow")
-            # The next round begins at the new pairs, and at the old pairs beside them, which now have fewer candidates.
+            # The next round begins at the new pairs, and at the old pairs next to them, which now have fewer
+            # candidates.
             for u, v in sorted(fresh):
                 frontier[u, v] = None
                 for near, _ in chain(a[u].reads, a[u].readers):
@@ -162,8 +164,10 @@ class Matching:
 
 
 def _origins(units: Sequence[Unit]) -> list[int | str | None]:
-    """Return, for each unit that only passes a value on, the unit that made the value, or the value's name in the
-    script."""
+    """Return, for each unit that only passes a value on, the origin of the value.
+
+    The origin is the unit that made the value, or the value's name in the script.
+    """
     origins: list[int | str | None] = []
     for unit in units:
         before = unit.reads[0][0] if unit.reads else None
@@ -183,7 +187,8 @@ def _origins(units: Sequence[Unit]) -> list[int | str | None]:
 class Signatures:
     """Properties that identify units, the most reliable first.
 
-    Without `turns` the number of earlier forwards is ignored: a side that recorded no forward does not know it.
+    Without `turns` the number of earlier forwards is ignored: a side that recorded no forward does not know this
+    number.
     """
 
     def __init__(self, matching: Matching) -> None:
@@ -210,7 +215,7 @@ class Signatures:
         return None if not unit.first.node.source else (*self._place(unit), unit.first.node.source, unit.shape)
 
     def sequence(self) -> Signature:
-        """Identify a unit by the forward op with its autograd sequence number, if that op is already paired."""
+        """Identify a unit by the forward op that has the unit's autograd sequence number, if this op is paired."""
         tied: tuple[dict[Hashable, set[Hashable]], ...] = (defaultdict(set), defaultdict(set))
         a, b = self._matching.sides
         for u, v in self._matching.mates[0].items():
@@ -255,7 +260,7 @@ class Signatures:
         return (unit.kind, unit.first.phase)
 
     def _between(self, side: int, unit: Unit) -> Hashable:
-        """Return the units of its phase that it reads and that read it.
+        """Return the kinds of the units in a unit's own phase that it reads and that read it, and its shape.
 
         Readers in other phases are left out: the partitioner chooses them.
         """
@@ -269,7 +274,7 @@ class Signatures:
 
 
 def match(matching: Matching) -> None:
-    """Pair units by the most reliable properties first; unique units before equally many units with one property."""
+    """Pair units by the most reliable properties first; unique units before units that share a property."""
     signatures = Signatures(matching)
     rounds: list[tuple[Callable[[], Signature], str]] = [
         (lambda: signatures.named, "data flow"),

@@ -1,7 +1,8 @@
-"""The kind of an op, one name for it in all modes, and its role, its effect on numbers.
+"""The kind of an op (one name for the op in all modes) and its role (its effect on numbers).
 
 Modes spell the same op differently: `t` in eager mode, `t_copy` in lazy, `permute` in compile; `add_` and
-`_foreach_add_` in eager mode, `add` in a compiled graph. The kind of an op is the one name for all its spellings."""
+`_foreach_add_` in eager mode, `add` in a compiled graph. The kind of an op is the one name for all its spellings.
+"""
 
 from __future__ import annotations
 
@@ -86,7 +87,7 @@ PRODUCTS = _words(
     scaled_dot_product_attention"""
 )
 COMMUTATIVE = _words("add mul maximum minimum eq ne logical_and logical_or bitwise_and bitwise_or mm bmm")
-"""Ops whose inputs may be exchanged; exchanging those of a matrix product transposes both, and the result."""
+"""Ops whose inputs may be exchanged. For a matrix product, the exchange also transposes both inputs and the result."""
 ROLES = {
     "view": VIEWS,
     "bookkeeping": BOOKKEEPING,
@@ -108,7 +109,7 @@ def kind_of(domain: str, op: str) -> str:
     name = op.removeprefix("_foreach_")
     if name.endswith("_") and not name.endswith("__"):
         name = name.removesuffix("_")
-    # Lazy tensors have no views: their `t_copy` is `t` elsewhere. `index_copy` is no such spelling: it copies.
+    # Lazy tensors have no views: their `t_copy` is `t` elsewhere. But `index_copy` is an op of its own.
     if name not in _NO_COPY:
         name = name.removesuffix("_copy")
     name = _KIND_OF.get(name, name)
@@ -129,7 +130,7 @@ def role_of(kind: str) -> str:
 
 
 def passes_through(kind: str) -> bool:
-    """Check whether an op's result holds the unchanged numbers of its first input."""
+    """Check whether an op's result consists of the unchanged numbers of its first input."""
     return kind in VIEWS or kind in ("detach", "clone", "getitem", "tensor_list")
 
 

@@ -27,10 +27,10 @@ class TakenPair:
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """One op of a step. A node that was executed twice is two ops, and each tensor of a `_foreach_` node is one.
+    """One op of a step. A node that was executed twice is two ops, and so is a `_foreach_` node with two tensors.
 
     call: the same number for all ops of one execution of a node
-    turn: the number of forwards before it
+    turn: the number of forwards before the op
     takes: its inputs whose origin is known
     gives: the script's names for its outputs
     dtypes: the dtypes of its inputs
@@ -51,7 +51,7 @@ class Op:
 
 
 def computing(ops: Sequence[Op]) -> tuple[Op, ...]:
-    """Return the ops that are not only views, fills or bookkeeping."""
+    """Return the ops that are not mere views, fills or bookkeeping."""
     return tuple(op for op in ops if role_of(op.kind) not in MINOR_ROLES)
 
 
@@ -137,8 +137,11 @@ def ops_of(step: Sequence[Executed]) -> list[Op]:
 
 
 def _kind(node: Node) -> str:
-    """Return the kind of a node's op. If a backend has another name for it, return the kind of the op that was
-    called (torch_xla has `matmul` where `bmm` was called)."""
+    """Return the kind of a node's op.
+
+    If a backend has another name for the op, return the kind of the op that was called (torch_xla has `matmul` where
+    `bmm` was called).
+    """
     return kind_of_name(node.original) if node.original and not node.group else kind_of(node.domain, node.op)
 
 
@@ -159,7 +162,8 @@ def _parts(node: Node) -> Iterator[Node]:
     for position, name in enumerate(node.inputs):
         argument_name = node.input_names[position] if position < len(node.input_names) else "self"
         lists.setdefault(argument_name, []).append(name)
-    # `_foreach_mul([a, b], [c, d])` is `mul(a, c)` and `mul(b, d)`; each of them reads a scalar tensor.
+    # `_foreach_mul([a, b], [c, d])` is `mul(a, c)` and `mul(b, d)`. An argument that is one tensor instead of a list is
+    # read by every one of them.
     size = len(next(iter(lists.values()), ()))
     if not size or len(node.outputs) not in (0, size):
         yield _writing(node)
@@ -175,7 +179,7 @@ def _parts(node: Node) -> Iterator[Node]:
 
 
 def _writing(node: Node) -> Node:
-    # `add_` writes its first input; `__and__` ends in underscores but does not.
+    # `add_` writes its first input; `__and__` also ends in an underscore, but does not write.
     in_place = node.op.endswith("_") and not node.op.endswith("__")
     return replace(node, outputs=node.inputs[:1]) if in_place and not node.outputs else node
 
@@ -204,7 +208,7 @@ def count_ops(a: Sequence[Op], b: Sequence[Op]) -> list[OpCount]:
 def casts_on_one_side(a: Sequence[Op], b: Sequence[Op], alone: Collection[int]) -> list[Cast]:
     """Return the casts that one side has more often than the other.
 
-    `alone` are the `id`s of ops without a partner; among casts of one kind, the result names these.
+    `alone` holds the `id`s of ops without a partner. Among casts of one kind, the result names these first.
     """
     casts_of_sides = (_casts(a), _casts(b))
     casts = []
@@ -222,7 +226,10 @@ def casts_on_one_side(a: Sequence[Op], b: Sequence[Op], alone: Collection[int]) 
 
 
 def _casts(ops: Sequence[Op]) -> Mapping[CastKey, list[Op]]:
-    """Return the ops that cast, by phase and dtypes: a cast from any dtype, another op from float to float."""
+    """Return the ops that cast, by phase and dtypes.
+
+    A cast counts whatever its dtypes are, any other op only if it turns one float dtype into another.
+    """
     ops_by_key: dict[CastKey, list[Op]] = defaultdict(list)
     for op in ops:
         after, floats = op.value.dtype, [dtype for dtype in op.dtypes if dtype in FLOATS]

@@ -59,7 +59,7 @@ def pair_ops(a: Sequence[Op], b: Sequence[Op]) -> list[Matched]:
     for u, v in with_views.mates[0].items():
         if passes_through(with_views.sides[0][u].kind):
             pairs += _of_units(with_views, u, v)
-    # In the order of A; ops that only B has come after it, in the order of B.
+    # In the order of A; ops that only B has come last, in the order of B.
     all_pairs = [*_by_calls(pairs), *_left_over(a, b, pairs)]
     return sorted(all_pairs, key=lambda pair: (0, pair.a[0].number) if pair.a else (1, pair.b[0].number))
 
@@ -72,8 +72,10 @@ def _matched(
     views: bool,
     carried: Sequence[tuple[int, int, str]],
 ) -> Matching:
-    """Match all units, beginning with pairs of another matching; `carried` names those by the numbers of their first
-    ops."""
+    """Match all units, beginning with pairs of another matching.
+
+    `carried` names these pairs by the numbers of their first ops.
+    """
     flows = (flow_of(a, wholes[0], views=views), flow_of(b, wholes[1], views=views))
     matching = Matching(*flows)
     begun = []
@@ -116,7 +118,7 @@ def _of_units(matching: Matching, u: int, v: int) -> Iterator[Matched]:
 
 
 def _by_calls(pairs: Sequence[Matched]) -> Iterator[Matched]:
-    """Join the pairs of one node: until here each tensor of a `_foreach_` node is a separate op."""
+    """Join the pairs of one node: so far, each tensor of a `_foreach_` node is a separate op."""
     group_of: dict[tuple[str, int], int] = {}
     groups: dict[int, list[Matched]] = {}
 
@@ -209,7 +211,7 @@ def same_regions(matching: Matching) -> Iterator[tuple[str, tuple[Op, ...], tupl
 
 
 def _together(regions: Sequence[_Region], others: Sequence[_Region]) -> Iterator[tuple[_Region, list[_Region]]]:
-    """Yield each region with the regions of the other side that make up its border."""
+    """Yield each region with the regions of the other side that together have its border."""
     at: dict[Hashable, list[_Region]] = defaultdict(list)
     for other in others:
         for out in other.outs:
@@ -237,7 +239,7 @@ def _same(lefts: Sequence[_Region], rights: Sequence[_Region]) -> Iterator[tuple
     left, right = (tuple(unit for region in regions for unit in region.units) for regions in (lefts, rights))
     if max(len(left), len(right)) > LARGEST:
         return
-    # The pair represents the only op of a side of one op, else the last op; the choice is the same whichever side is A.
+    # If a side has only one op, the pair represents this op, else the last op. It does not matter which side is A.
     fewer = min((left, right), key=lambda units: (len(units), units[-1].kind))
     represents = fewer[0].kind if len(fewer) == 1 else min(left[-1].kind, right[-1].kind)
     yield represents, _ops(left), _ops(right)

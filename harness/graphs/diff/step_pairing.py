@@ -128,7 +128,7 @@ NAME = re.compile(r"\b(?:cpp|triton\w*?)_fused_\w+|\b(?:buf|arg|primals|tangents
 
 @dataclass(frozen=True, slots=True)
 class PostChange:
-    """The difference of two sides' kernels; `only_a` and `only_b` name the kernels that the other side lacks."""
+    """The difference between two sides' kernels; `only_a` and `only_b` name the kernels that the other side lacks."""
 
     only_a: Sequence[str]
     only_b: Sequence[str]

@@ -11,17 +11,17 @@ from .paired_ops import Op, Source, TakenPair
 GroupId = tuple[int, str]
 
 MIXED = -1
-"""The slot of a group's input: the whole op's input that it corresponds to is not known."""
+"""The slot of a group's input: it is not known which input of the whole op this is."""
 
 
 @dataclass(slots=True)
 class Unit:
     """One op, or the ops of one decomposed call in the order of their execution.
 
-    reads: the units that it reads, each with its slot
-    readers: the units that read it
-    labels: the script's names for its inputs
-    names: the script's names for its outputs
+    reads: the units whose values this unit reads, each with the slot of the input
+    readers: the units that read this unit's values, each with the slot of the input
+    labels: the script's names for the unit's inputs
+    names: the script's names for the unit's outputs
     """
 
     number: int
@@ -38,7 +38,7 @@ class Unit:
 
     @property
     def shape(self) -> tuple[int | str, ...] | None:
-        """The shape of its first result; known up to transposition for a product, unknown for a group."""
+        """The shape of the unit's first result; known up to transposition for a product, unknown for a group."""
         shape = self.ops[-1].value.shape
         if shape is None or self.grouped:
             return None
@@ -115,8 +115,10 @@ def _through(
 
 
 def wholes_of(ops: Sequence[Op], present: Collection[str]) -> Callable[[Op], str | None]:
-    """Return the `whole` of `flow_of`: ops of a decomposed call form a group only if `present` has an op of that
-    kind."""
+    """Return the `whole` argument for `flow_of`.
+
+    Ops of a decomposed call form a group only if `present` has the kind of the called op.
+    """
     kind_of_group: dict[GroupId, str | None] = {}
     for op in ops:
         if op.group is not None and op.group not in kind_of_group:

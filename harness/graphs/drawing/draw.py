@@ -157,12 +157,12 @@ def _border(centre: Point, size: tuple[float, float], towards: Point, *, below: 
 # The contents of a drawing: boxes with their lines of text, and the lines between them.
 
 LONGEST = 42
-"""The most characters in a line of a box; a longer text is wrapped or shortened."""
+"""The maximum number of characters in a line of a box; a longer text is wrapped or shortened."""
 
 TIMES = "\N{MULTIPLICATION SIGN}"
 
 MOST_COVERED = 12
-"""The most ops that a kernel's box names."""
+"""The maximum number of ops that a kernel's box names."""
 
 
 @dataclass(frozen=True, slots=True)

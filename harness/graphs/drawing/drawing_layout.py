@@ -52,7 +52,7 @@ class Layout:
 def lay_out(boxes: Mapping[str, tuple[float, float]], lines: Sequence[tuple[str, str]]) -> Layout:
     """Place boxes of these widths and heights so that lines between boxes point down.
 
-    Raises NotAvailable where the JavaScript engine is not installed, and for a graph that exceeds its limits.
+    Raises NotAvailable if the JavaScript engine is not installed, and for a graph that exceeds its limits.
     """
     try:
         from py_mini_racer import JSOOMException, JSTimeoutException, MiniRacer

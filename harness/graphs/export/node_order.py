@@ -73,7 +73,7 @@ def in_order(nodes: Sequence[Node], existing: Sequence[str]) -> Ordered:
 
 
 LONGEST = 21
-"""Netron 9 cuts a longer title in its middle."""
+"""The maximum length of a title: Netron 9 cuts a longer title in the middle."""
 
 MARK = "⚠ "
 

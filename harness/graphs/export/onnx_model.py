@@ -123,7 +123,7 @@ def _node(node: Node, marks: Mapping[str, Mark], written: dict[str, str] | None 
 
 
 def _function(node: Node, values: Mapping[str, Value], marks: Mapping[str, Mark]) -> onnx.FunctionProto:
-    """Create the function of a kernel, with the name, domain and overload of its node; its body has the ops."""
+    """Create the function of a kernel: name, domain and overload are its node's, and the body has the kernel's ops."""
     # A function's parameters must differ: from its second occurrence on, a name is numbered.
     parameters: dict[str, None] = {}
     for name in node.inputs:
@@ -234,7 +234,7 @@ def export_graphs(
 def write_onnx(graph: Graph, path: Path, marks: Mapping[str, Mark], *, read_from: Path) -> None:
     """Write the model of a graph atomically. `read_from` is the path that the graph was read from.
 
-    Raises OSError, and JournalError for a record that has the fields of a graph but not their types.
+    Raises OSError, and JournalError for a record that has the fields of a graph, but with values of wrong types.
     """
     try:
         model = to_onnx(graph, marks)

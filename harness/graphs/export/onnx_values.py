@@ -98,11 +98,11 @@ def _fitting(value: Any) -> Any:
 # Metadata of ONNX records: pairs of text that Netron lists beside a node.
 
 LONGEST = 1900
-"""Characters of one part of a text: Netron 9 shows only the first 2,000."""
+"""The maximum number of characters in one part of a text: Netron 9 shows only the first 2,000."""
 
 
 def describe(proto: Any, pairs: Mapping[str, object]) -> None:
-    """Add the pairs with a value that is not empty to a record's `metadata_props`."""
+    """Add the pairs whose values are not empty to a record's `metadata_props`."""
     for key, value in pairs.items():
         if value is not None and value != "":
             entry = proto.metadata_props.add()

@@ -1,8 +1,9 @@
-"""The difference of two runs' graphs as one HTML page: both graphs side by side, and the differences in tables.
+"""The difference between two runs' graphs as one HTML page: both graphs side by side, and the differences in tables.
 
 The page opens from disk and loads nothing else: styles, scripts and data are in it, and its content security policy
-admits only these, by their hashes. Texts from a run enter it escaped, or as JSON that the page's script shows as
-text."""
+admits only these, by their hashes. Texts from a run enter the page escaped, or as JSON that the page's script shows as
+text.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ SCRIPTS = (
     "pane.js", "details.js", "chips.js", "page.js",
 )  # fmt: skip
 LONG_WORD = 26
-"""Names in a table from this length on may break after an underscore or a dot."""
+"""In a table, names of at least this length may break after an underscore or a dot."""
 
 NO_MARKS: Marks = MappingProxyType({})
 NO_DRIFT: Drift = MappingProxyType({})
@@ -32,7 +33,7 @@ NO_DRIFT: Drift = MappingProxyType({})
 
 def scripts() -> tuple[str, str]:
     """Return the scripts of the page: the layout library, and the page's own."""
-    # The library follows its licence; the line that makes a browser request a source map is removed.
+    # The library's licence stands before its code. The line that makes a browser request a source map is removed.
     lines = DAGRE.read_text(encoding="utf-8").splitlines()
     licence = DAGRE.with_name("LICENSE").read_text(encoding="utf-8").strip()
     code = "\n".join(line for line in lines if not line.startswith("//# sourceMappingURL"))

@@ -1,5 +1,5 @@
-"""The parts of every page that opens from disk: escaping templates, JSON that cannot close its element, and the hashes
-that allow scripts and styles in the page's content security policy."""
+"""The parts of every page that opens from disk: escaping templates, JSON that cannot close the element around it, and
+the hashes that allow scripts and styles in the page's content security policy."""
 
 from __future__ import annotations
 

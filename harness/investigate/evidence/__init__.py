@@ -1,7 +1,7 @@
 """Evidence: the files that the experiments of an investigation left beside its runs.
 
     in   folders of recorded runs and of experiments
-    out  for each pair of runs its experiments, its resynced steps and their scores
+    out  for each pair of runs: its experiments, its resynced steps and their scores
 
 Nothing here starts a process, so recorded runs can be judged again at any time. `pair_evidence` reads the folders,
 `pair_scores` compares resynced steps with the reference's rounding noise.

@@ -2,10 +2,10 @@
 improving.
 
     cpu                ends after step 24, whose loss is under the limit
-    compile            its loss is over the limit by a rounding: it ends after step 25
-    compile-from-cpu   step 24 begins in cpu's state: it ends there, as cpu does
+    compile            ends after step 25: the loss of step 24 is over the limit by a rounding error
+    compile-from-cpu   begins step 24 in cpu's state and ends after it, as cpu does
 
-A length that follows from the reference's state is not a difference in the set-up; a length that an option sets is one.
+If the length follows from the reference's state, the set-up does not differ. If an option sets the length, it does.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from ...runs.recorded_run import RecordedRun
 
 
 def ended_by_values(reference: RecordedRun, run: RecordedRun, forced: RecordedRun | None) -> bool:
-    """Check whether the two runs differ in length, but not if the last common step begins in the reference's
-    state."""
+    """Check whether the lengths of the two runs differ, but become equal if the last common step begins in the
+    reference's state."""
     counts = [len(compared_run.journal.steps) for compared_run in (reference, run)]
     if forced is None or counts[0] == counts[1] or forced.manifest.status != "complete":
         return False

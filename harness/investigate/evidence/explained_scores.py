@@ -1,6 +1,7 @@
-"""The scores of a pair's steps, and explanations, other than a fault, of a step beyond the threshold.
+"""The scores of a pair's steps, and the explanations other than a fault for a step beyond the threshold.
 
-These are a discrete choice on the edge (a kink), and ops that are ill-conditioned there.
+There are two such explanations: a discrete choice next to its edge (a kink), and ops that are ill-conditioned in this
+step.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def suspicious_steps(scores: Scores) -> list[int]:
 
 def with_explanations(scores: Scores, localized: Sequence[Localization]) -> Scores:
     """Mark the steps whose drift comes from ill-conditioned ops, and rescore those whose drift comes from a discrete
-    choice: the new score is of the drift that is left with the reference's choices."""
+    choice: the new score is that of the drift which remains with the reference's choices."""
     threshold = scores.threshold.fault
     localization_of = {localization.step: localization for localization in localized}
     chosen = {step for step, localization in localization_of.items() if localization.is_explained(threshold)}
@@ -71,18 +72,18 @@ def with_explanations(scores: Scores, localized: Sequence[Localization]) -> Scor
 
 
 def _with_the_choices(scored: StepScore, left: float) -> StepScore:
-    """Return the score of a step with the reference's discrete choices, of whose drift `left` remains."""
+    """Return the score of a step with the reference's discrete choices; `left` is the score that remains with them."""
     tensors = tuple(
         replace(tensor, score=min(tensor.score, left), why=EDGE if tensor.score else tensor.why)
         for tensor in scored.tensors
     )
-    # It counts as replayed with stronger rounding, so that no further tape of it is requested.
+    # The step counts as replayed with stronger rounding, so that no further tape of it is requested.
     return replace(scored, score=min(scored.score, left), tensors=tensors, discrete=(), looked_closer=True)
 
 
 def _as_ill_conditioned(steps: Sequence[StepScore], threshold: Threshold, looked: Container[int]) -> list[int]:
-    """Return the steps beyond the threshold that were not examined, if the worst step is ill-conditioned: then so are
-    these."""
+    """Return the steps beyond the threshold that were not examined, if the worst step is ill-conditioned: they count as
+    ill-conditioned too."""
     beyond = [scored for scored in steps if worst_of([scored]) > threshold.fault]
     worst = max(beyond, key=lambda scored: worst_of([scored]), default=None)
     if worst is None or not worst.ill_conditioned:
@@ -91,7 +92,7 @@ def _as_ill_conditioned(steps: Sequence[StepScore], threshold: Threshold, looked
 
 
 def without_unlooked(scores: Scores) -> Scores:
-    """Leave out suspicious steps that were not replayed with stronger rounding, if kinks explain all that were.
+    """Leave out suspicious steps that were not replayed with stronger rounding, if kinks explain all replayed ones.
 
     Kinks are rare: if there are many, rounding crosses some in every step, and the noise includes them. If most steps
     are suspicious, none is left out.

@@ -1,5 +1,5 @@
-"""The outcome of a whole step if only the other mode has several processes. It is compared with the outcome of one
-process that takes the whole batch."""
+"""The outcome of a whole step, joined from the ranks of the other mode, if the reference is one process that takes the
+whole batch."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def outcome_against(evidence: PairEvidence, run: RecordedRun, step: int) -> Tens
 
 
 def _shard(key: str, entries: Mapping[str, TensorEntry], part: Array) -> Shard | None:
-    """Return the place of a rank's part of a value: the place of its parameter, if the part has the parameter's
-    shape."""
+    """Return the shard of a rank's part of a value: the shard of the value's parameter if the part has that shape, else
+    None."""
     kind, _, name = key.partition(" ")
     name = name.partition(" ")[2] if kind == "gradient" else name
     owner = entries.get(name)

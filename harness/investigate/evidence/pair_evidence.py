@@ -16,7 +16,7 @@ from ...runs.run_layout import EVIDENCE, MANIFEST
 
 @dataclass(frozen=True, slots=True)
 class EvidenceFolder:
-    """The folder beside the runs of an investigation that holds the folders of its experiments."""
+    """The folder beside the runs of an investigation that contains the folders of its experiments."""
 
     path: Path
 
@@ -25,7 +25,7 @@ class EvidenceFolder:
         return cls(run.path.parent / EVIDENCE)
 
     def find(self, experiment: Experiment) -> RecordedRun | None:
-        """Return the experiment's run; None where it was not made, cannot be read, or has not ended."""
+        """Return the experiment's run; None if it does not exist, cannot be read, or has not ended."""
         return _ended(self.path / experiment.name)
 
     def of_pair(self, a: str, b: str) -> dict[Experiment, RecordedRun]:
@@ -45,7 +45,7 @@ class EvidenceFolder:
         return experiments
 
     def belonging_to(self, run: RecordedRun) -> list[Path]:
-        """Return the folders, results and pickles of the experiments with this run."""
+        """Return the folders, results and pickles of the experiments that belong to this run."""
         return [
             path
             for path in self.path.glob("*")
@@ -70,7 +70,7 @@ class PairEvidence:
 
     a: the reference
     b: the other run
-    made: the experiments with each of the two runs
+    made: the experiments that belong to each of the two runs
     localized: the folders of localizations
     bisected: the files that name the parts of the model that carry a drift
     """
@@ -82,7 +82,7 @@ class PairEvidence:
     bisected: tuple[Path, ...] = ()
 
     def experiments(self, side: Literal["a", "b"], kind: str) -> Made:
-        """Return the experiments of one kind with one of the two runs, in their order."""
+        """Return the experiments of one kind that belong to one of the two runs, in their order."""
         matching = [experiment for experiment in self.made[side] if experiment.kind == kind]
         return {
             experiment: self.made[side][experiment]
@@ -138,7 +138,7 @@ class PairEvidence:
 
     @property
     def seeds(self) -> tuple[tuple[RecordedRun, RecordedRun], ...]:
-        """The pairs of trainings, one of each mode, with the same further seed."""
+        """The pairs of trainings, one of each mode, with the same additional seed."""
         runs_of_b = {experiment.detail: run for experiment, run in self.experiments("b", "seed").items()}
         runs_of_a = self.experiments("a", "seed")
         return tuple(
@@ -151,7 +151,7 @@ class PairEvidence:
     def onsets(self) -> tuple[tuple[RecordedRun, RecordedRun], ...]:
         """The two runs of each round of further steps.
 
-        The reference's run keeps the states of the steps, and the mode's run starts from these.
+        The reference's run keeps the states of the steps, and the mode's run starts the steps from these states.
         """
         return tuple(zip(self.several("a", "onset"), self.several("b", "onset"), strict=False))
 
@@ -174,7 +174,7 @@ class PairEvidence:
     def runs(self) -> int:
         """The number of trainings made for the pair.
 
-        An experiment with both modes counts where both runs exist. Experiments of an inquiry do not count one by one:
+        An experiment with both modes counts only if both runs exist. Experiments of an inquiry do not count one by one:
         each localization counts as one.
         """
         # An interrupted round leaves seeds and onsets of one side only: half an experiment explains nothing.
@@ -188,7 +188,7 @@ class PairEvidence:
         return len({run.path for run in (self.a, self.b, *alone, *both)}) + len(self.localized)
 
     def of_rank(self, rank: int) -> PairEvidence:
-        """Return the evidence of one rank. Raises RunNotFound or JournalError where a run does not have it.
+        """Return the evidence of one rank. Raises RunNotFound or JournalError if a run lacks this rank.
 
         Localizations belong to rank 0: no other rank's steps are localized.
         """

@@ -16,7 +16,7 @@ from .pair_evidence import PairEvidence
 def localizations(evidence: PairEvidence) -> list[Localization]:
     """Return the localizations of a pair in the order of the steps.
 
-    Each culprit has the command that repeats it, and each script its path beside the runs. Localizations
+    Each culprit has the command that repeats its localization, and each script its path beside the runs. Localizations
     that cannot be read are left out.
     """
     runs = shlex.join(str(run.path) for run in (evidence.a, evidence.b))

@@ -1,4 +1,4 @@
-"""The scores of the steps that started from the reference's state, compared with its rounding noise and with double
+"""The scores of the steps that started from the reference's state, and the comparison of both sides with double
 precision."""
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def score_of(evidence: PairEvidence, run: RecordedRun, step: int, folder: Path |
     """Return the score of a step that this run took from the reference's state; None if one side did not finish the
     step.
 
-    With a `folder`, score the outcome in it: that of the step executed in another way.
+    With a `folder`, score the outcome in that folder, where the step was executed in another way.
 
     Raises JournalError for an outcome that cannot be read.
     """
@@ -209,7 +209,7 @@ def _taped_noise(evidence: PairEvidence) -> tuple[dict[int, Noise], tuple[str, .
                 continue
             if noise is None:
                 continue
-            # Of a step that was taped twice, use the noise with stronger rounding.
+            # If a step was taped twice, use the noise with stronger rounding.
             if noise.equal and not noise.replays:
                 continue  # its tape was not replayed with random rounding
             if noise.equal and (step not in noises or noise.edge_replays):

@@ -20,7 +20,7 @@ def write_result(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def read_result(path: Path, read: Callable[[dict[str, Any]], Result | None]) -> Result | None:
-    """Return the result that `read` makes of the content; None if there is none, or if it cannot be read."""
+    """Return the file's content, converted by `read`; None if there is no file, or if it cannot be read."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         return read(content) if content.pop("schema") == SCHEMA else None

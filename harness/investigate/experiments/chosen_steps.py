@@ -1,8 +1,8 @@
 """The choice of steps: those that the other mode starts from the reference's state, and those that are recorded as
 tapes.
 
-The choice depends on the free runs: the step in which a pair first differs, the step in which it comes apart suddenly,
-and the steps with a kept state.
+The choice depends on the runs without resynced steps: the step in which a pair first differs, the step in which it
+diverges suddenly, and the steps with a kept state.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ MOST_TAPES = 4
 """The largest number of steps recorded as tapes: a tape with its replays costs about as much as 60 steps."""
 
 STATE_SHARE = 9
-"""The bytes of a step's state and outcome, as a multiple of the bytes of its parameters and buffers. The state takes
-three times as much (parameters and Adam's two moments), the gradients left over once, the outcome five times."""
+"""The bytes of a step's state and outcome, as a multiple of the bytes of its parameters and buffers. The state takes 3
+of the 9 (parameters and Adam's two moments), the gradients that are left over take 1, and the outcome takes 5."""
 
 SUDDEN = 8.0
-"""A pair comes apart suddenly in a step if its drift exceeds that of each of the BEFORE steps by this factor."""
+"""A pair diverges suddenly in a step if its drift exceeds that of each of the BEFORE previous steps by this factor."""
 
 BEFORE = 8
 
@@ -59,7 +59,7 @@ def forced_steps(
     most = most_forced(bytes_a_step, budget)
     if count <= most:
         return tuple(range(count))
-    # The order is by importance, since a small budget cuts the list off.
+    # The steps are in order of importance, since a small budget cuts the list short.
     wanted = [0, *sorted(set(first_differing)), 1, *(length - 1 for length in reversed(counts))]
     chosen = list(dict.fromkeys(step for step in wanted if 0 <= step < count))[:most]
     shares = (step for length in counts for step in evenly(length, most // len(counts)))
@@ -75,7 +75,7 @@ def taped_steps(forced: Sequence[int], first_differing: Iterable[int]) -> tuple[
 
 
 def bytes_of_state(run: RecordedRun) -> int:
-    """Return the bytes of a state's parameters and buffers."""
+    """Return the number of bytes of a state's parameters and buffers."""
     # float32 and dtypes that are not listed take 4 bytes.
     sizes = {"float64": 8, "int64": 8, "complex64": 8, "complex128": 16, "bfloat16": 2, "float16": 2, "bool": 1}
     return sum(math.prod(entry.shape) * sizes.get(entry.dtype, 4) for entry in entries_of(run).values())
@@ -89,9 +89,9 @@ class ChosenSteps:
     taped: the steps whose noise is measured
     recorded: the steps that the reference has a tape of
     held: the steps that each other mode has a tape of
-    of: by each run's path, the steps that one further training of it may begin in the reference's state, while its
-        other steps remain the run's control; a run that is missing here takes all `forced` steps in one training,
-        and is repeated in another
+    of: for each run, by its path, the steps that a single further training may begin in the reference's state while
+        its other steps serve as the run's control; a run that is missing here needs two trainings, one for all
+        `forced` steps and one as its control
     """
 
     forced: tuple[int, ...]
@@ -146,11 +146,11 @@ def choose(
     facts = spec_of(reference).capabilities
     eager = facts.has_values and not facts.compiles
     taped = taped_steps(steps, [*firsts, *apart])
-    # A tape takes about half as much space as its state and outcome. A reference that compiles reads values slowly, and
-    # lazy tensors have none: such a reference records the `taped` steps only.
+    # A tape takes about half as much space as its step's state and outcome. A reference that compiles reads values
+    # slowly, and lazy tensors have none: these two kinds of reference record only the `taped` steps.
     recorded = steps if eager and 2 * len(steps) * size <= budget else taped
-    # The examined step is the first significant one, which mostly is one of these. If all drift is rounding, it is the
-    # last one.
+    # The step to examine is the first significant one, which is usually one of these. If all drift is rounding, the
+    # last step is examined.
     held = tuple(step for step in taped if step in (steps[0], *firsts, *apart, steps[-1]))
     return ChosenSteps(steps, taped, recorded, held, of)
 
@@ -159,14 +159,14 @@ def within_control(
     reference: RecordedRun, run: RecordedRun, first: int | None, sudden: int | None, most: int
 ) -> tuple[int, ...]:
     """Return the steps that a repetition of the run may begin in the reference's state while it still repeats the run
-    in the others; an empty tuple if that is not possible.
+    in the other steps; an empty tuple if that is not possible.
 
-    The pair differs from step `first` on, and comes apart in step `sudden`.
+    The pair differs from step `first` on, and diverges suddenly in step `sudden`.
 
-    Both runs have kept the state of each of these steps. The run has also kept its own state of the next step, from
-    which it continues as itself. No two of the steps are neighbours, except those at which the pair comes apart. In
-    the first step that differs both runs are in one state anyway. If a batch comes apart late, there are no such steps:
-    input that a training computes itself (a memory, a prediction) is in no state.
+    The reference has kept its state of each of these steps. The run has kept its own state of the next step, from which
+    the repetition continues. Step `first` needs no kept state: both runs begin it in the same state anyway. No two of
+    the steps are neighbours, except those at which the pair diverges. If batches differ only after the trainings do, no
+    step is possible: input that a training computes itself (a memory, a prediction) is not part of a state.
     """
     if first is None or late_arguments(reference, run):
         return ()
@@ -179,7 +179,7 @@ def within_control(
     last = count - 1 if len(reference.journal.steps) != len(run.journal.steps) else None
     wanted = {step for step in (sudden, None if sudden is None else sudden - 1, last) if step in able}
     chosen = {first, *wanted}
-    # If optimizers take turns, take one step of each: only its tape has the inputs that this optimizer receives.
+    # If optimizers take turns, take one step of each: only the tape of such a step has that optimizer's inputs.
     ended_by = {record.step: record.optimizer for record in reference.journal.steps}
     for name in dict.fromkeys(ended_by.values()) if len(set(ended_by.values())) > 1 else ():
         of_name = (step for step in able if ended_by[step] == name and not chosen & {step - 1, step, step + 1})
@@ -196,7 +196,7 @@ def within_control(
 
 
 def late_arguments(a: RecordedRun, b: RecordedRun) -> bool:
-    """Check whether the arguments of the models come apart after the trainings have."""
+    """Check whether the arguments of the models differ in a step after the first computed difference."""
     since = first_computed_difference(a, b)
     if since is None:
         return False
@@ -209,8 +209,7 @@ def late_arguments(a: RecordedRun, b: RecordedRun) -> bool:
 
 
 def sudden_step(a: RecordedRun, b: RecordedRun) -> int | None:
-    """Return the first step in which the gradients of two runs come apart suddenly; None if they drift apart
-    steadily."""
+    """Return the first step in which the gradients of two runs diverge suddenly; None if they diverge gradually."""
     drifts: list[tuple[int, float]] = []
     for step, reference_digest, digest in common_digests(a.journal, b.journal):
         apart = 0.0

@@ -1,4 +1,4 @@
-"""The request of an investigation, its modes, and the recorded runs that it starts from."""
+"""The request for an investigation, its modes, and the recorded runs that it starts from."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from ...records.run.user_option import MEBIBYTE, in_bytes, option
 from ...runs.recorded_run import RecordedRun, find_investigation, runs_with_suffixes
 
 DEFAULT_STATE_BUDGET = 1 << 30
-"""The largest number of bytes of states and outcomes that the reference keeps, and also each mode that starts from
-them."""
+"""The disk space, in bytes, for the states and outcomes of the reference, and again for those of each mode that starts
+from them."""
 
 
 def compared_modes(specs: Sequence[ModeSpec], *, alone: bool = False) -> list[ModeSpec]:
-    """Return the modes of an investigation; they draw eager's random numbers unless they say otherwise.
+    """Return the modes of an investigation; they draw eager's random numbers unless their specifications say otherwise.
 
-    Raises UsageError for one mode alone, unless it is compared with itself in another number of processes.
+    Raises UsageError for one mode alone, unless it is compared with itself in a different number of processes.
     """
     if len(specs) < 2 and not alone:
         raise UsageError(f"an investigation needs a reference and a mode to compare with it, not {specs[0]} alone")
-    # The generators of Inductor and torch_xla draw other numbers than eager's, and so do those of two devices. That
-    # would be a difference in the set-up.
+    # The generators of Inductor and torch_xla draw numbers that differ from eager's, and the generators of two devices
+    # differ as well. That would be a difference in the set-up.
     apart = on_two_devices(specs)
     modes = []
     for spec in specs:
@@ -41,7 +41,7 @@ def compared_modes(specs: Sequence[ModeSpec], *, alone: bool = False) -> list[Mo
 
 
 def draws_its_own(spec: ModeSpec) -> bool:
-    """Check whether a mode draws other random numbers than eager mode."""
+    """Check whether a mode draws random numbers that differ from those of eager mode."""
     return bool(spec.capabilities.draws_as) and spec.fallback_random != "on" and spec.draws != "cpu"
 
 
@@ -51,7 +51,7 @@ def on_two_devices(specs: Sequence[ModeSpec]) -> bool:
 
 
 def remedy_of_draws(specs: Sequence[ModeSpec]) -> str:
-    """Name the options with which modes that draw different random numbers draw the same ones."""
+    """Name the options that make modes with different random numbers draw the same ones."""
     others = [spec for spec in specs if spec.accelerator is not None and spec.draws != "cpu"]
     if others and on_two_devices(specs):
         names = " and ".join(str(replace(spec, draws="cpu")) for spec in others)
@@ -71,11 +71,11 @@ def sentence_of_draws(specs: Sequence[ModeSpec]) -> str:
 
 
 Localized = Literal["all", "faults", "none"]
-"""The pairs whose causes are searched: every pair that differs, pairs beyond rounding, or none."""
+"""The pairs whose causes are searched for: every pair that differs, pairs beyond rounding, or none."""
 
 
 def _localized(pairs: bool | str) -> str:
-    """Read the pairs whose causes are searched: all for True, none for False."""
+    """Return the option `localize` as a word: "all" for True, "none" for False."""
     if isinstance(pairs, bool):
         return "all" if pairs else "none"
     if pairs not in get_args(Localized):
@@ -85,9 +85,9 @@ def _localized(pairs: bool | str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InvestigationRequest(TrainingRequest):
-    """The choices of an investigation of some runs, the first of which is the reference.
+    """The options of an investigation, whose first run is the reference.
 
-    Its `script` may be the folder of a recorded investigation. Without `modes` it compares cpu and compile.
+    `script` may be the folder of a recorded investigation. Without `modes`, cpu and compile are compared.
     """
 
     OF_RUN: ClassVar[Sequence[str]] = ("graphs", "max_steps", "max_seconds", "keep_files", "in_place")
@@ -185,7 +185,7 @@ def recorded_runs(out: Path, folder: Path, suffix: str | None) -> list[RecordedR
     """
     path = find_investigation(out, str(folder), suffixes=[suffix] if suffix else [])
     runs = runs_with_suffixes(path, [] if suffix is None else [suffix])
-    # A folder may hold several batches, one after the other; the last run of the list belongs to the newest.
+    # A folder may contain several batches, the oldest first; the last run in the list belongs to the newest batch.
     newest = suffix if suffix is not None else runs[-1].manifest.suffix
     runs = [run for run in runs if run.manifest.suffix == newest]
     if len(runs) < 2:
@@ -196,7 +196,7 @@ def recorded_runs(out: Path, folder: Path, suffix: str | None) -> list[RecordedR
 
 
 def require_parameters(run: RecordedRun) -> None:
-    """Raise UsageError for a run that lacks the records that a verdict needs, or that cannot be repeated."""
+    """Raise UsageError if the run cannot be repeated or lacks the records that a verdict needs."""
     if run.manifest.in_process:
         raise UsageError(
             f"{run.path} was recorded within a running process, which cannot be repeated: put the training into a "

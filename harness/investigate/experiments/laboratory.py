@@ -1,4 +1,4 @@
-"""The laboratory, which makes the runs that an investigation needs and reuses existing ones."""
+"""The laboratory, which executes the runs that an investigation needs and reuses existing ones."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Progress(Protocol):
     """A listener to the progress of an investigation."""
 
     def round(self, title: str, names: Sequence[str]) -> AbstractContextManager[Reporter]:
-        """Begin a round of runs; the returned reporter is notified of each."""
+        """Begin a round of runs; the returned reporter is notified of each run."""
 
     def say(self, text: str) -> None:
         """Report something that a waiting user should know."""
@@ -48,7 +48,7 @@ class Progress(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Experiments that are made together, as many at a time as the laboratory has jobs. Each plan has one mode."""
+    """Experiments that are executed together, as many at a time as the laboratory has jobs. Each plan has one mode."""
 
     title: str
     plans: Sequence[BatchPlan] = ()
@@ -60,7 +60,7 @@ class Laboratory:
 
     jobs: the number of experiments that run at a time
     timeout: the seconds that a run may take
-    made, steps: the number of runs and steps that it executed itself
+    made, steps: the numbers of runs and of steps that it executed itself
     reused: the number of runs that it took over from an earlier call
     processes: the preloaded processes that execute the runs
     workers: the processes of runs that stay alive and execute calls on request
@@ -104,7 +104,7 @@ class Laboratory:
         return self._interpreter.address
 
     def free(self, plan: BatchPlan) -> list[RecordedRun]:
-        """Return the runs of a plan's modes; make those that do not exist."""
+        """Return the runs of a plan's modes; execute those that do not exist."""
         missing = [spec for spec in plan.modes if plan.force or not self._is_recorded(plan, spec.name)]
         for spec in missing:
             folder = plan.investigation.run(spec.name, plan.suffix)
@@ -126,7 +126,7 @@ class Laboratory:
         return [load_run(plan.investigation.run(spec.name, plan.suffix).path) for spec in plan.modes]
 
     def make(self, experiments: Round, *, anew: bool = False) -> None:
-        """Make the experiments of a round that do not exist yet, or all of them if `anew`. Raises Interrupted."""
+        """Execute the experiments of a round that do not exist yet, or all of them if `anew`. Raises Interrupted."""
         plans = [replace(plan, timeout=self.timeout) for plan in experiments.plans]
         missing = [plan for plan in plans if anew or not self._is_recorded(plan, plan.modes[0].name)]
         self.reused += len(plans) - len(missing)
@@ -139,7 +139,7 @@ class Laboratory:
         if missing:
             self._execute(experiments.title, missing)
         crowded = [plan for plan in missing if self._lacked_memory(plan)]
-        if crowded:  # the first runs had enough memory with their devices to themselves
+        if crowded:  # the first runs had their devices to themselves, with enough memory
             names = " and ".join(plan.modes[0].name for plan in crowded)
             self.progress.say(f"{names} ran out of memory beside other processes: running again, one at a time")
             self.workers.close_processes()
@@ -179,8 +179,8 @@ class Laboratory:
         """Check whether the accelerators have room for one more process of each of these modes at once.
 
         A process is assumed to need twice the highest peak of a training on its device, because the work beside a
-        training needs more memory than the training. The processes together may take a quarter of each device. A device
-        has no room while its peak is unknown.
+        training needs more memory than the training. The processes together may take a quarter of each device's memory.
+        A device has no room while its peak is unknown.
         """
         devices = [device for spec in specs if (device := spec.accelerator) is not None]
         peaks = [self._memory[device] for device in devices if device in self._memory]
@@ -196,15 +196,15 @@ class Laboratory:
             self._memory[device] = max(before, memory, key=lambda usage: usage["reserved_peak"])
 
     def _is_recorded(self, plan: BatchPlan, name: str) -> bool:
-        """Check whether a run of that name exists, ended with complete or non-finite results, and was made with the
-        same request."""
+        """Check whether a run of that name exists, ended with complete or non-finite results, and was made for the same
+        request."""
         spec = next(candidate for candidate in plan.modes if candidate.name == name)
         folder = plan.investigation.run(name, plan.suffix)
         run = self._run_of_request(plan, spec, folder)
         return run is not None and run.manifest.got_through
 
     def _run_of_request(self, plan: BatchPlan, spec: ModeSpec, folder: RunFolder) -> RecordedRun | None:
-        """Return the run in the folder; None unless it was made with the same request and from the same script."""
+        """Return the run in the folder; None unless it was made for the same request and from the same script."""
         if not folder.manifest.exists():
             return None
         try:
@@ -249,7 +249,7 @@ def repeating(run: RecordedRun, experiment: Experiment, **changes: Any) -> Batch
     recorder."""
     config = RunConfig.load(run.path / "config.json")
     spec = changes.pop("spec", config.mode)
-    # A limit in seconds would end the new training at another step, so it gets the recorded number of steps instead.
+    # A limit in seconds would end the new training at another step, so the recorded number of steps is the limit.
     timed = "max_seconds" in run.journal.limits
     options: dict[str, Any] = {
         "script": Path(config.script),

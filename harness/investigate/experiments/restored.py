@@ -13,13 +13,13 @@ from ...records.run.surroundings import NUMBERS, cores
 from ...runs.recorded_run import RecordedRun
 
 OF_ONE_RUN = ("DEVICE", "LTC_SAVE_TENSORS", "TORCHELASTIC_", "TORCHINDUCTOR_CACHE_DIR", "OMP_WAIT_POLICY")
-"""Beginnings of variables in NUMBERS that are not restored: numdrift sets them for each process itself, or they change
-no number."""
+"""Prefixes of the variables in NUMBERS that are not restored: numdrift sets them for each process itself, or they
+change no number."""
 
 
 def variables_of(run: RecordedRun) -> dict[str, str] | None:
-    """Return the variables of this process, with those that the run recorded in their place; None if it recorded
-    none."""
+    """Return the environment variables of this process, with those that can change numbers replaced by the run's; None
+    if the run recorded none."""
     recorded = run.manifest.environment.get("environment")
     if not isinstance(recorded, Mapping):
         return None

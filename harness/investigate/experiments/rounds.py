@@ -1,9 +1,9 @@
 """The experiments that a verdict needs, round by round.
 
-once_more    each mode trains once more, bit for bit, and becomes a worker; the reference keeps outcomes and tapes of
-             chosen steps, the others begin these in the reference's state, and each continues as itself
+once_more    each mode repeats its training and becomes a worker; the reference keeps outcomes and tapes of chosen
+             steps, and the others begin these steps in the reference's state, then continue from their own
 from_itself  the chosen steps of a reference that does not repeat, each begun in its own state
-apart        if one training cannot be both: a control, and the chosen steps
+apart        if one training cannot serve both purposes: a control, and another training for the chosen steps
 suspicious   tapes of the steps that drift, with stronger rounding
 onset        further steps, between the last within rounding and the first beyond
 envelope, seeds     whole trainings
@@ -63,18 +63,20 @@ FROM_ITSELF = "from-itself"
 
 
 def steps_between(steps: Sequence[StepScore], threshold: float, most: int) -> list[int]:
-    """Return at most `most` steps between the first one beyond the threshold and the scored one before it."""
+    """Return at most `most` steps between the first step beyond the threshold and the scored step before it."""
     return between(((step_score.step, worst_of([step_score]) > threshold) for step_score in steps), most)
 
 
 def once_more(reference: RecordedRun, others: Sequence[RecordedRun], chosen: ChosenSteps) -> Round:
-    """Train each mode once more as its control; meanwhile the others begin the chosen steps in the reference's state.
+    """Train each mode once more as its control.
+
+    In the same training, each mode other than the reference begins the chosen steps in the reference's state:
 
         step        0      1      2        3      4        5
         reference   own    own    own      own    own      own       keeps outcomes of 0, 2, 4, and tapes
-        mode        own    own    forced   own    forced   own       and before 3 and 5 its own state is put back
+        mode        own    own    resync   own    resync   own       before 3 and 5, its own state is restored
 
-    A mode for which this is not possible is left to `apart`.
+    Modes for which this is not possible are handled by `apart`.
     """
     apart = [run for run in others if run.path not in chosen.of]
     steps, kept = StepSelection.of(chosen.forced), set(state_steps(reference.path))
@@ -106,10 +108,10 @@ def once_more(reference: RecordedRun, others: Sequence[RecordedRun], chosen: Cho
 
 
 def not_of_itself(reference: RecordedRun, others: Sequence[RecordedRun], chosen: ChosenSteps) -> list[RecordedRun]:
-    """Return the runs whose control `once_more` could not make beside the forced steps.
+    """Return the runs that `once_more` could not repeat in the same training as the resynced steps.
 
-    Either no state includes something that the script carries from step to step, or the mode does not repeat itself at
-    all. A control alone shows which.
+    Either the script carries something from step to step that no state includes, or the mode does not repeat itself at
+    all. A separate control shows which.
     """
     doubtful = []
     for run in others:
@@ -130,8 +132,8 @@ def apart(
 ) -> Round:
     """Begin the chosen steps of every mode in the reference's state, in one training that ends after the last of them.
 
-    Values that the script carries from one step to the next stay near to the reference's. There is no such training
-    if no state could be kept. The modes `again` also get their controls.
+    Values that the script carries from one step to the next stay close to the reference's. There is no such training
+    if no state could be kept. The runs `again` also get their controls.
     """
     plans = [repeating(run, control_of(run)) for run in again]
     own = tapes_of(reference).kind == FROM_ITSELF
@@ -175,15 +177,15 @@ def _forced(
 ) -> BatchPlan:
     experiment = Experiment(kind, run.path.name, reference.path.name)
     taped = [step for step in chosen.held if step in steps]
-    # Lazy tensors have no values op by op: another process replaces them (see `ops`).
+    # Lazy tensors have no values op by op: another process records their tapes (see `step_workers`).
     if not taped or not spec_of(run).capabilities.tapes_itself:
         return begun_in(states, run, experiment, steps)
     return begun_in(states, run, experiment, steps, tapes=StepSelection.of(taped), noise_replays=0, held=True)
 
 
 def unsure(reference: RecordedRun, others: Sequence[RecordedRun]) -> Round:
-    """Make a control for each mode whose first significant step no control has computed by itself. That step began in
-    the reference's state, and its result might be chance."""
+    """Plan a control for each mode whose first significant step was computed only from the reference's state: no
+    control has reached the step by itself, so its result may be chance."""
     plans = []
     for run in others:
         evidence = evidence_for(reference, run)
@@ -243,7 +245,7 @@ def date_onset(
             steps = steps_between(scores.steps, scores.threshold.fault, most)
             if not steps:
                 break
-            # The reference runs again to keep the states of these steps, and the mode begins in them.
+            # The reference runs again to keep the states of these steps, and the mode begins the steps in these states.
             reference_experiment, mode_experiment = (
                 Experiment("onset", *names, detail=str(number)) for names in ((a, b), (b, a))
             )
@@ -287,7 +289,7 @@ def is_few(suspicious: Sequence[int], scores: Scores) -> bool:
 
 
 def suspicious(reference: RecordedRun, others: Sequence[RecordedRun]) -> Round:
-    """Look closer at the suspicious steps: a tape of each, with stronger rounding to find discrete choices."""
+    """Record a tape of each suspicious step, to replay it with stronger rounding and so find discrete choices."""
     wanted, looked_closer = set[int](), set[int]()
     for run in others:
         scores = scores_of(evidence_for(reference, run))
@@ -297,7 +299,7 @@ def suspicious(reference: RecordedRun, others: Sequence[RecordedRun]) -> Round:
             (step_score for step_score in scores.steps if worst_of([step_score]) > scores.threshold.fault), None
         )
         if first is not None and first.looked_closer:
-            continue  # a fault is there in any case
+            continue  # there is a fault in any case
         if is_few(drifting, scores):
             wanted |= {drifting[place] for place in evenly(len(drifting), min(len(drifting), MOST_CONFIRMED))}
     if not wanted:

@@ -34,20 +34,20 @@ REFEREE = "numdrift.harness.recorder.referee_process"
 BESIDE_TRAINING = "numdrift.harness.tape.replaying.beside_training"
 
 LONGEST = 600.0
-"""The seconds after which the referee, or a noise that nothing else waits for, is abandoned."""
+"""The seconds that the referee may take, and that a measurement of noise may take after its training has ended."""
 
 LOOK_SECONDS = 0.02
 
 LARGE = 64 << 20
-"""From this many bytes of parameters and buffers on, the training's process measures a step as soon as it has ended. A
-second copy of all its values costs memory, and its ops use all processors well."""
+"""From this many bytes of parameters and buffers on, the training's process itself measures a step as soon as the step
+has ended. A second copy of all values costs memory, and such large ops use all processors well."""
 
 
 def is_measured_beside(reference: RecordedRun) -> bool:
     """Check whether a clean process beside the training may measure the reference's steps.
 
-    It may for a run of one process on the CPU, with a small model and this interpreter. A compiled step is excluded: it
-    is replayed op by op, and the clean process could not tell whether the kernels are the step's own.
+    It may if the run is one process on the CPU, with a small model and this interpreter. A compiled step is excluded:
+    it is replayed op by op, and the clean process could not tell whether the kernels are the step's own.
     """
     spec = spec_of(reference)
     is_plain = spec.base == "cpu" and spec.device in (None, "cpu") and spec.python is None
@@ -58,8 +58,8 @@ def is_measured_beside(reference: RecordedRun) -> bool:
 def noise_beside(
     reference: RecordedRun, again: Experiment, chosen: ChosenSteps, laboratory: Laboratory
 ) -> Iterator[None]:
-    """Measure the chosen steps of the reference beside this context, which trains the experiment `again`. The context
-    ends when all steps that have a tape by then are measured."""
+    """Measure the chosen steps of the reference while the caller trains the experiment `again` in this context. The
+    context ends when all steps that have a tape by then are measured."""
     folder = EvidenceFolder.of(reference)
     run, ended = folder.path / again.name, folder.path / "noise.ended"
     lacking = [step for step in chosen.taped if (noise := _noise(run, step)) is None or _is_open(noise)]
@@ -70,7 +70,7 @@ def noise_beside(
         "tapes": str((run / "tapes").absolute()),
         "steps": lacking,
         "replays": NOISE_REPLAYS,
-        "threads": 1,  # this process is one more beside the trainings
+        "threads": 1,  # the process runs beside the trainings
         "ended": str(ended.absolute()),
     }
     process = None
@@ -93,7 +93,7 @@ def noise_beside(
 
 
 def complete_noise(reference: RecordedRun, again: Experiment, chosen: ChosenSteps, laboratory: Laboratory) -> None:
-    """Have the run's worker measure the steps that a clean process could not: its kernels are the step's own."""
+    """Have the run's worker, whose kernels are the step's own, measure the steps that a clean process could not."""
     run = EvidenceFolder.of(reference).path / again.name
     for step in chosen.taped:
         noise = _noise(run, step)
@@ -119,15 +119,15 @@ def _noise(run: Path, step: int) -> Noise | None:
 
 
 def _is_open(noise: Noise) -> bool:
-    """Check whether the tape replays to its own bits, and was not yet replayed with random rounding."""
+    """Check whether the tape replays bit for bit, but has not been replayed with random rounding yet."""
     return noise.equal and not noise.replays
 
 
 def run_referee(
     folder: EvidenceFolder, runs: Sequence[RecordedRun], laboratory: Laboratory, given_up: threading.Event | None = None
 ) -> None:
-    """Write the exact values beside each tape whose noise was measured and that has none yet: a clean process replays
-    it in double.
+    """Write exact values beside each tape that has a measured noise but no exact values yet: a clean process replays
+    the tape in double.
 
     A failure is reported, and the verdict does without the values. The replay ends early once `given_up` is set.
     """
@@ -143,7 +143,7 @@ def run_referee(
     until = time.monotonic() + LONGEST
     try:
         request = {"tapes": [str(tape.absolute()) for tape in missing], "kernels": []}
-        # The process has the mode of the tapes: a step in double takes an accelerator milliseconds.
+        # The process runs in the mode of the tapes: an accelerator executes a step in double in milliseconds.
         process = _started(folder, "referee", request, spec_of(runs[0]), REFEREE, laboratory)
         while (code := process.poll()) is None:
             if time.monotonic() > until or (given_up is not None and given_up.is_set()):
@@ -164,10 +164,10 @@ def run_referee(
 
 @contextmanager
 def referee_beside(folder: EvidenceFolder, runs: Sequence[RecordedRun], laboratory: Laboratory) -> Iterator[None]:
-    """Run the referee beside this context, and end it with the context.
+    """Run the referee while this context is active. On exit, wait for the referee; after an error, end it.
 
-    On an accelerator it runs before the context: the memory there does not suffice for several processes at once, and a
-    step in double takes milliseconds.
+    On an accelerator, the referee runs before the context: the device's memory does not suffice for several processes
+    at once, and a step in double takes milliseconds.
     """
     if runs and spec_of(runs[0]).accelerator is not None:
         run_referee(folder, runs, laboratory)

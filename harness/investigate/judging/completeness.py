@@ -1,7 +1,7 @@
 """The share of a pair's drift that its proven causes account for, and a sentence about the rest. Every pair that
 differs has such a sentence or a full account.
 
-    0.998, ""                                          all of it goes when they are swapped out together
+    0.998, ""                                          all drift goes when the causes are swapped out together
     0.83,  "the causes explain 83 % of the drift of step 3; what is left (z 1.2) ..."
     None,  "no cause was looked for: step 3: _embedding_bag is not replayed"
 """
@@ -23,7 +23,7 @@ ACCOUNTED = ("rounding", "beyond-rounding", "nonfinite", None)
 """Verdicts that report a drift, or that leave open how to class it."""
 
 ALL = 0.995
-"""The share from which on the rest is not mentioned: it prints as 100 %."""
+"""From this share on, the rest is not mentioned: the share prints as 100 %."""
 
 MOST_NAMED = 4
 
@@ -48,7 +48,8 @@ def accounted(
         return _of_a_way(proven_culprits[0], localized)
     if not taken_apart:
         return None, _not_looked(evidence, verdict, scores, localized)
-    # Of several steps choose the one whose causes are listed first, else the one that the verdict is about.
+    # Of several steps, choose the one whose causes are listed first, else the one that the verdict is about, else the
+    # last one.
     steps = [
         next((culprit.step for culprit in culprits if culprit.is_proven), None),
         verdict.step,

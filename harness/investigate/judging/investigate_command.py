@@ -14,20 +14,20 @@ from ..evidence.pair_scores import spec_of
 from ..words.culprit_words import from_here
 
 SAME_TRAINING = ("script_sha256", "module", "arguments", "world_size")
-"""Fields of a manifest that are equal in two runs that are one training in two modes."""
+"""Fields of a manifest that are equal in two runs of one training in two modes."""
 
 
 def are_same_training(a: RecordedRun, b: RecordedRun) -> bool:
-    """Check whether two runs execute the same script with the same arguments, in as many processes."""
+    """Check whether two runs execute the same script with the same arguments, in the same number of processes."""
     return all(getattr(a.manifest, field) == getattr(b.manifest, field) for field in SAME_TRAINING)
 
 
 def command_for(a: RecordedRun, b: RecordedRun) -> str:
-    """Return a command that makes the experiments that a pair of runs lacks.
+    """Return a command that runs the experiments that a pair of runs lacks.
 
-    For runs of one investigation, the command continues it without running them again. Runs of two investigations, or
-    an experiment and a run, become two modes of their script. If they do not train one script in two modes, the
-    command has a placeholder for the script.
+    If the runs belong to one investigation, the command continues it without repeating the runs. Runs of two
+    investigations, or an experiment and a run, become two modes of their script. If the runs are not one training in
+    two modes, the command has a placeholder for the script.
     """
     first, second = a.manifest, b.manifest
     if first.in_process or second.in_process:
@@ -41,7 +41,7 @@ def command_for(a: RecordedRun, b: RecordedRun) -> str:
 
 
 def command_in_same_interpreter(a: RecordedRun, b: RecordedRun, reference: ModeSpec, mode: ModeSpec) -> str:
-    """Return a command that compares b with the mode of a in b's interpreter; "" if no command line makes these
+    """Return a command that compares b with the mode of a in b's interpreter; "" if no command line can repeat these
     runs."""
     executable, manifest = b.manifest.environment.get("executable"), a.manifest
     if not executable or manifest.in_process or b.manifest.in_process:

@@ -6,8 +6,8 @@ A pair is judged in this order:
     1  a run that failed, or that ended, without a step    nothing is compared
     2  the measurements                                    `measured_pair`
     3  the verdict that follows from them                  `drift.verdict`, which states its order of precedence
-    4  the causes that the questions have found, by which  `verdict_of_causes`, whose RULES stand in the order of
-       the verdict may become another one                  precedence
+    4  the causes that the questions have found, which     `verdict_of_causes`, whose RULES are in order of
+       may change the verdict                              precedence
     5  the drift that the causes do not explain            `completeness`
 """
 
@@ -101,7 +101,7 @@ def _judge_process(evidence: PairEvidence, comparisons: int, step: int | None) -
 
 
 def _without_steps(evidence: PairEvidence, failure: Sequence[str]) -> PairFindings:
-    """Return the findings on a pair of which a run has no step."""
+    """Return the findings on a pair if at least one of its runs has no step."""
     pair = PairFindings(
         a=evidence.a.manifest.label,
         b=evidence.b.manifest.label,
@@ -123,7 +123,7 @@ class _JudgedCauses:
 
     answer: the answers of all questions
     culprits: the culprits that count under the verdict
-    setup: the differences in the set-up behind the verdict, the first one first
+    setup: the differences in the set-up behind the verdict, a cause before its consequences
     without: the whole training without the culprits
     """
 
@@ -183,7 +183,7 @@ def _with_culprits(
         explained, unexplained = accounted(
             evidence, judged.verdict, measured.scores, measured.localized, judged.culprits
         )
-    # A culprit whose call is known replaces the difference in the set-up that it makes.
+    # A culprit whose call is known replaces the difference in the set-up that it causes.
     located = {(culprit.kind, culprit.what, culprit.name) for culprit in judged.culprits}
     setup = [
         Culprit(
@@ -266,5 +266,5 @@ def _of_step(step_score: StepScore) -> StepFindings:
         discrete=step_score.discrete,
         explained="ill-conditioned" if step_score.ill_conditioned else "",
         compared=len(step_score.tensors),
-        tensors=[tensor for tensor in step_score.tensors if tensor.score],  # a few of thousands of values differ
+        tensors=[tensor for tensor in step_score.tensors if tensor.score],  # of thousands of values, few differ
     )

@@ -1,6 +1,6 @@
 """The judgement of a pair of runs of several processes.
 
-Each rank is compared with the same rank, and the worst pair of ranks decides.
+Each rank is compared with the same rank of the other run, and the worst pair of ranks decides.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ GRAVITY = (
 
 
 def judged_by_rank(evidence: PairEvidence, judge: Judge) -> PairFindings:
-    """Judge a pair, rank by rank if both runs have equally many processes."""
+    """Judge a pair, rank by rank if both runs have the same number of processes."""
     a, b = evidence.a, evidence.b
     count = a.manifest.world_size
     alone = count == 1 or b.manifest.world_size != count or a.manifest.rank or b.manifest.rank

@@ -39,7 +39,7 @@ from .investigate_command import command_for
 Kind = TypeVar("Kind")
 
 OF_ONE_RANK = ("initial", "generator", "batch")
-"""Kinds of set-up differences that mean nothing between one rank and a process that has the whole batch."""
+"""Kinds of set-up differences that mean nothing if one rank is compared with a process that has the whole batch."""
 
 ENDED = {
     "crashed": "crashed",
@@ -98,7 +98,7 @@ def measure(evidence: PairEvidence) -> MeasuredPair:
 
 
 def verdict_evidence(evidence: PairEvidence, measured: MeasuredPair, failed: Sequence[str]) -> VerdictEvidence:
-    """Return the measurements in the form in which the verdict is decided."""
+    """Return the measurements in the form from which `drift.verdict.decide` derives the verdict."""
     a, b, compared = evidence.a, evidence.b, measured.compared
     # If the repetition could not keep a state, its notice says why no step can start from one.
     lacking = f"{STATE} is not available: "

@@ -1,4 +1,4 @@
-"""The interpreters of a pair in its findings: how they differ, and which of version and mode may be to blame."""
+"""The interpreters of a pair in its findings: how they differ, and whether version or mode may be to blame."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OF_AN_OP = (KERNEL, LAYOUT, ARGUMENTS, STRUCTURE)
 """Kinds of culprits that another version of torch can cause."""
 
 MODE_KEYS = {"threads": "threads", "dtype": "default_dtype"}
-"""Keys of a mode, each with the fact of its process that it sets."""
+"""Keys of a mode, each with the fact about the mode's process that it sets."""
 
 
 def interpreters_of(a: RecordedRun, b: RecordedRun) -> TwoInterpreters | None:
@@ -39,7 +39,7 @@ def interpreters_of(a: RecordedRun, b: RecordedRun) -> TwoInterpreters | None:
 def blamed_by_training(interpreters: TwoInterpreters | None, without: TrainedWithout | None) -> TwoInterpreters | None:
     """Blame the mode if a whole training shows that the version causes none of the difference.
 
-    That training is in the mode, with its own version's plain kernels in place of the culprits, and equals the
+    That training executes the mode with its own version's plain kernels in place of the culprits, and equals the
     reference bit for bit.
     """
     if interpreters is None or interpreters.blame != VERSION_OR_MODE or without is None or not without.identical:

@@ -82,7 +82,7 @@ def _wrong(culprits: Sequence[Culprit], word: str) -> list[Culprit]:
 
 
 Rule = Callable[[Verdict, Sequence[Culprit], str, str], Verdict | None]
-"""A way in which causes change a verdict; it returns None where it does not apply."""
+"""A function that returns the changed verdict, or None if the rule does not apply."""
 
 RULES: tuple[Rule, ...] = (
     _names_what_does_not_repeat,
@@ -106,7 +106,7 @@ def with_causes(verdict: Verdict, culprits: Sequence[Culprit], a: str, b: str) -
 def with_place(verdict: Verdict, causes: Sequence[SetupDifference], culprits: Sequence[Culprit]) -> Verdict:
     """Add the origin of a different batch or draw to the verdict `different-setup`, if a culprit names it.
 
-    `causes` are the differences behind the verdict, the first one first.
+    `causes` are the differences behind the verdict, a cause before its consequences.
     """
     if verdict.word != "different-setup" or not causes:
         return verdict
@@ -127,8 +127,8 @@ def with_place(verdict: Verdict, causes: Sequence[SetupDifference], culprits: Se
 def in_order(culprits: Sequence[Culprit]) -> list[Culprit]:
     """Sort the culprits. A draw that only one mode makes comes first, because it changes the numbers of later draws.
 
-    A culprit of a later step without an op says only that its data existed before the step. It is left out if culprits
-    of step 0, which includes the preparation before it, explain the same arguments.
+    A culprit of a later step without an op says only that the data existed before that step. Such a culprit is left out
+    if culprits of step 0, which includes the preparation before it, explain the same arguments.
     """
     followed_names = {name for culprit in culprits for name in culprit.batch or () if culprit.step == 0}
     reported = [
@@ -143,7 +143,7 @@ def in_order(culprits: Sequence[Culprit]) -> list[Culprit]:
 
 
 def of_significant_steps(verdict: Verdict, culprits: Sequence[Culprit]) -> list[Culprit]:
-    """Return the culprits without those of steps before the first significant step, where nothing was wrong.
+    """Leave out the culprits of steps before the first significant one, in which nothing was wrong.
 
     Culprits of kind SETUP or NONDETERMINISM are kept. If the first significant step and those after it have no culprit,
     all culprits are kept.

@@ -1,9 +1,9 @@
 """The first draw of random numbers that only one of two modes makes, and its line.
 
-Journals have the states of the generators before each step. The step in which these come apart is recorded again in
-both modes, call by call and line by line, with the states before and after each draw. For a mode that compiles, or
-whose graphs are lazy, the script is also recorded without either. If the modes come apart then, too, the script
-itself draws differently, and its line is known.
+Journals record the states of the generators before each step. The step in which these states begin to differ is
+recorded again in both modes, call by call and line by line, with the states before and after each draw. If a mode
+compiles or has lazy graphs, the script is also recorded in a stand-in mode without them. If the states differ then,
+too, the script itself draws differently, and the line of the draw is known.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from .question import Inquiry, QuestionAnswer
 from .setting_axes import stand_in
 
 ALONE = "-op-by-op"
-"""The ending of the name of an experiment in which a stand-in replaces the mode."""
+"""The suffix of an experiment's name if a stand-in replaces the mode."""
 
 
 class Draws:
-    """The first draw from a generator that the two modes do not share."""
+    """The first draw that only one of the two modes makes from a generator."""
 
     def asks(self, inquiry: Inquiry, plan: InvestigationRequest) -> bool:
         if inquiry.pair.verdict != "different-setup":
@@ -133,7 +133,7 @@ def _compared(evidence: PairEvidence, difference: GeneratorDifference) -> tuple[
 def _calls_of(run: RecordedRun, difference: GeneratorDifference) -> list[CallRecord]:
     """Return the calls of the step that drew from the generator, or those before the first step.
 
-    The list is empty for a training that was cut short: draws that are missing there may only have come later.
+    The list is empty for a training that was cut short: a draw that is missing from it may only have come later.
     """
     if not run.manifest.got_through:
         return []

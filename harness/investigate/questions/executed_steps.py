@@ -1,6 +1,6 @@
 """Lazy steps that are executed once more, to record the graphs that lazy tensors execute.
 
-This is necessary where the ops of a step, executed one by one on the CPU, do not reproduce the results of the step.
+This is necessary if the ops of a step, executed one by one on the CPU, do not reproduce the results of the step.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def is_to_be_executed(inquiry: Inquiry, localization: Localization | None) -> bo
 
 
 def is_of_another_step(localization: Localization, inquiry: Inquiry) -> bool:
-    """Check whether a tape of the localization differs from its mode's own execution by more than is negligible beside
-    the step's score."""
+    """Check whether the results of a tape that was localized differ from those of its mode's own execution, by an
+    amount that is not negligible compared with the step's score."""
     score = worst_of([step_findings for step_findings in inquiry.pair.steps if step_findings.step == inquiry.step])
     return localization.is_of_another_step(score)
 
@@ -59,7 +59,7 @@ def as_executed(inquiries: Sequence[Inquiry]) -> Round:
         for side in SIDES:
             run, experiment = inquiry.evidence.a if side == "a" else inquiry.evidence.b, executed_step(inquiry, side)
             if not spec_of_side(inquiry, side).capabilities.tapes_itself:
-                # The noise is also measured on the reference's tape, and only there.
+                # Measure the noise only on the reference's tape.
                 more: dict[str, Any] = {} if side == "a" else {"noise_replays": 0}
                 states = inquiry.states
                 plans[experiment] = begun_in(states, run, experiment, [inquiry.step], tapes=steps, held=True, **more)

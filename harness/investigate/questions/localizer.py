@@ -23,7 +23,7 @@ PATIENCE = 24 * 3600.0
 
 
 def expect_localizer(laboratory: Laboratory, reference: RecordedRun, run: RecordedRun) -> None:
-    """Preload the modules of a localizer that will run as the only one."""
+    """Preload the modules for a localizer that will run alone."""
     laboratory.processes.expect([_guest(Path(), reference, run, alone=True)])
 
 
@@ -53,7 +53,7 @@ def localizer(inquiry: Inquiry, config: LocalizerConfig, laboratory: Laboratory,
         for line in output:
             progress.say(f"  {inquiry.evidence.b.manifest.label}: {line.rstrip()}")
 
-    # Read continuously, because a process whose pipe is full waits.
+    # Read continuously, because a process blocks when its pipe is full.
     passing = threading.Thread(target=pass_on, daemon=True)
     passing.start()
     try:

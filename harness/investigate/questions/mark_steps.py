@@ -1,11 +1,13 @@
 """The same step with other mark-step policies, which shows whether the cuts of its graphs make a lazy mode drift.
 
 A lazy graph is executed when something needs its values: a mark_step, a number that is read, or an op that falls back
-to the CPU. Values that are not kept then are computed again by the next graph. If that draws random numbers, it draws
-others. So the policy is a swap: if another policy removes the drift, the re-execution was the cause.
+to the CPU. Values that are not kept then are computed again by the next graph. An op that draws random numbers draws
+different ones when it is executed again. So the policy is a swap: if another policy removes the drift, the re-execution
+was the cause.
 
-A tape of the executed graphs shows which op that is (`ops`), and the policy is the remedy of that culprit. Without such
-a tape the policy is the culprit itself, named by the ops that draw and that are part of several graphs of the step.
+A tape of the executed graphs shows which op was executed again (`ops`), and the policy is the remedy for that culprit.
+Without such a tape, the policy itself is the culprit, named after the ops that draw and that are part of several graphs
+of the step.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ BY_ITSELF = "execute=op"
 again."""
 
 ON_CPU = "each op executed by itself on the CPU"
-"""The replacement of a policy if that does not help either: the same ops, with which the step is compared."""
+"""The replacement of the policy if BY_ITSELF does not help either: the ops with which the step is compared anyway."""
 
 POLICIES = ("phase", "step", "off")
 """The policies to try; `auto` cuts where `phase` does."""
@@ -50,18 +52,18 @@ POLICIES = ("phase", "step", "off")
 LAST_UNCUT = 4
 """The last step that is tried without any cut.
 
-Without a cut, all steps before it are one graph, and each value that is read executes all of it again. In the tenth
-step of a transformer of two layers whose products are sums, that took 20 s per step, and 14 GB.
+Without a cut, all steps up to this one are one graph, and each value that is read executes the whole graph again. In
+the tenth step of a transformer of two layers whose matrix products are sums, that took 20 s per step, and 14 GB.
 """
 
 
 class MarkSteps:
-    """The same step with other policies. If one removes the drift, its culprit is added to the localization of the
-    step."""
+    """The same step with other policies. If one of them removes the drift, a culprit is added to the step's
+    localization."""
 
     def asks(self, inquiry: Inquiry, plan: InvestigationRequest) -> bool:
-        """Check whether lazy tensors computed other results from the same batch than their ops one by one, or executed
-        an op again."""
+        """Check whether lazy tensors executed an op again, or computed results from the same batch that differ from
+        those of their ops one by one."""
         localization = localization_of(inquiry)
         is_lazy = not spec_of(inquiry.evidence.b).capabilities.tapes_itself
         batch_differs = any(culprit.batch for culprit in inquiry.pair.culprits)
@@ -112,7 +114,7 @@ def _try_policies(laboratory: Laboratory, inquiry: Inquiry, localization: Locali
 def _score(inquiry: Inquiry, policy: str) -> float:
     """Score the step with a policy against the same ops executed one by one on the CPU.
 
-    It is infinite if the run did not finish the step, and 0 if those ops were not executed.
+    The score is infinite if the run did not finish the step, and 0 if the ops were not executed one by one.
     """
     folder, step = EvidenceFolder.of(inquiry.evidence.a), inquiry.step
     stand_in, run = folder.find(inquiry.experiment("held")), folder.find(inquiry.experiment("cut", policy))
@@ -126,10 +128,10 @@ def _score(inquiry: Inquiry, policy: str) -> float:
 
 
 def _may_draw(reference: RecordedRun) -> bool:
-    """Check whether the training may draw random numbers: its generator moves, or too few of its states are known.
+    """Check whether the training may draw random numbers: its generator's state changes, or too few states are known.
 
-    Cuts that every policy makes are a cause only if something is drawn again. On some processors, lazy mode has
-    other last bits than its ops one by one, and a kernel of few bits magnifies these, whatever the cuts are.
+    Cuts that every policy makes are a cause only if something is drawn again. On some processors, lazy mode differs in
+    the last bits from its ops one by one, and a low-precision kernel magnifies this difference, whatever the cuts are.
     """
     states = [record.generators["torch"] for record in reference.journal.steps if "torch" in record.generators]
     return len(states) < 2 or len({*states}) > 1
@@ -167,10 +169,10 @@ def _is_again(culprit: Culprit) -> bool:
 
 
 def drawn_again(graphs: RunGraphs) -> list[list[Node]]:
-    """Return the calls that draw random numbers and are part of more than one of the step's graphs, each with its
-    nodes.
+    """Return the calls that draw random numbers and are part of more than one of the step's graphs, each as a list of
+    its nodes.
 
-    Their results were not kept, so they were executed again. One call of autograd has one number in all graphs.
+    Their results were not kept, so they were executed again. A call has the same sequence number in all graphs.
 
     Raises JournalError.
     """
@@ -183,7 +185,7 @@ def drawn_again(graphs: RunGraphs) -> list[list[Node]]:
 
 
 def _culprit(inquiry: Inquiry, own: str, best: str, scores: Mapping[str, float], run: RecordedRun | None) -> Culprit:
-    """Build the culprit, named by the ops drawn again in the graphs that `run` executed, else by the cause of
+    """Build the culprit, named after the ops that draw again in the graphs that `run` executed, else after the cause of
     the cuts."""
     fallen, drawn = list[tuple[str, str]](), list[list[Node]]()
     if run is not None:

@@ -1,8 +1,8 @@
-"""The localization of a step of a pair: the ops that compute other bits on the same inputs, and those that cause the
-drift.
+"""The localization of a step of a pair: the ops that compute different bits on the same inputs, and those that cause
+the drift.
 
 the runs of both modes   have tapes of the step, and their processes are workers; if not, or if a process
-                         has died, the step is taken once more
+                         has died, the step is executed once more
 the localizer            a clean process: reads both tapes, asks both workers, writes localization.json
 """
 
@@ -35,8 +35,8 @@ AGAINST_ONE = "ops of several ranks are not replayed, so no cause is looked for"
 
 
 class Ops:
-    """A step of both modes taken apart: the ops that compute other bits on the same inputs, and those that cause the
-    drift."""
+    """A step of both modes, taken apart: the ops that compute different bits on the same inputs, and those that cause
+    the drift."""
 
     def asks(self, inquiry: Inquiry, plan: InvestigationRequest) -> bool:
         return (localization := localization_of(inquiry)) is None or is_to_be_executed(inquiry, localization)
@@ -47,7 +47,7 @@ class Ops:
         for start in range(0, len(inquiries), jobs):
             together = inquiries[start : start + jobs]
             _together(laboratory, [inquiry for inquiry in together if localization_of(inquiry) is None], plan)
-            # Lazy tensors may have executed something else than the recorded ops one by one.
+            # The graphs that lazy tensors executed may differ from the recorded ops, executed one by one.
             others = [inquiry for inquiry in together if is_to_be_executed(inquiry, localization_of(inquiry))]
             if others:
                 laboratory.make(as_executed(others))
@@ -57,8 +57,8 @@ class Ops:
         """Return the culprits of all localized steps.
 
         A culprit of several steps is reported for `step`, else for the first of them. If the drift of a step comes
-        from a discrete choice on the edge, or from ill-conditioned ops, its culprits are rounding, except those that
-        are wrong by themselves.
+        from a discrete choice on the edge, or from ill-conditioned ops, its culprits count as rounding, except those
+        that are wrong by themselves.
         """
         localized, notes = localizations(evidence), list[str]()
         by_identity: dict[object, Culprit] = {}
@@ -73,7 +73,7 @@ class Ops:
                     pass
                 elif localization.hangs_on_choices(threshold) or localization.is_ill_conditioned(threshold):
                     culprit = replace(culprit, significance="rounding")
-                # Data is identified by its first reason, as the same cause is in other blocks of another step.
+                # Identify data by its first reason: in another step, the same cause affects other blocks.
                 reasons = culprit.reasons[:1] if _is_data(culprit) else culprit.reasons
                 identity = (culprit.phase, culprit.op, culprit.kind, tuple(reasons))
                 by_identity.setdefault(identity, culprit)
@@ -140,7 +140,7 @@ def localization_of(inquiry: Inquiry) -> Localization | None:
     except JournalError:
         return None
     wanted = _inputs(inquiry)
-    # A localization that has also followed the batch serves under any verdict.
+    # A localization that has also followed the batch can be used under any verdict.
     answers = (wanted, {**wanted, "followed": True})
     return localization if localization is not None and localization.content.get("inputs") in answers else None
 
@@ -171,7 +171,7 @@ def _cannot(laboratory: Laboratory, inquiry: Inquiry) -> bool:
 def _config(
     inquiry: Inquiry, reference_side: tuple[Path, Path], mode_side: tuple[Path, Path], interpreter: str
 ) -> LocalizerConfig:
-    """Build the configuration. `reference_side` and `mode_side` are each a folder with the tape and the address of its
+    """Build the configuration. `reference_side` and `mode_side` are each the folder of the tapes and the address of the
     worker."""
     (folder_a, socket_a), (folder_b, socket_b) = reference_side, mode_side
     a, b = inquiry.evidence.a.manifest, inquiry.evidence.b.manifest

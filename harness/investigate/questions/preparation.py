@@ -1,6 +1,6 @@
 """The preparation of two scripts: everything before they first call a model. If their first batches or initial values
-differ, or a generator is at another state, both scripts are executed again up to that call. The tapes begin at their
-first lines.
+differ, or a generator is in another state, both scripts are executed again up to that call. The tapes begin at the
+scripts' first lines.
 
     data = torch.load("waves.pt") / 256     argument 0 differs: div (train.py:8) receives other=256 in bad, 255 in cpu
     model, mask = Net(), causal(16)

@@ -43,9 +43,10 @@ class Inquiry:
     @property
     def states(self) -> Path:
         """The folder of states in a run of the reference that has the step's state, or in the first run if none has."""
-        # A run that keeps states on purpose comes first: the inputs of the models may be stored beside them.
+        # A run that keeps states on purpose comes first: the inputs of the models may be stored beside them. The search
+        # for the first significant step may have kept the state.
         runs = [*self.evidence.kept, self.evidence.a]
-        having = [run for run in runs if self.step in state_steps(run.path)]  # a round of onsets may have kept it
+        having = [run for run in runs if self.step in state_steps(run.path)]
         return (having[0] if having else runs[0]).path / "states"
 
     def experiment(self, kind: str, detail: str = "") -> Experiment:
@@ -90,7 +91,7 @@ class Question(Protocol):
         """Check whether the findings so far leave something to find out about this step."""
 
     def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationRequest) -> None:
-        """Make the experiments on the steps of several pairs. Raises Interrupted."""
+        """Run the experiments on the steps of several pairs. Raises Interrupted."""
 
     def answer(self, evidence: PairEvidence, threshold: float, step: int | None) -> QuestionAnswer:
         """Return the results so far, those about `step` first. Runs nothing."""
@@ -98,7 +99,7 @@ class Question(Protocol):
 
 def proven(verdict: str | None, culprits: Sequence[Culprit]) -> list[Culprit]:
     """Return the proven culprits to swap out: those beyond rounding, or all of them if the verdict is rounding."""
-    # Beside a fault, culprits within rounding stay: every mode has such culprits.
+    # If there is a fault, culprits within rounding are not swapped out: every mode has such culprits.
     proven_culprits = [culprit for culprit in culprits if culprit.is_proven]
     return [
         culprit for culprit in proven_culprits if verdict == "rounding" or culprit.significance == "beyond-rounding"

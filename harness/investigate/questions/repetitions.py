@@ -1,9 +1,9 @@
 """The search for the call that a mode does not repeat: two more trainings, compared call by call.
 
-A difference by chance may appear elsewhere this time, or not at all. So the calls of all steps up to the one in which
-the control differed are recorded and compared. If the two trainings are equal, a third is made. A stand-in of the mode,
-which executes every op by itself, is followed in two cases: the mode's ops have no values when they are called, or the
-call that differs is a compiled graph or has no line.
+A difference that arises by chance may appear elsewhere this time, or not at all. So the calls of all steps up to the
+one in which the control differed are recorded and compared. If the two trainings are equal, a third one is run. A
+stand-in for the mode, which executes every op by itself, is also trained in two cases: the mode's ops have no values
+when they are called, or the call that differs is a compiled graph or has no line.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from .question import Inquiry, QuestionAnswer
 from .setting_axes import stand_in
 
 FOUND = "repetitions.json"
-"""The end of the name of the file with the result, which lies beside the trainings."""
+"""The suffix of the name of the result file, which is beside the trainings."""
 
 STAND_IN = "op-by-op-"
 """A part of the names of the trainings of a mode's stand-in."""
 
 TAPED = "taped-"
-"""A part of the name of the training with a tape of the step as the core of lazy tensors executes it."""
+"""A part of the name of the training that tapes the step as the core of lazy tensors executes it."""
 
 MOST_TRAININGS = 3
 
@@ -52,7 +52,7 @@ MOST_STEPS, OF_THEM_FIRST = 128, 32
 @dataclass(frozen=True, slots=True)
 class Repeated:
     """The result of the trainings of a mode, or of its stand-in (`by_stand_in`). `difference` is the first difference
-    of two of them; None if they were equal."""
+    between two trainings; None if they were equal."""
 
     steps: int
     trainings: int
@@ -109,7 +109,8 @@ class Repetitions:
                 sentences.append(f"{control.text}; remedy: {remedy_of(difference)}")
             else:
                 sentences.append(_sentence_without_call(run, repeated, control, difference))
-        # Unfilled memory may hold the same values in every run. Tapes made for another purpose show such a read, too.
+        # Uninitialized memory may contain the same values in every run. Tapes that were recorded for another purpose
+        # show such a read, too.
         runs: tuple[tuple[Literal["a", "b"], RecordedRun], ...] = (("a", evidence.a), ("b", evidence.b))
         for side, run in runs:
             taped = [
@@ -125,7 +126,7 @@ class Repetitions:
 
 def _unlike(evidence: PairEvidence) -> Iterator[tuple[RecordedRun, Repetition, list[UnfilledRead]]]:
     """Yield the one-process runs of a pair that their controls do not repeat. Each comes with its control and with the
-    reads of memory without values in its taped step."""
+    reads of uninitialized memory in its taped step."""
     for run, again in ((evidence.a, evidence.a_again), (evidence.b, evidence.b_again)):
         if again is not None and run.manifest.is_one_process:
             control = repetition(run, again)
@@ -142,8 +143,8 @@ def _unfilled_of(run: RecordedRun) -> list[UnfilledRead]:
 def _without_unfilled(
     laboratory: Laboratory, waiting: Sequence[tuple[RecordedRun, Repetition]]
 ) -> list[tuple[RecordedRun, Repetition]]:
-    """Tape the step that does not repeat, in modes of lazy tensors. Return the runs without a read of memory without
-    values on their tapes, with their controls."""
+    """Tape the step that does not repeat, in modes of lazy tensors. Return the runs whose tapes have no read of
+    uninitialized memory, with their controls."""
     lazy = [(run, control) for run, control in waiting if not spec_of(run).capabilities.tapes_itself]
     plans = []
     for run, control in lazy:
@@ -211,7 +212,7 @@ def _compared(run: RecordedRun, trainings: int, control: Repetition, how: str) -
 
 
 def _is_unclear(repeated: Repeated | None) -> bool:
-    """Check whether the mode itself was not followed, or the call that differs has no line or is a compiled graph."""
+    """Check whether the mode's calls were not recorded, or the call that differs has no line or is a compiled graph."""
     if repeated is None:
         return True
     difference = repeated.difference
@@ -250,7 +251,7 @@ def _unfilled_culprit(run: RecordedRun, unfilled_read: UnfilledRead) -> Culprit:
 def _sentence_without_call(
     run: RecordedRun, repeated: Repeated, control: Repetition, difference: CallDifference | None
 ) -> str:
-    """Say why no call is named that does not repeat."""
+    """Say why the call that does not repeat is not named."""
     label = run.manifest.label
     if repeated.reason:
         return f"{label}: it is not known which call does not repeat: {repeated.reason}"

@@ -5,10 +5,10 @@ graph again and calls it with the step's own inputs. It executes everything else
 graph without a change, which must reproduce the step's bits. If the worker cannot do this, the script is trained again
 up to the step, once for each stage and setting.
 
-The stages are torch's own ladder: capture, autograd capture, decompositions, code generation. Where the score rises
-from one stage to the next, that stage causes the drift. The mode may differ from the reference in more than compilation
+The stages are torch's own ladder: capture, autograd capture, decompositions, code generation. If the score rises from
+one stage to the next, the later stage causes the drift. The mode may differ from the reference in more than compilation
 (a variable, a kernel). Then the ladder begins with the mode without torch.compile. The compiler does not cause the
-drift that this mode has.
+drift that exists without it.
 
 The settings are those of Inductor's code generation that change its rounding, for the CPU or for a device. On a device,
 the settings that choose kernels are added (`setting_axes`). An eager mode on a device has only these.
@@ -78,8 +78,8 @@ class StagesAndSettings:
             compiled = spec_of(b).is_inductor
             trained = _not_recompiled(laboratory, inquiry, variants) if compiled else variants
             if uncompiled is not None:
-                # Without torch.compile there is no graph to execute, so this variant has to be trained. It can be
-                # skipped if eager kernels execute dynamo's graph within rounding: then it is within rounding, too.
+                # Without torch.compile there is no graph to execute, so this variant has to be trained. If eager
+                # kernels execute dynamo's graph within rounding, the variant is within rounding, too, and is skipped.
                 scores = settings_of(inquiry.evidence)
                 if scores is None or scores.stages.get("eager", math.inf) > inquiry.threshold:
                     trained = {f"backend={UNCOMPILED}": uncompiled, **trained}
@@ -218,7 +218,7 @@ def setting_culprits(
 ) -> list[Culprit]:
     """Return the setting that removes a drift beyond rounding, else the stage that causes it.
 
-    These culprits count only where no op is named. Two modes are `alike` if they differ only in the compiler.
+    These culprits count only if no op is named. Two modes are `alike` if they differ only in the compiler.
     """
     if scores is None or scores.score <= threshold:
         return []

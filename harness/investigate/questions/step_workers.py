@@ -29,7 +29,7 @@ def holding(laboratory: Laboratory, inquiry: Inquiry, side: Literal["a", "b"]) -
     if executed is not None and tape_path(executed.path, step).exists():
         runs = [executed]
     for run in runs:
-        # A failed tape is a result, too: its reason is stored in its place.
+        # A failed tape is a result, too: the reason is stored in place of the tape.
         if run is None or not (tape_path(run.path, step).exists() or noise_path(run.path, step).exists()):
             continue
         address = laboratory.workers.address_of(run.path)
@@ -39,7 +39,7 @@ def holding(laboratory: Laboratory, inquiry: Inquiry, side: Literal["a", "b"]) -
 
 
 def once_more(inquiry: Inquiry, side: Literal["a", "b"]) -> BatchPlan:
-    """Return a plan that takes the step once more, with its tape, in a process that becomes a worker."""
+    """Return a plan that executes the step once more and tapes it, in a process that becomes a worker."""
     a, b, step = inquiry.evidence.a, inquiry.evidence.b, inquiry.step
     steps = StepSelection.of([step])
     spec = spec_of(a if side == "a" else b)

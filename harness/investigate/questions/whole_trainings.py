@@ -76,8 +76,8 @@ class Remedy:
 
 
 def remedy(a: ModeSpec, b: ModeSpec, culprits: Sequence[Culprit]) -> Remedy:
-    """Return mode `b` with the reference's kernels in place of the culprits'. For each op these are the reference's
-    swaps, or its plain kernel if it has no swap."""
+    """Return mode `b` with the reference's kernels in place of the culprits'. For each op, these are the reference's
+    swaps, or the plain kernel if the reference does not swap the op."""
     spec, swaps, left = b, dict[str, None](), list[str]()
     for culprit in culprits:
         changes = list[str]()
@@ -145,8 +145,8 @@ def is_left_over(runs: Sequence[RecordedRun], findings: Findings, trained: Round
 
 
 def trained_without(evidence: PairEvidence, verdict: str | None, culprits: Sequence[Culprit]) -> TrainedWithout | None:
-    """Report on the whole training without the culprits, or say why it cannot be made; None if it was not made for
-    these culprits."""
+    """Report on the whole training without the culprits, or say why it cannot be run; None if it was not run for these
+    culprits."""
     spec, run = spec_of(evidence.b), evidence.only("b", "without")
     fix = remedy(spec_of(evidence.a), spec, proven(verdict, culprits))
     if fix.left and verdict == "beyond-rounding":
@@ -188,8 +188,8 @@ def trained_without(evidence: PairEvidence, verdict: str | None, culprits: Seque
 
 
 def farther_away(without: RunComparison, whole: RunComparison, b: str) -> str:
-    """Say that a training without the culprits of a compiled mode is farther away than the mode itself, and by how
-    much; "" if it is not. Taking an op out of a graph changes how the others are fused and compiled."""
+    """Say that a training without the culprits of a compiled mode is farther from the reference than the mode itself,
+    and by how much; "" if it is not. Taking an op out of a graph changes how the others are fused and compiled."""
     if without.common_steps != whole.common_steps:
         return ""
     losses = [comparison.losses.max_relative or 0.0 for comparison in (without, whole)]

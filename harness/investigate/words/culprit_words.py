@@ -32,7 +32,7 @@ DIFFERS = {VERSION: "differs by version", MODE: "differs by mode, not by version
 """The phrase for a culprit in two versions of torch, by what is to blame: the version or the mode."""
 
 LOCAL_FAULT = 16.0
-"""The rho above which an error is mentioned, as in `localize.judged_alone`."""
+"""The rho above which an error is mentioned, as in `localize.causes.judged_alone`."""
 
 MANY = 1e12
 """A ratio of this size or more prints as "many times": its denominator is next to nothing."""
@@ -80,7 +80,7 @@ def named_culprits(
     """Return the culprits to name, and the count of the others.
 
     Proven culprits are named. A suspect is named if an experiment supports it: half of its proof holds, and the verdict
-    is more than rounding. With `suspects`, all suspects are named. Differences in the set-up are left out: the verdict
+    is not `rounding`. With `suspects`, all suspects are named. Differences in the set-up are left out: the verdict
     reports them.
     """
     named, counted = list[Culprit](), 0
@@ -143,7 +143,7 @@ def _frame(frame: str) -> str:
 
 
 def in_words(names: Sequence[str]) -> str:
-    """Name the values that differ where a step begins, or the arguments of its model that differ."""
+    """Name the values that differ at the beginning of a step, or the differing arguments of its model."""
     arguments = [name for name in names if name.startswith("argument ")]
     others = [name.partition(" ")[2] for name in names if name not in arguments]
     more = f"{', '.join(others[:MOST_PLACES])} and {len(others) - MOST_PLACES} more"
@@ -152,8 +152,7 @@ def in_words(names: Sequence[str]) -> str:
 
 
 def wrong_by_itself(culprit: Culprit, a: str, b: str) -> str:
-    """Describe the rule that finds a cause to be more than rounding, whatever the rest of its step does. The rule's
-    numbers are included."""
+    """Describe, with numbers, the rule by which a cause is more than rounding, whatever the rest of its step does."""
     sides = {"a": a, "b": b}
     worse = max(culprit.rho, key=lambda side: culprit.rho[side], default="b")
     match culprit.local_rule:
@@ -184,8 +183,8 @@ def wrong_by_itself(culprit: Culprit, a: str, b: str) -> str:
 
 
 def ill_conditioned_here(causes: Sequence[Culprit], score: float) -> str:
-    """Describe a step whose whole drift comes from ill-conditioned ops: with rounded inputs, every kernel errs like
-    these."""
+    """Describe a step whose whole drift comes from ill-conditioned ops: with rounded inputs, every kernel errs as much
+    as these."""
     names = " and ".join(title_of(cause) for cause in causes[:2])
     more = f" and {len(causes) - 2} others" if len(causes) > 2 else ""
     rho = max(value for cause in causes for value in cause.rho.values())
@@ -216,7 +215,7 @@ def _errors(culprit: Culprit, a: str, b: str) -> str:
 
 
 def _bound(culprit: Culprit, a: str, b: str) -> str:
-    """Name the sides that err by more than a correct kernel of its precision can; "" if neither does."""
+    """Name the sides that err by more than a correct kernel of the same precision can; "" if neither does."""
     ratios = [(label, culprit.bound.get(side)) for side, label in (("a", a), ("b", b))]
     beyond = [f"in {label} {_times(ratio)}" for label, ratio in ratios if ratio is not None and ratio > 1]
     if not culprit.is_of_kernel or not beyond:
@@ -237,7 +236,7 @@ def versions_of(culprit: Culprit) -> str:
 
 
 def versions_of_all(culprit: Culprit, a: str, b: str) -> str:
-    """Return the same sentence for all culprits of a pair; `culprit` represents them."""
+    """Return the sentence of `versions_of` for all culprits of a pair; `culprit` represents them."""
     by = f"they {DIFFERS.get(culprit.blame, OR_MODE).replace('differs', 'differ')}"
     return f"all are ops of torch {culprit.torch['a']} in {a} and of torch {culprit.torch['b']} in {b}: {by}"
 
@@ -273,8 +272,8 @@ def _proof(culprit: Culprit, proof: Proof, a: str, b: str) -> str:
         sentences.append(f"swapped into {a} the drift {comes} (z {_z(came.score_after)})")
     first, alone, without = went.score_before, went.score_after, went.score_without_all
     if alone is not None and first is not None and without is not None and alone >= first > without:
-        # The effects of several culprits do not add up: swapping one alone may remove nothing, or remove what
-        # compensates another.
+        # The effects of several culprits do not add up: swapping out one alone may remove nothing, or may remove an
+        # effect that compensates for another.
         sentences.append(
             f"swapped out of {b} alone it stays (z {_z(first)} to {_z(alone)}), swapped out with the other causes it "
             f"goes to {_z(without)}"

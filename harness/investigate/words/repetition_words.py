@@ -1,4 +1,4 @@
-"""Sentences about the difference of two trainings of one mode, and about a draw that only one of two modes makes.
+"""Sentences about the difference between two trainings of one mode, and about a draw that only one of two modes makes.
 
 in step 5 aten.mul in the forward, train.py:46 (`y * noise()`), receives a different number in each run (1.0000012 and
 1.0000034), which came from outside of torch
@@ -27,7 +27,7 @@ OUTSIDE = "came from outside of torch (another generator, the time, the operatin
 
 
 def sentence_of(difference: CallDifference) -> str:
-    """Describe how two trainings came apart, by the call that shows it."""
+    """Describe how two trainings first differ, by the call that shows it."""
     first_call, second_call, made = difference.a, difference.b, difference.made
     when = _when(difference.step, difference.call.phase)
     if difference.what == "branch":
@@ -75,7 +75,7 @@ def sentence_of(difference: CallDifference) -> str:
 
 
 def unfilled_sentence(unfilled: UnfilledRead) -> str:
-    """Describe a read of memory without values, in a mode whose ops have no values when they are called."""
+    """Describe a read of uninitialized memory, in a mode whose ops have no values when they are called."""
     call, made_by = unfilled.call, unfilled.made_by
     how = (
         f"returns memory that {made_by} has allocated without values and" if call.op != made_by else "allocates memory"
@@ -87,7 +87,7 @@ def unfilled_sentence(unfilled: UnfilledRead) -> str:
 
 
 def unfilled_remedy(unfilled: UnfilledRead) -> str:
-    """Say how to avoid such a read."""
+    """Say how to avoid the read of uninitialized memory."""
     if unfilled.call.op == unfilled.made_by:
         return "fill it before it is read (torch.zeros in place of torch.empty)"
     return f"use another op than {unfilled.call.op}, whose writes this mode loses"
@@ -151,7 +151,7 @@ def draw_sentence(difference: DrawDifference, generator: str, a: str, b: str) ->
 
 
 def shown_by_stand_in(label: str) -> str:
-    """Return the end of a sentence about a mode whose stand-in was followed in its place."""
+    """Return the end of a sentence about a mode whose stand-in was recorded in its place."""
     return f", as shown by a training that executes every op of {label} by itself"
 
 

@@ -1,17 +1,18 @@
 """The alignment of two tapes of one step: blocks of calls that correspond.
 
-Ops are paired within their place: the pass, the phase, the module, and for an optimizer's ops the parameters. So a
-rewritten module leaves all others paired. An op without a counterpart in its place is searched for elsewhere, by its
-name and shapes. The ops left between two pairs form an unpaired block: ops of one side in place of ops of the other.
+Ops are paired within their place: the pass, the phase and the module, or, for an optimizer's ops, the parameters. So
+the ops outside a rewritten module stay paired. If an op has no counterpart in its place, one is searched for elsewhere,
+by name and shapes. The ops left between two pairs form an unpaired block: ops of one side in place of ops of the other.
 
-The elements that are paired are units. In compiled graphs all nodes that one op was decomposed into form one unit, with
-that op's name. The unit includes the nodes that the backward recomputes. It also includes repeated nodes: a compiler
-may compute a node twice from the same values, where the other side computes it once.
+The elements that are paired are called units. In compiled graphs, all nodes that one op was decomposed into form one
+unit, with that op's name. The unit includes the nodes that the backward recomputes. It also includes repeated nodes: a
+compiler may compute a node twice from the same values, where the other side computes it once.
 
 The blocks are ordered so that both sides can be executed block by block. Blocks that wait for each other become one
 block.
 
-With `recorded_step` of the tape's example, and 3 * weight written as a sum on the second side:
+The example uses `recorded_step` from the example in `tape.tape`. The second side writes 3 * weight as a sum, so that
+two additions correspond to each product:
 
     >>> first = flow_of(recorded_step(lambda weight: 3 * weight))
     >>> second = flow_of(recorded_step(lambda weight: weight + weight + weight))
@@ -56,10 +57,10 @@ def align(a: StorageFlow, b: StorageFlow) -> list[Block]:
 
 
 def _blocks(left: Sequence[OpUnit], right: Sequence[OpUnit], pairs: Pairs, *, apart: bool) -> list[Block]:
-    """Return the pairs as blocks, and the unpaired units that follow the same pair in one place as one block.
+    """Return a block for each pair, and one block for the unpaired units that follow the same pair in the same place.
 
-    With `apart` a block holds only unpaired units of one visit: a module that is called in a loop is visited many
-    times.
+    With `apart`, a block contains only unpaired units of one visit to the place: a module that is called in a loop is
+    visited many times.
     """
     unpaired: dict[Hashable, tuple[list[int], list[int]]] = {}
     back = {j: i for i, j in pairs.items()}

@@ -17,15 +17,15 @@ from .storage_flow import FlowNode, Use, common_reads, layout_of
 WIRING = "reads another tensor"
 
 LAYOUT = "another layout"
-"""The same values in another order in memory: the call computes the same, perhaps by another kernel."""
+"""The same values in another order in memory: the call computes the same, perhaps with another kernel."""
 
 PART = "another layout or part of a tensor"
 
 TURNED = "computes the transpose of the product, from both factors transposed and exchanged"
-"""The same sums in another order: the kernel is chosen for other sizes and strides."""
+"""The same sums in another order: the kernel is chosen for different sizes and strides."""
 
 FOLDED = "takes the same elements in other dimensions"
-"""A sum over the first two of three dimensions becomes a sum over the first of two, by a kernel for other sizes."""
+"""A sum over the first two of three dimensions becomes a sum over the first of two, with a kernel for other sizes."""
 
 SUMS = ("sum", "mean")
 
@@ -38,8 +38,8 @@ GENERATOR = "the generator is at another state"
 def argument_differences(left: FlowNode, right: FlowNode, links: Links) -> list[str]:
     """Return the differences in words; an empty list if the calls agree.
 
-    Both calls are of one op, in place or not, or one of them is of a compiler's substitute for that op, which may take
-    its arguments in another order.
+    Both calls are of the same op, in place or not, or one of them is of a compiler's substitute for that op. The
+    substitute may take the arguments in another order.
     """
     if is_turned_product(left, right, links):
         return [TURNED]
@@ -85,7 +85,7 @@ def _of_same_op(left: FlowNode, right: FlowNode, links: Links) -> list[str]:
 
 
 def _of_tensors(left: Use, right: Use, links: Links, *, relaid: bool) -> list[str]:
-    """Compare two tensors; `relaid` says whether another layout shows the same elements."""
+    """Compare two tensors; `relaid` is True if views in different layouts show the same elements."""
     differences = _views(left.view, right.view, relaid=relaid)
     return differences if links.are_linked(left.value, right.value) else [*differences, WIRING]
 
@@ -127,7 +127,7 @@ def named_arguments(node: FlowNode) -> dict[str, Any]:
 def is_folded_sum(left: FlowNode, right: FlowNode, links: Links) -> bool:
     """Check whether two sums add the same elements of one tensor, which one side views in fewer dimensions.
 
-    Their results have equally many elements, in the same order.
+    Their results have the same number of elements, in the same order.
     """
     if left.call.op != right.call.op or left.call.name not in SUMS:
         return False
@@ -146,7 +146,7 @@ def is_folded_sum(left: FlowNode, right: FlowNode, links: Links) -> bool:
 
 
 def _of_other_op(left: FlowNode, right: FlowNode, links: Links) -> list[str]:
-    """Compare calls of two ops that compute the same: tensors by their positions, and numbers by their names.
+    """Compare calls of two ops that compute the same thing: tensors by their positions, and numbers by their names.
 
     max_pool2d_with_indices(x, [2, 2], [2, 2])                          its other arguments are defaults
     _low_memory_max_pool_with_offsets(x, [2, 2], [2, 2], 0, 1, False)   has no defaults
@@ -173,7 +173,8 @@ def _numbers(node: FlowNode) -> dict[str, list[Any]]:
 
 
 def epsilon_difference(left_nodes: Sequence[FlowNode], right_nodes: Sequence[FlowNode]) -> list[str]:
-    """Compare the epsilons of a norm. On a side that has decomposed it, epsilon is the number added to the variance.
+    """Compare the epsilons of a norm. On a side that has decomposed the norm, epsilon is the number added to the
+    variance.
 
     native_layer_norm(x, [16], w, b, 1e-05)     var_mean(x), add(var, 0.001), rsqrt, ...      "eps: 1e-05 against 0.001"
     """
@@ -224,9 +225,9 @@ def draws_differ(left: FlowNode, right: FlowNode) -> bool:
 
 
 def drawn_reasons(left: FlowNode, right: FlowNode, reasons: list[str]) -> list[str]:
-    """Return the differences of two calls. If both calls draw, explain a difference in layout.
+    """Return the differences between two calls. If both calls draw, explain a difference in layout.
 
-    A kernel draws in the order of the memory. So on tensors with different layouts the same numbers are drawn into
+    A kernel draws in the order of the memory. So if the tensors have different layouts, the same numbers are drawn into
     different elements.
     """
     if left.call.draw is None or right.call.draw is None:

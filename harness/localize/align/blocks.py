@@ -12,7 +12,7 @@ from .storage_flow import StorageFlow
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Nodes of both sides that correspond; `paired` is True if each side has the same op there."""
+    """Nodes of both sides that correspond; `paired` is True if both sides have the same op in the block."""
 
     a: tuple[int, ...]
     b: tuple[int, ...]
@@ -54,9 +54,9 @@ def homes(blocks: Sequence[Block], side: str) -> dict[int, int]:
 def in_place_of_each_other(a: StorageFlow, b: StorageFlow, blocks: Sequence[Block]) -> list[Block]:
     """Merge a block of only side a with a block of only side b if the same argument of the same op reads their results.
 
-    An example is a pooling module that the script creates where it calls it, and that the other side replaces by
-    another one. The only known place of such a module in the model is the name of its class. Two blocks are not merged
-    if one waits for the other.
+    An example is a pooling module that the script creates only when it calls it, and that the other side replaces with
+    another module. The only known place of such a module in the model is the name of its class. Two blocks are not
+    merged if one waits for the other.
     """
     replacements = dict.fromkeys(_replacements(a, b, blocks))
     graph = waiting(a, b, blocks) if replacements else networkx.DiGraph()
@@ -78,8 +78,8 @@ def in_place_of_each_other(a: StorageFlow, b: StorageFlow, blocks: Sequence[Bloc
 
 
 def _replacements(a: StorageFlow, b: StorageFlow, blocks: Sequence[Block]) -> Iterator[tuple[int, int]]:
-    """Yield the numbers of a block of side a only and a block of side b only, if a pair of ops reads their results at
-    the same place among its arguments."""
+    """Yield the numbers of a block of side a only and a block of side b only, if the two ops of a pair read their
+    results as the same argument."""
     alone = {number for number, block in enumerate(blocks) if not (block.a and block.b)}
     if not alone:
         return

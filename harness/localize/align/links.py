@@ -27,7 +27,7 @@ class Links:
     """The links of each side.
 
     The two sides' links need not be inverse: the result of an extra op is linked to the counterpart of the op's input.
-    `again` maps each node of a side that repeats an earlier node of its block to that node.
+    `again` maps each node of a side that repeats the computation of an earlier node to the earlier node.
     """
 
     of: dict[Side, dict[FlowValue, Link]] = field(default_factory=lambda: {"a": {}, "b": {}})

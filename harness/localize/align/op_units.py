@@ -24,7 +24,7 @@ ALIASES = {
     "norm": "linalg_vector_norm",
     "reshape": "clone",
 }
-"""Eager mode's names of ops, by their names in compilers and on devices with other kernels."""
+"""Eager mode's names of ops, by the ops' names in compilers and on devices with other kernels."""
 
 STATES = ("parameter ", "buffer ", "state ")
 """The prefixes of the names of a step's initial values."""
@@ -37,7 +37,7 @@ class OpUnit:
     place: the op's pass, its phase, and its module or, for an optimizer's op, its parameters.
     name: the op's name.
     look: the shapes of its results, the parameters, buffers and optimizer states that it reads, and the gradients that
-        it is a part of.
+        its results are a part of.
     readers: the names of the ops that read its results.
     """
 
@@ -69,8 +69,8 @@ def units_of(flow: StorageFlow, *, modules: bool) -> list[OpUnit]:
         group_of[number] = group_of[repeats[number]] if number in repeats else key
         groups.setdefault(group_of[number], []).append(number)
     states = state_slots(flow)
-    # The values that become a part of a parameter's gradient, by addition alone or by a script's hook on the sum. Each
-    # has the gradient's name. The loop runs backwards, so that it also reaches the terms of nested sums.
+    # The gradient's name for each value that becomes a part of a parameter's gradient, by addition alone or by a
+    # script's hook on the sum. The loop runs backwards, so that it also reaches the terms of nested sums.
     gradient_of = {use.value: name for name, use in flow.watched.items() if name.startswith("gradient ")}
     for node in reversed(flow.nodes):
         adds = op_name(node) == "add" or view_behind(node.execution.operation) is not None
@@ -96,7 +96,7 @@ def units_of(flow: StorageFlow, *, modules: bool) -> list[OpUnit]:
         }
         reading = tuple(sorted(op_name(flow.nodes[reader]) for reader in outside_readers))
         units.append(OpUnit(tuple(members), (node.iteration, call.phase, owner), op_name(node), look, reading))
-    # Restore the order of the calls, which may differ from that of their execution.
+    # Restore the order of the calls, which may differ from the order of execution.
     orders = [flow.nodes[unit.nodes[0]].call.order for unit in units]
     if None in orders:
         return units
@@ -131,6 +131,6 @@ def state_slots(flow: StorageFlow) -> dict[int, str]:
             slot_names |= dict.fromkeys((*chain, begin.slot), name)
     for node in flow.nodes:
         source = node.reads[0].value.slot if node.reads else None
-        if source in slot_names and view_behind(node.execution.operation):  # a copy of a view of it
+        if source in slot_names and view_behind(node.execution.operation):  # a copy of a view of the state
             slot_names |= {use.value.slot: slot_names[source] for use in node.made}
     return slot_names

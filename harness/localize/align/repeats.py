@@ -38,12 +38,12 @@ def recomputed(flow: StorageFlow) -> dict[int, int]:
 
 
 def alike(flow: StorageFlow) -> dict[int, int]:
-    """Return the nodes that compute the same from the same inputs, each with the first such node.
+    """Return the nodes that compute the same values from the same inputs, each with the first such node.
 
-    The first one is returned with itself. Nodes that draw, write or return views are left out. A copy of a view is not
-    a node in eager mode.
+    The first one is returned with itself. Nodes that draw, write or return views are left out. In eager mode, views are
+    not nodes, but the copies that replace views in other modes are.
 
-        a = arange(8); b = arange(8); a * x; b * x    the second arange with the first, and so the products
+        a = arange(8); b = arange(8); a * x; b * x    the second arange repeats the first, so b * x repeats a * x
     """
     firsts: dict[Hashable, int] = {}
     first_values: dict[FlowValue, FlowValue] = {}
@@ -66,8 +66,8 @@ def alike(flow: StorageFlow) -> dict[int, int]:
 
 
 def again_within(flow: StorageFlow, units: Iterable[Sequence[int]]) -> dict[int, int]:
-    """Return the nodes that repeat the computation of an earlier node, each with that node: in a backward graph, or
-    within the same unit."""
+    """Return the nodes that repeat the computation of an earlier node, in a backward graph or within the same unit,
+    each with the earlier node."""
     first_alike, repeated = alike(flow), recomputed(flow)
     for nodes in units:
         firsts: dict[int, int] = {}

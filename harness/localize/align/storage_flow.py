@@ -83,7 +83,7 @@ def common_reads(node_a: FlowNode, node_b: FlowNode) -> list[tuple[Use, Use]]:
 class StorageFlow:
     """A tape as nodes.
 
-    makers: the node that makes each value; a value without one comes from before the step.
+    makers: the node that makes each value; a value without one existed before the step.
     seen: the layouts in which each value is made, read and watched.
     batch: the arguments of the step's first model, by name.
     """
@@ -127,7 +127,7 @@ def readers_of(flow: StorageFlow) -> dict[FlowValue, list[int]]:
 def flow_of(tape: Tape) -> StorageFlow:
     """Return the flow of a tape, with a separate value for each content of each storage.
 
-    Raises NotReplayable if this torch lacks one of the ops.
+    Raises NotReplayable if the installed torch lacks one of the ops.
     """
     versions: dict[int, int] = {}
     nodes: list[FlowNode] = []
@@ -148,7 +148,7 @@ def flow_of(tape: Tape) -> StorageFlow:
         iteration += call.phase == "forward" and backward
         backward = call.phase == "backward" if call.phase in ("forward", "backward") else backward
         reads = tuple(map(use, views_in(call)))
-        # reads have the content from before the call, writes the one after it: a new version of the storage
+        # reads have the content before the call; writes have the content after it, a new version of the storage
         for slot in dict.fromkeys(view.slot for view in execution.written_views()):
             versions[slot] = versions.get(slot, 0) + 1
         node = FlowNode(

@@ -1,4 +1,4 @@
-"""The pairs of two tapes' units: which op of one side is which op of the other.
+"""The pairs of two tapes' units: which op of one side corresponds to which op of the other.
 
 Ops are paired within their place, in order. A firm pair agrees in place, name and look (see `OpUnit`). A loose pair
 agrees in place and name, or in name and look but not in place.
@@ -84,11 +84,12 @@ def _paired(
 
 
 def _by_readers(units: Sequence[OpUnit], other_units: Sequence[OpUnit], pairs: Pairs) -> Pairs:
-    """Re-pair units with an unpaired one that looks alike and whose results are read by the same ops.
+    """Replace units of pairs: if the results of a unit and of its partner are read by different ops, pair the partner
+    with an unpaired unit that looks like the first unit and whose results are read by the same ops as the partner's.
 
     One side may have more units that look alike; the first of them was paired, which may be the wrong one. For example,
-    the backward of a normalization divides x by its norm, and the quotient by the norm again. A compiler has the
-    quotient from the forward and divides once: its division corresponds to the second one.
+    the backward of a normalization divides x by its norm, and then the quotient by the norm again. A compiler has the
+    quotient from the forward and divides only once: its division corresponds to the second one.
     """
     free: dict[Hashable, list[int]] = {}
     for number, unit in enumerate(units):
@@ -163,8 +164,8 @@ def _with_repeats(
         other side    keys = a * x    queries = keys
 
     The other side may compute different things for several units that are the same on this side. Then a unit is merged
-    into the one of equal rank in its own place: keys with keys, and queries with queries. `alike_nodes` and
-    `other_alike_nodes` are the results of `alike` for both sides.
+    into the paired unit that has the same rank among the equal units of its place: keys with keys, and queries with
+    queries. `alike_nodes` and `other_alike_nodes` are the results of `alike` for both sides.
     """
     # For each unit that computes one thing: its rank among the units of its place that compute the same
     ranks: dict[int, int] = {}

@@ -3,15 +3,16 @@
 The first link of a value stays, so the surest links are made first:
 
     1  the initial parameters, buffers and optimizer states, by their names
-    2  the copies of views that have a name at the end of the step, and the values that they copy
-    3  the arguments of the first model, unless the reference's replaced them
+    2  the copies of views, if the copies have a name at the end of the step, and the values that they copy
+    3  the arguments of the first model that no call of the step makes, if `own_batch`
     4  the inputs that calls of a pair read at the same place, if their contents are equal
     5  block by block, the values that the calls of a pair read at the same place, and their results
-    6  all other values that have a name on both sides
+    6  the other arguments of the first model, and all other values that have a name on both sides
     7  repeated computations, to the counterpart of the first one
 
-With `recorded_step` of the tape's example, and 3 * weight written as a sum on the second side: the first sum has no
-counterpart, as no call of the first side makes it. The second one corresponds to the product.
+The example uses `recorded_step` from the example in `tape.tape`. The second side writes 3 * weight as a sum. The result
+of its first addition has no counterpart, since no call of the first side computes it. The result of the second addition
+corresponds to the product.
 
     >>> first = flow_of(recorded_step(lambda weight: 3 * weight))
     >>> second = flow_of(recorded_step(lambda weight: weight + weight + weight))
@@ -43,7 +44,7 @@ from .view_copies import before_expansion, link_copies, view_copies
 def linked(a: StorageFlow, b: StorageFlow, blocks: Sequence[Block], *, own_batch: bool = True) -> Links:
     """Return the links of all values that have a counterpart.
 
-    With `own_batch` the batches of both scripts are linked even if the reference's batch replaced the other one.
+    With `own_batch`, the batches of both scripts are linked even if the reference's batch replaced the other one.
     """
     linking = _Linking(a, b, blocks)
     linking.initial_values()
@@ -79,7 +80,7 @@ class _Linking:
         self._loose: dict[Side, set[int]] = {
             side: {node for block in blocks if not block.is_pair for node in block.of(side)} for side in SIDES
         }
-        """The nodes of each side that are not one call of a pair."""
+        """The nodes of each side that belong to no pair, that is, to no block with one call on each side."""
 
     def initial_values(self) -> None:
         """Link the initial values of the step, by their names at its end."""
@@ -93,7 +94,7 @@ class _Linking:
                     self.links.connect(*uses)
 
     def named_copies(self) -> None:
-        """Link the copies of views that have a name at the end of the step."""
+        """Link those copies of views which themselves have a name at the end of the step."""
         for name in self._names:
             uses = [flow.watched[name] for flow in self._flows.values()]
             if any(use.value in copied for use, copied in zip(uses, self._copied.values(), strict=True)):
@@ -181,7 +182,7 @@ class _Linking:
         readers: Mapping[Side, Mapping[FlowValue, Sequence[int]]],
         read_alike: set[tuple[FlowValue, FlowValue]],
     ) -> None:
-        """Link the results of an op that a side computes by several nodes.
+        """Link the results of an op that a side computes with several nodes.
 
         For each number of elements and dtype, the last results that are used elsewhere are linked. Nothing is linked if
         pairs read results of both sides at the same places (`read_alike`): such links are surer.

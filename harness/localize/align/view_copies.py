@@ -94,7 +94,7 @@ def link_copies(links: Links, side: Side, copies: Sequence[ViewCopy]) -> None:
 def _seen_through(link: Link, view: View) -> View | None:
     """Return the view of the other side's value that shows the same elements as `view`, a view of this side's value.
 
-    Return None if the link does not determine it.
+    Return None if the link does not determine that view.
     """
     if layout_of(link.own_view) == layout_of(view):
         return link.far_view
@@ -106,8 +106,8 @@ def _seen_through(link: Link, view: View) -> View | None:
 def before_expansion(use_a: Use, use_b: Use, expanded: Mapping[FlowValue, Use]) -> tuple[Use, Use]:
     """Return the uses to link. If side b copied an expanded view, these are the uses before the expansion.
 
-    An expanded view shows an element more than once, and a hybrid cannot write to it. `expanded` has the sources of
-    side b's expanded copies, by the copy's value.
+    An expanded view shows an element more than once, and a hybrid cannot write to it. `expanded` maps the values of
+    side b's expanded copies to the sources of the copies.
     """
     source = expanded.get(use_b.value)
     if source is None or use_a.view.size != use_b.view.size or len(source.view.size) != len(use_a.view.size):

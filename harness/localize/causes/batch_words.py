@@ -1,4 +1,4 @@
-"""Descriptions of the causes of a batch's difference.
+"""Descriptions of the causes of a difference between batches.
 
 triu (train.py:32) is given diagonal=0 in bad, 1 in cpu
 only bad executes _to_copy with dtype=int8 (train.py:31)
@@ -36,7 +36,7 @@ BEFORE = "before the step, or from "
 
 
 def how_apart(reference_value: torch.Tensor, value: torch.Tensor) -> str:
-    """Return dtype, shape and distance of two tensors: `float32 [8, 4], 3 of 32 elements differ, by up to 0.5`."""
+    """Describe the difference between two tensors: `float32 [8, 4], 3 of 32 elements differ, by up to 0.5`."""
     description = f"{plain_text(reference_value.dtype)} {list(reference_value.shape)}"
     if reference_value.shape != value.shape or reference_value.dtype != value.dtype:
         return f"{description} against {plain_text(value.dtype)} {list(value.shape)}"
@@ -190,7 +190,7 @@ def _both(pair: TapePair, value: FlowValue) -> tuple[torch.Tensor, torch.Tensor]
     return left, right
 
 
-# Inputs of a step other than the batch, such as a target that the script makes before it calls its model
+# Inputs of a step other than the batch, such as a target that the script computes before it calls its model
 
 DIGITS = (6, 9, 17)
 """Numbers of significant digits: a readable one, enough to distinguish any two float32, and any two float64."""

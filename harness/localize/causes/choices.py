@@ -4,8 +4,8 @@ Two modes that differ by rounding sometimes choose differently: an input of 1e-9
 other, or two candidates of a maximum are one ULP apart. The values after such a choice differ as much as the choices
 do, which is not a sign of a fault. The test executes side b with its own kernels and its own values, but with side a's
 choices. If that alone brings the drift below the threshold, then everything smooth agrees within rounding, and the
-drift depends on the choices. Only ops that return the same bits for both sides on the same inputs are forced. So a
-kernel that chooses wrongly is not excused.
+drift depends on the choices. Only ops whose versions on both sides return the same bits on the same inputs take side
+a's choices. So a kernel that chooses wrongly is not excused.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ..execute.tape_pair import TapePair
 from .hybrid_tests import Drift, Scorer
 
 Choose = Callable[[Sequence[Any], Sequence[Any], Sequence[Any]], list[Any]]
-"""Takes side a's arguments and outputs and side b's arguments; returns the outputs for b's values by a's choice."""
+"""Takes side a's arguments and outputs and side b's arguments; returns the outputs for b's values with a's choices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class ChosenDrift:
 
     drift: the drift that is left.
     flipped: the number of elements that chose differently.
-    ops: the ops in which they did.
+    ops: the ops in which elements chose differently.
     """
 
     drift: Drift
@@ -137,7 +137,7 @@ class _Forced:
 
 
 def with_choices_of_reference(pair: TapePair, scorer: Scorer, differing: set[int]) -> ChosenDrift | None:
-    """Execute side b with side a's choices; None if the step has none, or if they cannot be applied to side b.
+    """Execute side b with side a's choices; None if the step has no choices, or if they cannot be applied to side b.
 
     `differing` are the blocks that compute different bits on the same inputs: their choices are not replaced.
     """

@@ -33,7 +33,7 @@ from .suspects import CASTS, Suspect
 ALONE = "its results have no counterpart"
 
 
-# One block as a tape: its calls, on the inputs that it had
+# One block as a tape: its calls, on the inputs that the block had
 
 
 def slice_of(
@@ -44,11 +44,11 @@ def slice_of(
     outputs: Sequence[Use],
     instead: Instead,
 ) -> Tape:
-    """Return the nodes as a tape, with the earlier values that they read as its inputs.
+    """Return the nodes as a tape whose inputs are the earlier values that they read.
 
-    The tape's watched values are the `outputs`, named by their order. `instead` holds, by slot, the views of the other
-    side that a paired call reads. `memory` is the memory before the nodes. Raises Unbound if it lacks a value that they
-    read.
+    The tape's watched values are the `outputs`, named by their order. `instead` maps slots to the other side's views
+    that a paired call reads. `memory` is the memory before the nodes. Raises Unbound if the memory lacks a value that
+    the nodes read.
     """
     made: set[FlowValue] = set()
     inputs: dict[int, torch.Tensor] = {}
@@ -76,17 +76,19 @@ class Examined:
         have no counterpart or because it fails on the other side's values.
     why: the reason for None.
     errors: each side's error against double precision.
-    largest: the distance of the sides' results, as a share of their size.
+    largest: the largest distance between the two sides' versions of a result, as a share of its size.
     roundings: the same distance, in roundings of the results' precision.
     slices: each side's calls and inputs, if they were requested.
     relaid: the arguments whose layout causes the different bits, alone or together with the kernel.
-    terms: the largest number of terms in the sum for one element of a result, 0 if unknown. It is known from the op,
-        or, in another layout, from the elements of such an argument per element of a result.
-    elsewhere: True for an op that returns positions, if these are positions of other elements.
+    terms: the largest number of terms in the sum for one element of a result, 0 if unknown. It follows from the op; for
+        a block of kind `layout`, it is at least the number of elements of a `relaid` argument for each element of a
+        result.
+    elsewhere: True if the op returns positions of elements, and the two sides' positions are those of different
+        elements.
     once: True for an elementwise op with results of 16 bits, which computes in float32 and rounds them once.
-    meant: for different arguments, the distance of the results in exact arithmetic on the same inputs, in multiples of
-        their rounding.
-    single: True if all that differs are single numbers.
+    meant: for a block of kind `arguments`, the distance between the two sides' results in exact arithmetic on the same
+        inputs, as a multiple of the error that rounding causes in them.
+    single: True if every result that differs has a single element.
     """
 
     suspect: Suspect
@@ -142,7 +144,8 @@ def examined_block(
     except Exception as error:  # noqa: BLE001, an op may raise anything on values that are not its own
         return Examined(suspect, None, in_words(error))
     if all(is_same(a, b.to(a.dtype)) for a, b in zip(results["a"], results["b"], strict=True)):
-        # Results of one side alone are not compared. If that hides a cause, `localize_step` doubts every block.
+        # Results of one side alone are not compared. If that hides a cause, `localize_step` treats every block as one
+        # that may differ.
         return Examined(suspect, False)
     slices = _slices(execution, number, before, compared)
     suspect, relaid_arguments = _by_layout(execution, suspect, before)
@@ -152,7 +155,7 @@ def examined_block(
         fewest = min((value.numel() for value in results["b"] if value.is_floating_point()), default=1)
         terms = max(terms, elements // max(1, fewest))
     if suspect.kind == "structure" and pair.all_names(number) <= CASTS:
-        # A cast that only one side has rounds its results: compare with the digits that they have without it.
+        # If only one side has a cast, the cast rounds that side's results: compare both in the wider of their dtypes.
         widest = [torch.promote_types(a.dtype, b.dtype) for a, b in zip(results["a"], results["b"], strict=True)]
         results = {side: [value.to(wide) for value, wide in zip(results[side], widest, strict=True)] for side in SIDES}
     exact = _exactly(slices) if errors else None
@@ -273,10 +276,10 @@ def _exactly(slices: Mapping[Side, Tape]) -> tuple[Side, ExactResults] | None:
 def _apart_exactly(
     exact: tuple[Side, ExactResults] | None, slices: Mapping[Side, Tape], results_a: Sequence[torch.Tensor]
 ) -> float:
-    """Return the distance of the two versions of a block in double, in which rounding has no part.
+    """Return the distance between the two versions of a block, both computed in double, so that rounding plays no part.
 
-    It is the largest distance of a result, divided by the error that rounding causes: rounding of its inputs, and of
-    the result to side a's precision. Return 0 if it is not known.
+    It is the largest distance between two versions of a result, divided by the error that rounding causes: rounding of
+    the block's inputs, and of the result to side a's precision. Return 0 if it is not known.
     """
     distances = [0.0]
     if exact is not None and exact[0] == "a" and exact[1].is_exact:

@@ -66,9 +66,10 @@ class Describer:
     def culprits(self) -> list[tuple[Cause, Culprit]]:
         """Return every cause that has an effect, the proven ones first.
 
-        Significant causes come before the others. Among these, the causes that are wrong by themselves come first, then
-        those that move more floating values, then those with higher scores. If the drift is infinite, so are the scores
-        of all causes that contribute to it: then the causes that make it infinite come first, by their share.
+        Significant causes come before the others. Among the significant ones, the causes that are wrong by themselves
+        come first, then those that move more floating values, then those with higher scores. If the drift is infinite,
+        so are the scores of all causes that contribute to it: then the causes that make it infinite come first, by
+        their share.
         """
         proofs = self._proofs
         others = [
@@ -109,7 +110,7 @@ class Describer:
                 if side not in errors or error.ulp > errors[side].ulp:
                     errors[side] = error
         local, rule = judged_alone(cause, self._examined, errors, self._effects)
-        # If the joint effect of a site's blocks is available, it is the site's effect.
+        # If the joint effect of a site's blocks is available, use it as the site's effect.
         together = [net[0] for site in cause.sites if (net := self._effects.get(site)) and net[0] is not None]
         if together and not errors:
             errors = dict(max(together, key=lambda effect: (bool(effect.errors), effect.roundings)).errors)
@@ -147,17 +148,17 @@ class Describer:
         )
 
     def _kernels(self, cause: Cause) -> dict[str, str | None] | None:
-        """Return each side's kernel, shared by all sites of the cause; None if the cause is not another kernel."""
+        """Return each side's kernel, shared by all sites of the cause; None if the cause is not a different kernel."""
         if cause.kind != KERNEL:
             return None
         leads = [self._pair.blocks[site.lead] for site in cause.sites]
         return {side: self._kernel(side, [number for block in leads for number in block.of(side)]) for side in SIDES}
 
     def _beside(self, cause: Cause) -> list[str]:
-        """Return further ops of the reference that have other kernels in this cause, but lead none of its sites.
+        """Return further ops of the reference that have different kernels in this cause, but lead none of its sites.
 
         An example is a backward that is joined with its forward, because in the compiled graph it reads values that
-        only the forward's own code has.
+        only the forward's own code computes.
         """
         if cause.kind not in (KERNEL, LAYOUT):
             return []
@@ -212,14 +213,15 @@ class Describer:
 
 
 def _takes_part(measured: MeasuredCause, whole: Drift) -> bool:
-    """Check that a cause alone makes at most twice the whole drift; each of two that cancel each other makes more."""
+    """Check whether a cause alone creates at most twice the whole drift. Each of two causes that cancel each other
+    creates more."""
     amounts = [drift.amount for drift in (measured.swapped_in, measured.swapped_out) if drift is not None]
     return all(amount <= 2 * whole.amount for amount in amounts)
 
 
 def place_of(pair: TapePair, examined: Mapping[int, Examined], cause: Cause) -> Culprit:
     """Describe a cause by its kind and place, as a culprit without proof."""
-    # The block with the largest error on side b leads, and the script shows it; there is none if only data differ.
+    # The block with the largest error on side b leads, and the script shows it. If only data differ, no block leads.
     tested = [site.lead for site in cause.sites if examined[site.lead].differs]
     first = cause.sites[0].lead if cause.sites else None
     lead = max(tested, key=lambda number: _largest(examined[number]), default=first)

@@ -1,14 +1,14 @@
 """The verdict on a cause alone, on the inputs of its block, independent of the noise of the step around it.
 
     different-setup   "generator"   it draws from another state of a generator
-    beyond-rounding   "choice"      an op whose results are whole numbers or choices returns others on equal inputs
+    beyond-rounding   "choice"      an op that returns whole numbers or choices returns different ones on equal inputs
                       "error"       its error is more than 16 times the effect of rounding its inputs, and more than if
                                     its sums were added up one term after the other
-                      "bound"       its error is more than 16 times the largest one of a correct kernel of its precision
+                      "bound"       its error exceeds 16 times the largest error of a correct kernel of its precision
                       "once"        it rounds each element to 16 bits once, and errs by more than 8 such roundings
-                      "bias"        its errors lean to one side, which those of rounding do not
-                      "values"      other arguments, or ops that only one side has, move values by more than rounding,
-                                    or move whole numbers at all
+                      "bias"        its errors lean to one side, which the errors of rounding do not
+                      "values"      different arguments, or ops that only one side has, move values by more than
+                                    rounding, or move whole numbers at all
     rounding          "within"      on both sides its errors are at most the effect of rounding its inputs
                       ""            no other rule applies, and its error is known
     None              ""            its inputs or its error are not known
@@ -39,8 +39,8 @@ MOVED = 4.0
 """The rho, and the number of roundings of their own precision, above which values differ by more than rounding."""
 
 MEANT = 2.0
-"""The number of roundings above which an op's arguments have another meaning, whatever the rounding of its inputs
-adds."""
+"""The number of roundings above which different arguments of an op have different meanings, whatever rounding of the
+inputs adds."""
 
 ONCE = 8.0
 """The number of roundings above which an elementwise op that rounds each element once is wrong: a correct one errs by
@@ -54,7 +54,7 @@ MOST = 0.5
 """The lean (mean of the signs) above which most errors are to one side. Long sums in float32 lean by 0.1 or 0.2."""
 
 UNREAD = "or the value from "
-"""The beginning of the reason for an op whose inputs in its compiled graph are not known."""
+"""The beginning of the reason that says that an op's inputs in its compiled graph are not known."""
 
 OTHER_PRODUCTS = 1e4
 """The factor for the bound of convolutions, in place of LOCAL_FAULT. A library may compute them by Winograd or Fourier
@@ -70,7 +70,7 @@ CHOICES = frozenset(
 
 
 WITHIN = 2.0
-"""The rho up to which an error is at most the effect of rounding the inputs of a good kernel."""
+"""The rho up to which the error of a good kernel is at most the effect of rounding its inputs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class _Judgement:
     """The facts about a cause on which its verdict depends.
 
     rule: the rule by which its errors are a fault, "" if they are not.
-    moved: the distance of the sides' results, in roundings.
+    moved: the distance between the sides' results, in roundings.
     other_arguments: True if the sides call the ops with different arguments.
     is_known: True if the errors of both sides are known.
     within: True if the errors are at most the effect of rounding the inputs.
@@ -176,7 +176,7 @@ class _Judge:
     def _has_other_arguments(self, tests: Iterable[Examined]) -> bool:
         """Check whether the sides call an op of these blocks with arguments that have another meaning.
 
-        A setting chooses kernels: ops that it executes with other arguments, such as cuDNN's, compute the same.
+        A setting chooses kernels: the ops that it brings in with other arguments, such as cuDNN's, compute the same.
         """
         return self._cause.kind != SETTING and any(
             test.suspect.kind not in self._kernels and not {RELAID, PART}.issuperset(test.suspect.reasons)
@@ -195,8 +195,8 @@ class _Judge:
         """Return the rule by which the errors of these blocks are a fault, "" if they are not.
 
         other_arguments: True if the sides call the ops with different arguments.
-        single: True for a single number, such as a norm. Its error is not averaged, and may by chance be several times
-            the usual one.
+        single: True if the results are single numbers, such as a norm. Their errors are not averaged, and may by chance
+            be several times the usual ones.
         """
         if len(errors) < len(SIDES):
             return ""

@@ -1,4 +1,4 @@
-"""Executed by every Python process that a test starts: sources with probes find what they call."""
+"""Define the function that probes call. Python executes this file at the start of every process of a test."""
 
 import importlib.util
 from pathlib import Path
