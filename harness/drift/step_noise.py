@@ -97,6 +97,7 @@ class Noise:
     reason, differs: why the replay returned other bits, and the values that were unequal
     taped: whether the noise was measured on a tape of this very step
     unrepeatable: the calls of the step that compute other bits each time, as its noise file describes them
+    settled: whether such calls were looked for
     """
 
     step: int
@@ -108,6 +109,7 @@ class Noise:
     taped: bool = True
     edge_replays: int = 0
     unrepeatable: tuple[Mapping[str, Any], ...] = ()
+    settled: bool = False
 
     @property
     def measured(self) -> bool:
@@ -237,6 +239,7 @@ def read_noise(run: Path, step: int) -> Noise | None:
             differs=tuple(map(str, record.get("differs", ()))),
             edge_replays=int((record.get("edge") or {}).get("replays", 0)),
             unrepeatable=tuple(dict(call) for call in record.get("unrepeatable", ())),
+            settled=record.get("settled") is True,
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise JournalError(noise_path(run, step), f"is damaged ({type(error).__name__}: {error})") from error

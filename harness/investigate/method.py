@@ -32,6 +32,7 @@ from .experiments.rounds import (
     not_of_itself,
     once_more,
     seeds,
+    settle_forced,
     suspicious,
     tapes_of,
     unsure,
@@ -149,7 +150,7 @@ def decide(runs: Sequence[RecordedRun], plan: InvestigationRequest, laboratory: 
         if asks_for_causes and len(differing) == 1:
             expect_localizer(laboratory, reference, differing[0])
         folder, progress = EvidenceFolder.of(reference), laboratory.progress
-        complete_noise(reference, tapes_of(reference), chosen, laboratory)
+        complete_noise(reference, tapes_of(reference), chosen, laboratory, repeats=repeated.repeatable)
         # The referee takes one processor while the experiments in this context take the others.
         with referee_beside(folder, evidence_for(reference, differing[0]).taped, laboratory):
             doubtful = not_of_itself(reference, differing, chosen)
@@ -161,6 +162,8 @@ def decide(runs: Sequence[RecordedRun], plan: InvestigationRequest, laboratory: 
                 )
             alone = [run for run in differing if run in doubtful or run.path not in chosen.of]
             laboratory.make(apart(reference, alone, doubtful, chosen))
+            for run in differing:
+                settle_forced(laboratory, reference, run)
             for run in differing:  # before the experiments that a drift beyond rounding needs
                 look_closer(laboratory, reference, run)
             laboratory.make(unsure(reference, differing))

@@ -37,6 +37,11 @@ def exact_steps(run: Path) -> list[int]:
     return _steps(run, "exact")
 
 
+def tape_steps(run: Path) -> list[int]:
+    """Return the steps that have a tape, in order."""
+    return _steps(run, "tape")
+
+
 def noise_steps(run: Path) -> list[int]:
     """Return the steps whose noise was measured, or tried to be, in order."""
     return _steps(run, "noise")

@@ -27,7 +27,7 @@ from ...records.run.step_files import steps_in
 from ...records.run.step_selection import StepSelection
 from ...runs.recorded_run import RecordedRun
 from ...runs.run_layout import STATES
-from ...runs.step_outcomes import noise_path, state_steps, tape_path
+from ...runs.step_outcomes import noise_path, state_steps, tape_path, tape_steps
 from ...search import between, evenly
 from ..evidence.ended_by_values import ended_by_values
 from ..evidence.explained_scores import Scores, suspicious_steps
@@ -36,7 +36,7 @@ from ..evidence.pair_scores import scores_of, spec_of
 from .chosen_steps import STATE_SHARE, ChosenSteps, bytes_of_state, most_forced
 from .investigation_plan import InvestigationRequest
 from .laboratory import Laboratory, Progress, Round, begun_in, repeating
-from .tapes_beside import is_measured_beside, measured_by_holder
+from .tapes_beside import is_measured_beside, measured_by_holder, settle_tape
 
 RERUNS = 4
 """The number of perturbed runs that measure the noise if no step replays."""
@@ -146,6 +146,15 @@ def apart(
         if steps and steps_in(states):  # the state of a training that torch.func transforms cannot be read
             plans.append(_forced(reference, run, states, steps, chosen, "apart" if run.path in chosen.of else "forced"))
     return Round(FROM_THE_STATE, plans)
+
+
+def settle_forced(laboratory: Laboratory, reference: RecordedRun, run: RecordedRun) -> None:
+    """Settle the taped steps of a mode that does not repeat."""
+    evidence = evidence_for(reference, run)
+    forced, again = evidence.forced, evidence.b_again
+    if forced is not None and again is not None and not repetition(run, again).repeatable:
+        for step in tape_steps(forced.path):
+            settle_tape(laboratory, forced.path, step)
 
 
 def from_itself(reference: RecordedRun, chosen: ChosenSteps) -> Round:

@@ -92,18 +92,37 @@ def noise_beside(
         ended.unlink(missing_ok=True)
 
 
-def complete_noise(reference: RecordedRun, again: Experiment, chosen: ChosenSteps, laboratory: Laboratory) -> None:
+def complete_noise(
+    reference: RecordedRun, again: Experiment, chosen: ChosenSteps, laboratory: Laboratory, *, repeats: bool
+) -> None:
     """Have the run's worker, whose kernels are the step's own, measure the steps that a clean process could not."""
     run = EvidenceFolder.of(reference).path / again.name
     for step in chosen.taped:
         noise = _noise(run, step)
-        if (noise is None or _is_open(noise)) and tape_path(run, step).exists():
+        if not repeats:
+            settle_tape(laboratory, run, step, NOISE_REPLAYS)
+        elif (noise is None or _is_open(noise)) and tape_path(run, step).exists():
             measured_by_holder(laboratory, run, step)
 
 
-def measured_by_holder(laboratory: Laboratory, run: Path, step: int, edge_replays: int = 0) -> bool:
+def settle_tape(laboratory: Laboratory, run: Path, step: int, replays: int = 0) -> None:
+    """Have the worker of a run that does not repeat look for the calls of a taped step that do not, and settle them."""
+    noise = _noise(run, step)
+    if tape_path(run, step).exists() and not (noise is not None and noise.settled and noise.replays >= replays):
+        measured_by_holder(laboratory, run, step, replays=replays, settles=True)
+
+
+def measured_by_holder(
+    laboratory: Laboratory,
+    run: Path,
+    step: int,
+    edge_replays: int = 0,
+    *,
+    replays: int = NOISE_REPLAYS,
+    settles: bool = False,
+) -> bool:
     """Have the run's worker replay a step; return whether a worker answered."""
-    request = {"request": "noise", "step": step, "replays": NOISE_REPLAYS, "edge": edge_replays}
+    request = {"request": "noise", "step": step, "replays": replays, "edge": edge_replays, "settles": settles}
     answer = laboratory.workers.ask(run, request)
     if answer is not None:
         write_noise_record(noise_path(run, step), answer["noise"])

@@ -8,16 +8,18 @@ the localizer            a clean process: reads both tapes, asks both workers, w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ...drift.repetition import repetition
 from ...errors import JournalError
 from ...launch.batch_plan import BatchPlan
 from ...records.results.culprit import SETUP, Culprit
 from ...records.results.localization_record import Localization, LocalizedSide, LocalizerConfig, read_localization
+from ...records.run.run_request import NOISE_REPLAYS
 from ...runs.step_outcomes import outcome_path, outcome_steps, read_noise_record, tape_path
 from ...tape.op_names import UNREPLAYED
 from ..evidence.batches_followed import own_arguments
@@ -26,6 +28,7 @@ from ..evidence.pair_localizations import inputs_of, localizations
 from ..evidence.pair_scores import spec_of
 from ..experiments.investigation_plan import InvestigationRequest
 from ..experiments.laboratory import Laboratory, Round
+from ..experiments.tapes_beside import settle_tape
 from .executed_steps import SIDES, as_executed, has_executed, is_to_be_executed
 from .localizer import localizer
 from .question import Inquiry, QuestionAnswer
@@ -123,9 +126,18 @@ def _together(laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: Invest
                 text = f"step {inquiry.step} of {which.manifest.label} has no tape, or no process that answers"
                 laboratory.progress.say(f"{text}: its cause is not looked for")
                 continue
+            _settle(laboratory, inquiry, {"a": a[0], "b": b[0]})
             folder_of(inquiry).mkdir(parents=True, exist_ok=True)
             config = _config(inquiry, a, b, address)
             stack.enter_context(localizer(inquiry, config, laboratory, alone=len(feasible) == 1))
+
+
+def _settle(laboratory: Laboratory, inquiry: Inquiry, folders: Mapping[str, Path]) -> None:
+    """Settle the tapes of the step in these folders, for the modes that do not repeat."""
+    evidence = inquiry.evidence
+    for side, run, again in (("a", evidence.a, evidence.a_again), ("b", evidence.b, evidence.b_again)):
+        if again is not None and not repetition(run, again).repeatable:
+            settle_tape(laboratory, folders[side], inquiry.step, NOISE_REPLAYS if side == "a" else 0)
 
 
 def folder_of(inquiry: Inquiry) -> Path:

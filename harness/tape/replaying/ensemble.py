@@ -63,6 +63,7 @@ class StepNoise:
     failure: the first of these errors
     unmoved: the names of the parameters that have a gradient, but that no rounding moved
     unrepeatable: the calls that compute other bits from the same arguments
+    settled: whether such calls were looked for
     """
 
     step: int
@@ -78,6 +79,7 @@ class StepNoise:
     unmoved: Sequence[str] = ()
     edge_replays: int = 0
     unrepeatable: Sequence[UnrepeatableCall] = ()
+    settled: bool = False
 
     def to_json(self) -> dict[str, object]:
         tensors = {
@@ -105,6 +107,7 @@ class StepNoise:
             "unmoved": list(self.unmoved),
             "edge": {"replays": self.edge_replays, "strength": EDGE_STRENGTH},
             "unrepeatable": [asdict(call) for call in self.unrepeatable],
+            "settled": self.settled,
         }
 
 
@@ -150,23 +153,29 @@ def measure_noise(
 
 
 def measure_settled(
-    tape: Tape, replays: int, edge_replays: int = 0, *, threads: int | None = None
+    tape: Tape, replays: int, edge_replays: int = 0, *, threads: int | None = None, always: bool = False
 ) -> tuple[StepNoise, Tape]:
     """Measure the noise of a step that was executed op by op, and return the tape that replays bit for bit.
 
     If calls of the step do not repeat, that is the settled tape (see `settling`), with their spread in the noise.
+    `always` looks for such calls although the unchanged replay has repeated the step, perhaps by chance.
     """
-    noise = measure_noise(tape, replays, edge_replays, threads=threads)
-    if not noise.differs:
+    noise = None if always else measure_noise(tape, replays, edge_replays, threads=threads)
+    if noise is not None and not noise.differs:
         return noise, tape
+    why = ""
     try:
-        settled = settle(tape, Replay(tape).run(AsRecorded()))
+        settled = settle(tape)
     except Exception as error:  # noqa: BLE001, the training goes on whatever fails here
-        return replace(noise, reason=f"{noise.reason}; {in_words(error)}"), tape
+        settled, why = None, in_words(error)
+    if settled is None:
+        noise = noise or measure_noise(tape, replays, edge_replays, threads=threads)
+        reason = f"{noise.reason}; {why}" if noise.reason and why else noise.reason
+        return replace(noise, reason=reason, settled=not why), tape
     noise = measure_noise(settled.tape, replays, edge_replays, threads=threads)
     spread = settled.spread
     tensors = {name: replace(value, spread=spread.get(name, 0.0)) for name, value in noise.tensors.items()}
-    return replace(noise, tensors=tensors, unrepeatable=settled.calls), settled.tape
+    return replace(noise, tensors=tensors, unrepeatable=settled.calls, settled=True), settled.tape
 
 
 def write_noise(folder: Path, noise: StepNoise) -> None:

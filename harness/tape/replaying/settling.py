@@ -30,6 +30,9 @@ from .rounding import has_digits
 EXECUTIONS, MORE_EXECUTIONS = 4, 24
 """How often each call is executed on the same arguments; and each that may add atomically, if none has differed."""
 
+OTHERS = 3
+"""How often a step with such calls is replayed to measure how far its values are apart."""
+
 FAR = 8.0
 """The largest distance of the recorded outcome from the settled one, as a multiple of the largest distance between the
 step's other executions. There are few of those, and the largest of three distances is easily exceeded twice."""
@@ -109,35 +112,38 @@ class Settling(AsRecorded):
         return outputs
 
 
-def settle(tape: Tape, replayed: Mapping[str, torch.Tensor]) -> SettledStep:
-    """Settle a step whose unchanged replay computed the values `replayed`, other ones than were recorded.
+def settle(tape: Tape) -> SettledStep | None:
+    """Settle a step, or return None if each of its calls repeats and the step replays to its own bits.
 
-    Raises NotReplayable if no call computes other bits in several executions, or if such calls do not explain how far
-    the recorded values are from those of a replay; and the errors of ops.
+    Raises NotReplayable if it does not replay although each call repeats, or if the calls that do not repeat do not
+    explain how far the recorded values are from those of a replay; and the errors of ops.
     """
     settling = Settling()
     values = Replay(tape).run(settling)
     if not settling.calls:
         settling = Settling(doubted=True)
         values = Replay(tape).run(settling)
+    others = [Replay(tape).run(AsRecorded()) for _ in range(OTHERS)]
+    expected = tape.expected()
     if not settling.calls:
+        if all(is_same(value, values[name]) for name, value in expected.items()):
+            return None
         raise NotReplayable("executed alone, each of its calls repeats")
-    calls = tuple(replace(call, settled=settling.settled.get(position)) for position, call in enumerate(tape.calls))
-    others = [replayed, Replay(tape).run(AsRecorded())]
     far = [
         name
-        for name, recorded in tape.expected().items()
+        for name, recorded in expected.items()
         if not is_about_as_near(recorded, values[name], [other[name] for other in others])
     ]
     if far:
         names = ", ".join(far[:3]) + (" and others" if len(far) > 3 else "")
         ops = ", ".join(sorted({call.op for call in settling.calls})[:3])
         raise NotReplayable(f"{ops} do not repeat, but {names} is farther from its replays than they are apart")
-    everything = [*others, tape.expected()]
+    everything = [*others, expected]
     spread = {
         name: math.sqrt(sum(_distance(other[name], value) ** 2 for other in everything) / len(everything))
         for name, value in values.items()
     }
+    calls = tuple(replace(call, settled=settling.settled.get(position)) for position, call in enumerate(tape.calls))
     watched = tuple(replace(value, value=values[value.name]) for value in tape.watched)
     return SettledStep(replace(tape, calls=calls, watched=watched), tuple(settling.calls), spread)
 

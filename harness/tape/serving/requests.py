@@ -31,7 +31,9 @@ from .wire import Message, described, tensors_of
 # The requests to a worker, with their fields, and its answers (see `wire` for their format):
 #
 #     facts                            torch, threads, mode, pid, and the recorded steps
-#     noise     step replays edge      the noise of the step from replays with random rounding, as in its noise file
+#     noise     step replays edge      the noise of the step from replays with random rounding, as in its noise file;
+#                                      with `"settles": true` the calls that do not repeat are looked for, and the tape
+#                                      is settled
 #     digests   step                   the digests of each call's results in the recorded step
 #     notes     step                   the results that could not be observed, and why
 #     prepare   step positions         nothing; the request announces the calls that will be executed
@@ -107,7 +109,7 @@ class Requests:
                 step, options = self._step(request), request.fields
                 with settings_of_step(step.tape.settings):
                     replays, edge = whole(options["replays"]), whole(options["edge"])
-                    noise = self._noise(step, replays, edge)
+                    noise = self._noise(step, replays, edge, settles=options.get("settles") is True)
                 give_back_memory()
                 return Message({"noise": noise.to_json()})
             case "digests":
@@ -141,12 +143,12 @@ class Requests:
             case name:
                 raise ValueError(f"no request is called {name!r}")
 
-    def _noise(self, step: HeldStep, replays: int, edge: int) -> StepNoise:
+    def _noise(self, step: HeldStep, replays: int, edge: int, *, settles: bool) -> StepNoise:
         tape = self._tape(step.tape.step)
         if not isinstance(step.kernels, ReplayedKernels):
             return measure_noise(tape, replays, edge, compiled=True)
-        noise, settled = measure_settled(tape, replays, edge)
-        if settled is not tape:  # the step did not replay by chance: every reader needs the settled tape
+        noise, settled = measure_settled(tape, replays, edge, always=settles)
+        if settled is not tape:  # every reader of the tape needs the settled one
             write_tape(tape_file(self._folder, tape.step), settled)
             self._steps.clear()
         return noise
