@@ -14,8 +14,10 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from ..runs.journal import Journal
 from ..runs.mapped_tensors import TensorFile
 from .norms import as_float, difference, is_floating, norm
+from .recorded_drift import common_records
 from .step_noise import Noise
 from .step_score import unit_roundoff
 
@@ -76,6 +78,32 @@ def of_outcomes(step: int, first: TensorFile, second: TensorFile) -> OwnSpread:
             distance = as_float(apart.distance.exact) if apart.same_places else math.inf
             relative[name] = 0.0 if not distance else distance / size if size else math.inf
     return OwnSpread(relative, (step,))
+
+
+def of_journals(step: int, first: Journal, second: Journal) -> OwnSpread:
+    """Return a lower bound of the spread of a step that two trainings began in one state, from what they recorded.
+
+    The losses are known, and of each gradient the norm: two gradients are at least as far apart as their norms.
+    """
+    relative: dict[str, float] = {}
+    for left_step, right_step, digests in common_records(first, second):
+        if left_step.step != step:
+            continue
+        losses = zip(left_step.losses, right_step.losses, strict=False)
+        relative = {f"loss {number}": _apart(left, right) for number, (left, right) in enumerate(losses)}
+        for name, digest in (digests[0].gradients if digests else {}).items():
+            other = digests[1].gradients.get(name) if digests else None
+            if digest is not None and other is not None:
+                relative[f"gradient 0 {name}"] = _apart(digest.l2, other.l2)
+        break
+    return OwnSpread(relative, (step,))
+
+
+def _apart(first: float, second: float) -> float:
+    if first == second or (math.isnan(first) and math.isnan(second)):
+        return 0.0
+    apart = abs(second - first) / abs(first) if first else math.inf
+    return apart if math.isfinite(apart) else math.inf
 
 
 def units_of(outcome: TensorFile) -> dict[str, float]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from ..drift.step_noise import Noise
+from ..tape.replaying.settling import FAR
 from .align.storage_flow import SIDES, Side, flow_of
 from .causes.batch_words import inputs_in_words
 from .causes.choices import with_choices_of_reference
@@ -70,7 +71,11 @@ def localize_step(
     proofs = prove(tests, causes, threshold)
     chosen = with_choices_of_reference(pair, tests.scorer, differing) if is_beyond(proofs.whole, threshold) else None
     from_itself["a"] = _drift_from_itself(tests, "a", sides, noise)
-    controls = {side: drift.is_none for side, drift in from_itself.items()}
+    # A call that does not repeat has one result in all hybrids, which may be that of the other side.
+    controls = {
+        side: drift.is_none or bool(kernels[side].unrepeatable and drift.distance <= FAR)
+        for side, drift in from_itself.items()
+    }
 
     def kernel(side: Side, numbers: Sequence[int]) -> str | None:
         nodes = [(number, pair.flows[side].nodes[number]) for number in numbers]

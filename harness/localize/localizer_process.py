@@ -29,6 +29,7 @@ from ..tape.files.tape_file import noise_file, read_tape, tape_file
 from ..tape.files.tensor_file import read_tensors
 from ..tape.replaying.ensemble import in_words
 from ..tape.replaying.replay import is_same
+from ..tape.replaying.settling import FAR
 from ..tape.serving.list_calls import list_ops, taken_apart
 from ..tape.step_settings import settings_of_step
 from ..tape.tape import NotReplayable, Tape
@@ -44,6 +45,9 @@ from .execute.worker_calls import WorkerCalls
 from .localize_step import followed_preparation, localize_step
 from .scripts.script_interpreter import Scripts
 from .scripts.standalone_scripts import ScriptWriter
+
+KERNELS = ("foreign", "in_context", "unknown", "unrepeatable")
+"""The kinds of nodes that the facts of a localization count."""
 
 CONNECT_SECONDS = 120.0
 """The time in seconds within which a worker must answer, once its script has ended."""
@@ -86,7 +90,7 @@ def localized(config: LocalizerConfig, *, on_devices: bool) -> int:
             else:
                 localized_step = localize_step(sides, noise, config.threshold, _say, scripts.begin, own=config.own)
                 facts["scripts"] = scripts.write(localized_step)
-            differs = {side: _differs_op_by_op(sides[side], modes[side].outcome) for side in SIDES}
+            differs = {side: _differs_op_by_op(sides[side], modes[side].outcome, noise) for side in SIDES}
             distances = {
                 side: _distance_op_by_op(sides[side], modes[side].outcome, noise) for side in SIDES if differs[side]
             }
@@ -129,7 +133,7 @@ def _scripts(config: LocalizerConfig, modes: Mapping[Side, LocalizedSide], stack
     return writer
 
 
-def _differs_op_by_op(step_side: StepSide, outcome: str) -> list[str]:
+def _differs_op_by_op(step_side: StepSide, outcome: str, noise: Noise) -> list[str]:
     """Return the names of the values that differ between the tape and the mode's own step.
 
     If there are any, the mode itself executes other calls than the tape recorded.
@@ -137,6 +141,9 @@ def _differs_op_by_op(step_side: StepSide, outcome: str) -> list[str]:
     if not outcome:
         return []
     values = read_tensors(Path(outcome))[0]
+    is_settled = any(call.settled is not None for call in step_side.tape.calls)
+    if is_settled and _distance_op_by_op(step_side, outcome, noise) <= FAR:
+        return []  # as far apart as its calls that do not repeat make it
     return [
         name
         for name, value in step_side.tape.expected().items()
@@ -230,7 +237,7 @@ def _facts(localized_step: LocalizedStep, sides: Mapping[Side, StepSide]) -> dic
         "calls": {side: len(nodes[side]) for side in SIDES},
         "draws": {side: sum(node.call.draw is not None for node in nodes[side]) for side in SIDES},
         "kernels": {
-            side: {name: len(getattr(found, name)) for name in ("foreign", "in_context", "unknown")}
+            side: {name: len(getattr(found, name)) for name in KERNELS}
             for side, found in localized_step.kernels.items()
         },
         "executed_there": {side: 0 if (calls := sides[side].calls) is None else calls.count for side in SIDES},

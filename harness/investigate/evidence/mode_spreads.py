@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ...drift.own_spread import OwnSpread, joined, of_noise, of_outcomes, units_of
+from ...drift.own_spread import OwnSpread, joined, of_journals, of_noise, of_outcomes, units_of
 from ...drift.repetition import COMPUTED, Repetition, repetition
 from ...drift.step_noise import Noise, read_noise
 from ...errors import JournalError, RunNotFound
@@ -47,10 +47,13 @@ def mode_spreads(evidence: PairEvidence, noises: Mapping[int, Noise]) -> Spreads
             continue
         taped = list(_taped(evidence.taped if side == "a" else evidence.started))
         calls = {(call["op"], call["line"], call["module"]): call for noise in taped for call in noise.unrepeatable}
-        pairs = _of_reference(evidence, control) if side == "a" else _of_mode(evidence)
-        spread = joined([*(of_noise(noise) for noise in taped if noise.unrepeatable), *pairs])
-        if spread is None or not noises:
+        pairs = [*(_of_reference(evidence, control) if side == "a" else _of_mode(evidence))]
+        spreads = [*(of_noise(noise) for noise in taped if noise.unrepeatable), *pairs]
+        if not spreads or not noises or control.step is None:
             continue
+        # The step in which the control differed shows a spread that the tapes do not: of a number from outside of torch
+        spread = joined([*spreads, of_journals(control.step, run.journal, again.journal)])
+        assert spread is not None
         nearest = noises[min(noises, key=lambda step: min(abs(step - own) for own in spread.steps))]
         units = units_of(read_outcome(evidence.taped[0].path, nearest.step))
         found[side] = ModeSpread(control, spread.scored(nearest, units), tuple(calls.values()))

@@ -70,6 +70,9 @@ def _what_is_left(localization: Localization, verdict: Verdict, scores: Scores, 
     lazily = f"{values} of the step in {b} {differ} from the results of its ops one by one"
     if left.explained is None and not left.why:
         alike = f"step {localization.step}: the ops of both modes, executed one by one, compute the same bits"
+        kernels = (localization.content.get("kernels") or {}).values()
+        if any(of_side.get("unrepeatable") for of_side in kernels) and not others:
+            return f"{alike}, except for the calls that do not repeat: these alone make the difference"
         return f"{alike}; {lazily}, and that is not explained" if others else f"{alike}: no op causes the difference"
     own, taped = (
         next((step_score.score for step_score in scores.steps if step_score.step == localization.step), None),

@@ -115,14 +115,14 @@ def spread_sentence(label: str, calls: Sequence[Mapping[str, Any]], score: float
     """Say that a mode does not repeat, and that its spread counts as noise; `calls` are those on its tapes."""
     named = [_unrepeatable(call) for call in calls[:MOST_NAMED]]
     more = len(calls) - len(named)
-    which = " and ".join(named) + (f" and {more} more calls" if more > 0 else "")
+    which = " and ".join(named) + (f" and {more} more call{'s' if more > 1 else ''}" if more > 0 else "")
     if calls:
         verb = "computes" if len(calls) == 1 else "compute"
         which = f": {which} {verb} other bits from equal inputs each time"
-    return (
-        f"{label} does not repeat its own bits{which}. Executed several times from one state, its results are up to "
-        f"{score:.2g} times the rounding noise apart; that counts as noise"
-    )
+    start = f"{label} does not repeat its own bits{which}. Executed several times from one state"
+    if not score:
+        return f"{start}, its results happened to be the same"
+    return f"{start}, its results are up to {score:.2g} times the rounding noise apart; that counts as noise"
 
 
 def _unrepeatable(call: Mapping[str, Any]) -> str:

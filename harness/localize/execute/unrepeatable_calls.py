@@ -33,11 +33,12 @@ class UnrepeatableCalls:
         self._trusted: set[tuple[int, int, Key]] = set()
         self._free = MOST_KEPT
 
-    def keep(self, op: str, inputs: Sequence[str], values: Sequence[torch.Tensor]) -> None:
-        """Keep the results of a call of an op on tensors with these digests."""
+    def keep(self, op: str, inputs: Sequence[str], values: Sequence[torch.Tensor], *, replaces: bool = False) -> None:
+        """Keep the results of a call of an op on tensors with these digests, unless other results are kept already."""
         key = op, tuple(inputs)
-        if key in self._kept:
+        if key in self._kept and not replaces:
             return
+        self._free += sum(value.nbytes for value in self._kept.pop(key, ()))
         self._kept[key] = values
         self._free -= sum(value.nbytes for value in values)
         while self._free < 0 and len(self._kept) > 1:

@@ -113,10 +113,11 @@ class Settling(AsRecorded):
 
 
 def settle(tape: Tape) -> SettledStep | None:
-    """Settle a step, or return None if each of its calls repeats and the step replays to its own bits.
+    """Settle a step of a mode that does not repeat, or return None if it has no call that may be the reason.
 
-    Raises NotReplayable if it does not replay although each call repeats, or if the calls that do not repeat do not
-    explain how far the recorded values are from those of a replay; and the errors of ops.
+    A call that may add atomically is settled even if it repeats here: its threads may happen to arrive in one order.
+    Raises NotReplayable if these calls do not explain how far the recorded values are from those of a replay, and the
+    errors of ops.
     """
     settling = Settling()
     values = Replay(tape).run(settling)
@@ -125,7 +126,7 @@ def settle(tape: Tape) -> SettledStep | None:
         values = Replay(tape).run(settling)
     others = [Replay(tape).run(AsRecorded()) for _ in range(OTHERS)]
     expected = tape.expected()
-    if not settling.calls:
+    if not settling.settled:
         if all(is_same(value, values[name]) for name, value in expected.items()):
             return None
         raise NotReplayable("executed alone, each of its calls repeats")
@@ -136,8 +137,7 @@ def settle(tape: Tape) -> SettledStep | None:
     ]
     if far:
         names = ", ".join(far[:3]) + (" and others" if len(far) > 3 else "")
-        ops = ", ".join(sorted({call.op for call in settling.calls})[:3])
-        raise NotReplayable(f"{ops} do not repeat, but {names} is farther from its replays than they are apart")
+        raise NotReplayable(f"{names} is farther from its replays than its calls that do not repeat make these apart")
     everything = [*others, expected]
     spread = {
         name: math.sqrt(sum(_distance(other[name], value) ** 2 for other in everything) / len(everything))
