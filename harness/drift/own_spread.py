@@ -107,5 +107,7 @@ def _apart(first: float, second: float) -> float:
 
 
 def units_of(outcome: TensorFile) -> dict[str, float]:
-    """Return the unit roundoff of each value of an outcome."""
-    return {name: unit_roundoff(name, outcome, outcome) for name in outcome.tensors}
+    """Return the unit roundoff of each value of an outcome that has digits."""
+    return {
+        name: unit_roundoff(name, outcome, outcome) for name, value in outcome.tensors.items() if is_floating(value)
+    }

@@ -89,12 +89,12 @@ def test_of_equal_runs_the_controls_are_made_and_nothing_is_asked(investigated: 
             [ONCE_MORE, FROM_THE_STATE, SUSPICIOUS],
             [("ops", 3), ("compiler", 3)],
         ),
-        # a run that does not repeat itself is compared with nothing, and which call does not is asked last
+        # nothing shows how far a run is from itself: which call does not repeat is asked last
         (
             drifting({2: 40.0}, controls={"cpu": changed(training(), 3, losses=(9.0,))}),
             PLAN,
             "nondeterministic",
-            [ONCE_MORE],
+            [ONCE_MORE, FROM_THE_STATE, SUSPICIOUS],
             [("repetitions", None)],
         ),
         (
@@ -388,7 +388,7 @@ def elsewhere(step: int) -> list[Step]:
         (
             {},
             elsewhere(4),
-            [BOTH, ("from the reference's state", ["compile-again", "compile-from-cpu"])],
+            [BOTH, ("from the reference's state", ["compile-again", "compile-apart-cpu"])],
             "rounding",
             True,
         ),
