@@ -9,13 +9,14 @@ when they are called, or the call that differs is a compiled graph or has no lin
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from ...drift.call_difference import CallDifference, first_difference
 from ...drift.repetition import Repetition, repetition
-from ...errors import NumdriftError
+from ...errors import JournalError, NumdriftError
 from ...launch.batch_plan import BatchPlan
 from ...records.codec import plain, read_fields
 from ...records.results.culprit import NONDETERMINISM, Culprit
@@ -25,8 +26,9 @@ from ...records.values.call_record import GRAPH, CallRecord
 from ...records.values.unfilled_read import UnfilledRead, read_unfilled
 from ...runs.recorded_calls import read_calls
 from ...runs.recorded_run import RecordedRun
+from ..evidence.mode_spreads import Spreads
 from ..evidence.pair_evidence import EvidenceFolder, PairEvidence
-from ..evidence.pair_scores import spec_of
+from ..evidence.pair_scores import spec_of, spreads_of
 from ..evidence.result_file import read_result, write_result
 from ..experiments.investigation_plan import InvestigationRequest
 from ..experiments.laboratory import Laboratory, Round, repeating
@@ -67,14 +69,17 @@ class Repetitions:
     def asks(self, inquiry: Inquiry, plan: InvestigationRequest) -> bool:
         if inquiry.pair.verdict != "nondeterministic":
             return False
-        return any(repeated_of(run) is None and not unfilled for run, _, unfilled in _unlike(inquiry.evidence))
+        return any(
+            repeated_of(run) is None and not unfilled
+            for run, _, unfilled in _unlike(inquiry.evidence, inquiry.pair.threshold or 0.0)
+        )
 
     def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationRequest) -> None:
         # Several pairs may share the reference, which is examined once.
         unlike_runs = {
             run.path: (run, control)
             for inquiry in inquiries
-            for run, control, unfilled in _unlike(inquiry.evidence)
+            for run, control, unfilled in _unlike(inquiry.evidence, inquiry.pair.threshold or 0.0)
             if not unfilled
         }
         waiting = [pair for pair in unlike_runs.values() if repeated_of(pair[0]) is None]
@@ -91,7 +96,7 @@ class Repetitions:
 
     def answer(self, evidence: PairEvidence, threshold: float, step: int | None) -> QuestionAnswer:
         culprits, sentences = list[Culprit](), list[str]()
-        unlike = list(_unlike(evidence))
+        unlike = list(_unlike(evidence, threshold))
         for run, control, unfilled in unlike:
             if unfilled:
                 culprits.append(_unfilled_culprit(run, unfilled[0]))
@@ -124,14 +129,25 @@ class Repetitions:
         return QuestionAnswer(culprits, sentences=sentences)
 
 
-def _unlike(evidence: PairEvidence) -> Iterator[tuple[RecordedRun, Repetition, list[UnfilledRead]]]:
-    """Yield the one-process runs of a pair that their controls do not repeat. Each comes with its control and with the
-    reads of uninitialized memory in its taped step."""
-    for run, again in ((evidence.a, evidence.a_again), (evidence.b, evidence.b_again)):
+def _unlike(evidence: PairEvidence, threshold: float) -> Iterator[tuple[RecordedRun, Repetition, list[UnfilledRead]]]:
+    """Yield the one-process runs of a pair that their controls do not repeat, unless their spread counts as noise.
+
+    Each comes with its control and with the reads of uninitialized memory in its taped step.
+    """
+    spreads: Spreads = {}
+    with suppress(JournalError):  # then nothing is known of a spread
+        spreads = spreads_of(evidence)
+    sides: tuple[tuple[Literal["a", "b"], RecordedRun, RecordedRun | None], ...] = (
+        ("a", evidence.a, evidence.a_again),
+        ("b", evidence.b, evidence.b_again),
+    )
+    for side, run, again in sides:
         if again is not None and run.manifest.is_one_process:
             control = repetition(run, again)
+            spread = spreads.get(side)
+            is_noise = spread is not None and replace(control, score=spread.spread.score).is_noise(threshold)
             # If a script ends after a certain time, its number of steps varies, and no call is to blame.
-            if not control.repeatable and control.what != "steps":
+            if not control.repeatable and not is_noise and control.what != "steps":
                 yield run, control, _unfilled_of(run)
 
 
