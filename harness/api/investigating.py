@@ -77,7 +77,7 @@ def investigated(request: InvestigationRequest, progress: Progress) -> tuple[Fin
             return investigate_runs(runs, request, laboratory), runs[0].path.parent
     if request.against_single and request.nproc < 2:
         raise UsageError("--against-single compares several processes with one: say how many, as in --nproc 2")
-    # adds settings that make all modes draw eager's random numbers; otherwise each pair would differ by its draws
+    # adds settings that make all modes draw eager's random numbers; otherwise each pair would differ in those numbers
     specs = compared_modes(request.modes or parse_modes(DEFAULT_MODES), alone=request.against_single)
     batch = planned(replace(request, modes=tuple(specs)))
     for text in (*batch.interpreters, *filter(None, [sentence_of_draws(batch.modes)])):
@@ -87,8 +87,8 @@ def investigated(request: InvestigationRequest, progress: Progress) -> tuple[Fin
 
 
 def _runs_of_folder(request: InvestigationRequest, folder: Path, arguments: Sequence[str]) -> list[RecordedRun]:
-    """Return the runs of a recorded investigation. Raises UsageError for options that a recorded run cannot follow."""
-    find_investigation(request.out, str(folder))  # for a folder without runs, this raises its own message
+    """Return the runs of a recorded investigation. Raises UsageError for options that only new runs can follow."""
+    find_investigation(request.out, str(folder))  # raises an error with its own message for a folder without runs
     of_trainings = (request.modes, arguments, request.name, request.kernels, request.nproc > 1, request.run)
     if any(of_trainings) or request.against_single:
         raise UsageError(

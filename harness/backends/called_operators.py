@@ -1,4 +1,4 @@
-"""Describe an operator's call for reports: who makes it, and the arguments that support depends on."""
+"""Describe an operator's call for reports: who makes it, and the arguments on which a backend's support depends."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def is_called_by_harness(within: Sequence[str]) -> bool:
 
 
 def is_of_harness(frame: FrameType | None, passed_over: Collection[str]) -> bool:
-    """Return whether the innermost frame outside of the files `passed_over` is the harness's."""
+    """Return whether the innermost frame outside of the files `passed_over` belongs to the harness."""
     while frame is not None and frame.f_code.co_filename in passed_over:
         frame = frame.f_back
     return frame is not None and frame.f_code.co_filename.startswith(HARNESS)
@@ -83,7 +83,7 @@ def line_in_trace(script: str, trace: str | None) -> str:
 
 
 class KeptFailure:
-    """The first exception of its `with` blocks. The blocks suppress every exception; `tell` raises the first one."""
+    """The first exception in `with` blocks of this object. The blocks suppress exceptions; `tell` raises the first."""
 
     def __init__(self) -> None:
         self.error: Exception | None = None
@@ -182,6 +182,6 @@ def plain(value: Any) -> Any:
 
 
 def instruction(kind: str, outputs: Any, inputs: str) -> str:
-    """Return an instruction's text if the backend has no text for the op: `complex64[4] aten::mul(float32[4])`."""
+    """Return a text for an instruction whose backend has none: `complex64[4] aten::mul(float32[4])`."""
     made = ", ".join(tensor_text(tensor) for tensor in tensors_in(outputs))
     return f"{made} {kind}({inputs})".lstrip()

@@ -167,8 +167,8 @@ def computes(node: Node, values: Mapping[str, Value]) -> bool:
 # Find the earlier nodes that a node of Inductor's final graph represents.
 #
 # Inductor edits the graph in place: most nodes stay, and some are replaced by others. The nodes that stayed show the
-# replacements: a node that used to take a removed node now takes its replacement. The replacement represents the
-# removed node, and all removed nodes that were used only to compute it.
+# replacements: a node that used to take a removed node now takes the replacement. The replacement represents the
+# removed node, and all removed nodes that were used only to compute the removed node.
 
 Nodes = Sequence[torch.fx.Node]
 

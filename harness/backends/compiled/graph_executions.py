@@ -1,6 +1,6 @@
 """Snapshots of the executions of compiled graphs.
 
-A graph is executed unchanged. If a snapshot is wanted, it is then executed op by op on copies of its inputs.
+A graph is executed unchanged. If a snapshot is wanted, the graph is executed again, op by op, on copies of its inputs.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class CompiledExecutions(SnapshotObserver):
         self._patches.also(watch_compiled_graphs(self))
 
     def reached(self, progress: Progress, step: int) -> None:
-        """Report at the end if no execution was observed. Executions are observed when they happen."""
+        """At the end, report if no execution was observed. The hooks observe executions as they happen."""
         if progress == "end" and not self._saw_any:
             self._camera.tell(NOTHING_SEEN)
 
@@ -186,7 +186,7 @@ class CompiledExecutions(SnapshotObserver):
         devices = [value.device for value in inputs if isinstance(value, torch.Tensor)]
         index = next((device.index for device in devices if device.index is not None), 0)
         wish = self._camera.begins(graph.name, graph.phase, index)
-        # At least the inputs will be written. The size of the outputs is not known yet.
+        # At least the inputs will be written to disk. The size of the outputs is not known yet.
         if wish is None or not self._camera.has_room(wish, bytes_of_tensors(inputs) if INPUTS in wish.held else 0):
             return None
         kinds = sorted({"cpu", *(str(device) for device in devices)} - {"meta"})

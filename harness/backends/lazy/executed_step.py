@@ -2,7 +2,7 @@
 
 A lazy tensor has no value when its op is called. The core adds a node to a graph, and executes the graph when a value
 is needed. The execution may differ from executing the ops one by one: views are copies in another layout, values that
-were not kept are computed again with other random numbers, and writes may be lost. The recorder therefore takes each
+were not kept are computed again with new random numbers, and writes may be lost. The recorder therefore takes each
 executed graph, executes it again op by op on copies of its inputs, and records these calls on the tape. Every value
 must have the same bits as in the core's own execution; otherwise there is no tape.
 
@@ -161,7 +161,7 @@ class LazyStepRecorder(HeldBackStep):
     def tape(self) -> Tape:
         """Return the recorded step, once the watched values have been computed.
 
-        Raise NotReplayable with the reason if the record is not the whole step.
+        Raise NotReplayable with the reason if the record is incomplete.
         """
         unseen = _executions() - self._executions
         if unseen:
@@ -250,7 +250,7 @@ class LazyStepRecorder(HeldBackStep):
             self._log.table.assign(real, self._log.table.view(copy, is_input=False).slot)
 
     def _fell_back(self, call: LazyCall, kernel_call: KernelCall, outputs: Any) -> None:
-        """Record an op without a kernel in the core, which was executed on the CPU on the values of its arguments."""
+        """Record an op that the core has no kernel for. It was executed on the CPU, on the values of its arguments."""
 
         def ours(value: Any) -> Any:
             if isinstance(value, torch.Tensor):
@@ -271,7 +271,7 @@ class LazyStepRecorder(HeldBackStep):
             )
 
     def _repeated(self, call: LazyCall, repetition: OpCall) -> Any:
-        """Execute and record the repetition of a call on the CPU, and return its outputs."""
+        """Repeat a call on the CPU, record the repetition, and return its outputs."""
         with apart():
             noted = self._log.take(repetition, call.place)
             outputs = repetition.run()

@@ -1,6 +1,6 @@
 """TorchScript's optimised graph as plain data, and the nodes of the lazy core's IR that its nodes compute.
 
-Constants become attributes of the nodes that take them; the elements of lists become their inputs.
+Constants become attributes of the nodes that take them. The elements of a list become inputs of the nodes that take it.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def read_torchscript(graph: Any) -> ScriptGraph:
 
 @functools.cache
 def _schema(text: str) -> tuple[str, Sequence[str]]:
-    """Return the overload and the names of the arguments in a schema's text; both are empty for a node without one."""
+    """Return the overload and the names of the arguments in a schema's text; both are empty if there is no schema."""
     if "(" not in text or text.startswith("("):
         return "", ()
     schema = torchscript_schema(text)

@@ -66,7 +66,7 @@ class XlaCuts(CutExecutions[XlaPending]):
         self._calls.stop()
 
     def _note(self, step: int = 0) -> None:
-        """Record the calls of this step if it may be chosen; otherwise stop recording.
+        """Record the calls of this step if the step may be chosen; otherwise stop recording.
 
         If the script makes the cuts itself, a step ends before its ops are executed, so all steps are recorded.
         """

@@ -29,7 +29,7 @@ OVERWRITING = ("aten::copy",)
 UNREAD: Mapping[str, tuple[int, ...]] = {"aten::nll_loss_forward": (1,), "aten::nll_loss2d_forward": (1,)}
 """The indices of results that torch_xla (2.9) does not compute.
 
-For the sum of the weights it returns 1. The backwards of these ops do not read that result.
+That result is the sum of the weights, in place of which torch_xla returns 1. The backwards of these ops do not read it.
 """
 
 MOST_EXECUTIONS = 24
@@ -56,7 +56,7 @@ class ExecutedOp:
     arguments, keywords: the arguments, with a `ValueArgument` in place of each tensor on the device.
     outputs: the numbers of its flat results, None for a result that is not a tensor on the device.
     position: the index of its call on the tape.
-    drawn: the random numbers that it drew, which are not drawn again; None for other ops.
+    drawn: the random numbers that it drew, which are not drawn again; None for an op that draws none.
     unread: the results that torch_xla does not compute, by their indices, with their values on the CPU.
     """
 
@@ -88,7 +88,7 @@ class ExecutedOp:
 
 @dataclass(frozen=True, slots=True)
 class StepCut:
-    """A cut in the step: all pending work was executed here while the values `alive` were held."""
+    """A cut in the step: all pending work was executed, while the values `alive` were held."""
 
     alive: frozenset[ValueNumber]
 

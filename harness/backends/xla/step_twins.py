@@ -35,7 +35,7 @@ class StepTwins:
         self._written: dict[int, int] = {}
 
     def number(self, tensor: torch.Tensor) -> ValueNumber:
-        """Return the number of a tensor's current value. A value that was written over another has its own number."""
+        """Return the number of a tensor's current value. A value written over an earlier one has its own number."""
         number = xla_value_id(tensor)
         return number + self._written.get(number, 0) * OVERWRITTEN
 
@@ -68,7 +68,7 @@ class StepTwins:
         return value
 
     def at_end(self, number: ValueNumber, value: torch.Tensor) -> torch.Tensor:
-        """Return the twin of a value that was read after the step. It is its own twin if no op touched it."""
+        """Return the twin of a value that was read after the step. It is its own twin if no op took or returned it."""
         return self._twins.setdefault(number, value)
 
     def made(self, tensor: torch.Tensor, twin: torch.Tensor, *, overwrites: bool) -> ValueNumber:
