@@ -56,7 +56,7 @@ class Recording:
 
     @property
     def run(self) -> RecordedRun:
-        """The recorded run. Raises UsageError while the block runs."""
+        """The recorded run. Raises UsageError before the block has ended."""
         if self._run is None:
             raise UsageError("the recording has not ended; its run is available after the `with` block")
         return self._run

@@ -72,7 +72,7 @@ class BatchRequest(TrainingRequest):
         metavar="RUN",
     )
     pass_through: bool = False
-    """True if the single run reads this process's standard input."""
+    """True if the batch's only run reads this process's standard input."""
 
 
 class BatchOptions(TrainingOptions, RunOptions, total=False):

@@ -181,7 +181,7 @@ def runs_to_remove(target: str, suffix: str | None, out: Path) -> tuple[Path, li
 
 
 def remove(folder: Path, runs: Sequence[RecordedRun]) -> None:
-    """Remove runs with their files. With the last run of an investigation, also remove its findings and plots."""
+    """Remove runs with their files. If no run remains, also remove the investigation's findings and plots."""
     for run in runs:
         for path in EvidenceFolder.of(run).belonging_to(run):
             shutil.rmtree(path) if path.is_dir() else path.unlink()

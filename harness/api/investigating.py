@@ -47,11 +47,11 @@ def investigate(
 
     `modes` are as in `numdrift.run` (default: cpu and compile). `script` may also be the folder of a recorded
     investigation, and `suffix` one of its batches. Runs that exist under this `name` are not repeated. `localize=False`
-    judges without searching for causes. Each run has `nproc` processes; `against_single` compares them with the first
-    mode in one process. The other options are the command's (docs/guide/investigate.md): `state_budget` is in MiB,
-    `timeout` in seconds per run; `max_steps` and `max_seconds` end each training; `keep_files` and `in_place` control
-    what happens to files that a training writes; `envelope` and `seeds` are numbers of further trainings; `graphs`
-    captures each mode's graphs for the report.
+    judges without searching for causes. Each run has `nproc` processes; `against_single` compares the runs with the
+    first mode in one process. The other options are the command's (docs/guide/investigate.md): `state_budget` is in
+    MiB, `timeout` in seconds per run; `max_steps` and `max_seconds` end each training; `keep_files` and `in_place`
+    control what happens to files that a training writes; `envelope` and `seeds` are numbers of further trainings;
+    `graphs` captures each mode's graphs for the report.
 
     Prints nothing unless `progress` is set. Writes `investigation.json` into the folder. Raises UsageError before
     anything is started, except for `steps` that the training does not reach: these are detected after the first runs.

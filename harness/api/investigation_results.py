@@ -183,7 +183,7 @@ class Investigation:
 
     @property
     def exit_code(self) -> int:
-        """The exit code of the command line: 0 without drift beyond rounding, 1 if a person is needed, 3 if a run
+        """The exit code of the command line: 0 without drift beyond rounding, 1 if a person has to look, 3 if a run
         failed."""
         return max((pair.exit_code for pair in self.pairs), default=0)
 

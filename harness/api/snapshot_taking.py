@@ -43,7 +43,7 @@ def _checked_callback(text: str) -> str:
         tree = ast.parse(path.read_bytes(), str(path))
     except (SyntaxError, ValueError) as error:
         raise UsageError(f"--callback {text!r}: {path} is not Python: {error}") from None
-    # every name that the file assigns anywhere; `*` for a star import
+    # every name that the file binds anywhere; `*` for a star import
     names: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):

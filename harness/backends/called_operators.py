@@ -83,7 +83,7 @@ def line_in_trace(script: str, trace: str | None) -> str:
 
 
 class KeptFailure:
-    """The first exception in `with` blocks of this object. The blocks suppress exceptions; `tell` raises the first."""
+    """The first exception in a `with` block of this object. The blocks suppress exceptions; `tell` raises the first."""
 
     def __init__(self) -> None:
         self.error: Exception | None = None
@@ -182,6 +182,6 @@ def plain(value: Any) -> Any:
 
 
 def instruction(kind: str, outputs: Any, inputs: str) -> str:
-    """Return a text for an instruction whose backend has none: `complex64[4] aten::mul(float32[4])`."""
+    """Return an op's call as an instruction, if the backend has no text for it: `float32[4] aten::neg(float32[4])`."""
     made = ", ".join(tensor_text(tensor) for tensor in tensors_in(outputs))
     return f"{made} {kind}({inputs})".lstrip()

@@ -35,7 +35,7 @@ class Operand:
 
     @property
     def is_number(self) -> bool:
-        """Return whether this is a number, not a value on the device. A CPU tensor without dimensions counts too."""
+        """Return whether this is a number, not a value on the device. A CPU tensor without dimensions is one, too."""
         return self.tensor is None and (self.value is None or not self.value.shape)
 
 
@@ -101,7 +101,7 @@ def value_of(tensor: torch.Tensor) -> Value:
     return Value(str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape))
 
 
-# The lazy values that the capture has met.
+# The lazy values that the capture has seen.
 
 SAME = ("alias_copy", "detach_copy")
 """Ops whose result equals their argument. The core keeps a tensor and its detached alias as two values."""

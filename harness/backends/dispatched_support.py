@@ -51,8 +51,8 @@ class ObservedCall:
     is_new: True if the call's instructions are read: the call is the first one with its configuration, and is not made
         within another call.
     before: the result of `DeviceBackend.before`, for a new call.
-    is_told: False once a call within it has failed or has been reported as unsupported. Its own success or failure is
-        then not reported.
+    is_told: False once a call within this call has failed or has been reported as unsupported. The success or failure
+        of this call is then not reported.
     """
 
     number: int

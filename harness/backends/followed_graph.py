@@ -228,7 +228,7 @@ class FollowedGraph:
 
 
 class GraphFiler:
-    """The base class of writers: they write the graphs that contain ops of the steps in `steps`."""
+    """The base class of the writers of graphs. A graph is written if it contains ops of the steps in `steps`."""
 
     def __init__(self, folder: GraphFolder, values: KnownValues, steps: Container[int]) -> None:
         self._folder = folder

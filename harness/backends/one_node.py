@@ -60,7 +60,7 @@ def examples(kinds: Sequence[TensorKind]) -> list[torch.Tensor]:
     return [kind.example() for kind in kinds]
 
 
-# The execution of aten graphs that were made on the CPU on a different device, op by op or lazily.
+# The execution on a device, op by op or lazily, of aten graphs that were made on the CPU.
 
 Settle = Callable[[Sequence[torch.Tensor]], None]
 """Executes all pending ops that compute these tensors together, so that reading one tensor executes nothing."""

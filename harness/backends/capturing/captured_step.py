@@ -47,8 +47,8 @@ class Carried:
 class Edges:
     """The names of the values that tensors carry, followed through views, in-place writes and autograd's saved tensors.
 
-    A tensor is identified by its Python object. A tensor that comes back as another object, as those that autograd has
-    saved do, is identified by its place in memory. A tensor carries the value that was last written to its memory.
+    A tensor is identified by its Python object. A tensor that comes back as a different object, as saved tensors of
+    autograd do, is identified by its place in memory. A tensor carries the value that was last written to its memory.
     """
 
     def __init__(self) -> None:

@@ -36,7 +36,10 @@ def signature_of(seen: DynamoGraph, names: Mapping[int, str]) -> GraphSignature:
     order = {name: number for number, name in enumerate(seen.locals)}
 
     def place(graph_input: GraphInput) -> tuple[int, list[Any]]:
-        """Return a sort key: the variable's position in dynamo's order of use, then the path in it; `x[9]`, `x[10]`."""
+        """Return a sort key: the variable's position in dynamo's order of use, then the path within the variable.
+
+        The key sorts `x[9]` before `x[10]`.
+        """
         matched = VARIABLE.match(graph_input.source)
         if matched is None:
             return len(order) + 1, []

@@ -149,7 +149,7 @@ def _node(
 def _arguments(
     node: torch.fx.Node, taken_out: Mapping[torch.fx.Node, str]
 ) -> tuple[tuple[str, ...], tuple[str, ...], dict[str, Any]]:
-    """Return the values that a node takes, the names of their arguments, and its other arguments as attributes."""
+    """Return the values that a node takes, the argument name of each, and the other arguments as attributes."""
     inputs: list[str] = []
     names: list[str] = []
     attributes: dict[str, Any] = {}

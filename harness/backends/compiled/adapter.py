@@ -85,9 +85,9 @@ class CompileAdapter:
     def supports(self, node: torch.fx.Node) -> SupportAnswer:
         """Return whether the backend supports a node.
 
-        Inductor decomposes and lowers the node alone, without generating code. The node is unsupported if this raises
-        an error or falls back to a kernel of ATen. Any other backend compiles the node alone and executes it once. The
-        node is unsupported if this raises an error and eager execution does not.
+        Inductor decomposes and lowers the node alone, without generating code. The node is unsupported if its
+        lowering raises an error or falls back to a kernel of ATen. Any other backend compiles the node alone and
+        executes it once. The node is unsupported if the backend raises an error and eager execution does not.
         """
         alone = one_node(node)
         if self._backend == "inductor":

@@ -138,7 +138,7 @@ class CompiledExecutions(SnapshotObserver):
 
     def _watched(self, compiled: Any, graph: NamedGraph) -> Any:
         def run(*args: Any) -> Any:
-            # In a boxed call the callee empties the list, to release the inputs as early as possible.
+            # In a boxed call, the callee empties the list of inputs, to release them as early as possible.
             boxed = len(args) == 1 and isinstance(args[0], list)
             return self._executed(graph, args[0] if boxed else args, lambda: compiled(*args))
 

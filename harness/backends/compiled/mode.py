@@ -82,7 +82,7 @@ class CompileMode(Mode):
             self._compiled.add(module)
 
     def adopt_function(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a compiled version of a function that returns loss and gradients, such as those of `torch.func`."""
+        """Return a compiled version of a function that returns loss and gradients, as torch.func makes them."""
         compiled: Callable[..., Any] = own_compile()(function, backend=self.backend)
         return compiled
 

@@ -1,4 +1,4 @@
-"""Snapshots of the graphs that a mode that defers ops executes at its cuts.
+"""Snapshots of the graphs that are executed at the cuts of a mode that defers ops.
 
 The graph and its inputs are read before the cut, the results after it. An execution without a cut (an op that falls
 back to the CPU, `.item()`) happens inside the core and is not observed.

@@ -108,7 +108,7 @@ class LazyWork:
 
     `__enter__` returns a function that reports all work not yet reported. Where a value is read, the core compiles,
     executes and copies in one call. That call's time counts as compilation for a new graph, and as execution for a
-    known one. At a mark_step, the two are timed separately.
+    known one. At a mark_step, compilation and execution are timed separately.
     """
 
     def __init__(self, script: str, report: Callable[[Work], None]) -> None:

@@ -141,7 +141,7 @@ class LazyStepRecorder(HeldBackStep):
         return self._values.standing_for(real), real
 
     def give_up(self, reason: str) -> None:
-        """Abandon the tape, and keep the first reason."""
+        """Abandon the tape. Only the first reason is kept."""
         if self.reason is None:
             self.reason = reason
             self._watched, self._log = [], CallLog()
@@ -233,8 +233,8 @@ class LazyStepRecorder(HeldBackStep):
         if call.kernel.is_fallback:
             self._fell_back(call, kernel_call, outputs)
         elif call.kernel.name == "aten::_to_copy" and not call.reads and call.parent is None:
-            # Copies connect the core with ops on the tape: an op on the tape may have made the source of a copy to the
-            # core, and may take the result of a copy from the core.
+            # Copies connect the core with ops on the CPU: such an op may have made the source of a copy to the core,
+            # and may take the result of a copy from the core.
             source = kernel_call.args[0]
             if source.device.type == "cpu" and self._log.table.slot_of(source) is not None and made:
                 self._copied(call, source, self._values.real(made[0]))

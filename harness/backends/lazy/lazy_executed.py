@@ -98,7 +98,7 @@ class ExecutedGraphs(GraphFiler):
         """
         if is_foreign(dump.nodes, self._known_values):
             return None
-        # TorchScript keeps only its last graph. `script` is None if that cannot be the graph of this execution.
+        # TorchScript keeps only the last graph. `script` is None if that cannot be the graph of this execution.
         script: ScriptGraph | None = None
         if is_last:
             with suppress(RuntimeError):

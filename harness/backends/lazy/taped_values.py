@@ -62,7 +62,7 @@ class TapedValues:
     def adopt_alone(self, root: torch.Tensor, result: torch.Tensor, copied: torch.Tensor) -> None:
         """Adopt the result of an execution that was made only for a copy to the CPU.
 
-        The core does not replace the node that computes such a value, and a later graph executes the node again.
+        The core does not replace the node that computes such a value, so a later graph executes the node again.
         """
         if copied.dtype == result.dtype:
             self.adopt(result, copied, "a graph")

@@ -81,7 +81,7 @@ def read_torchscript(graph: Any) -> ScriptGraph:
         for position, value in enumerate(node.inputs()):
             argument = arguments[position] if position < len(arguments) else f"argument {position}"
             name = name_of(value)
-            if name in constants and not hasattr(constants[name], "untyped_storage"):  # only tensors have that
+            if name in constants and not hasattr(constants[name], "untyped_storage"):  # only tensors have one
                 if constants[name] is not None:
                     attributes[argument] = plain(constants[name])
                 continue

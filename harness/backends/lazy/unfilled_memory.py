@@ -1,4 +1,4 @@
-"""Memory that a kernel of the lazy core allocates without values, and the graphs whose results depend on its content.
+"""Memory that a kernel of the lazy core allocates but does not fill, and graphs whose results depend on its content.
 
 The core keeps the tensor of an `empty` as data, and represents each write to it by a new node. If such a node is lost,
 a graph takes the data as it was allocated. That alone is not a fault, since the graph may overwrite all of it. The
@@ -28,7 +28,7 @@ class UnfilledMemory:
     def __init__(self) -> None:
         self.read: list[LazyCall] = []
         self._makers: dict[int, LazyCall] = {}
-        self._kept: list[torch.Tensor] = []  # so that no other storage gets their addresses
+        self._kept: list[torch.Tensor] = []  # so that no other storage gets these addresses
 
     @staticmethod
     def is_made_by(call: LazyCall) -> bool:

@@ -143,7 +143,7 @@ def _as_hlo(snapshot: Snapshot, hlo: Hlo) -> list[torch.Tensor]:
 def _as_graph(snapshot: Snapshot, spec: ModeSpec) -> list[torch.Tensor]:
     """Compile the snapshot's graph with the mode's backend, execute it, and return its outputs.
 
-    Inductor receives the graph that it compiled in the training: nothing is traced or decomposed again.
+    A graph that was compiled in the training goes to Inductor as it is: nothing is traced or decomposed again.
     """
     own = spec.is_inductor
     if spec.accelerator is not None:

@@ -189,7 +189,8 @@ def read_values(program: Program, wanted: Sequence[WantedValue], unreadable: set
     The values of ops of the same name are usually all readable or all unreadable. A group of values is therefore split
     first into fused values and others, then by names, and only then by positions.
 
-        a0 b0 b1 c0, if b1 is to blame: the whole group fails, and so do [b0 b1] and [b1]; [a0 c0] and [b0] are read
+        a0 b0 b1 c0, where only b is fused and b1 is to blame:
+        the whole group, [b0 b1] and [b1] fail; [a0 c0] and [b0] are read
     """
     whole = [value for value in wanted if value.key not in unreadable]
     outcome, executions_left, deadline = ReadValues(), MOST_EXECUTIONS, time.monotonic() + READING_SECONDS

@@ -130,7 +130,7 @@ class PendingCalls:
         return self._starts.get(slot)
 
     def added(self, value: torch.Tensor) -> View:
-        """Add a slot that holds a value in the order of its dimensions, and return the view of the value."""
+        """Add a slot that holds a value in contiguous layout, and return the view of the value."""
         self._slots.append(Slot(value.numel() * value.element_size(), "cpu", value.dtype))
         return laid_out(len(self._slots) - 1, value)
 
@@ -266,7 +266,7 @@ class PendingCalls:
 
 
 def laid_out(slot: int, tensor: torch.Tensor) -> View:
-    """Return the view of a value that fills a slot in the order of its dimensions."""
+    """Return the view of a value that fills a slot in contiguous layout."""
     size = tuple(tensor.size())
     stride, count = [], 1
     for length in reversed(size):

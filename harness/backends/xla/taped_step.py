@@ -3,8 +3,8 @@
 An xla tensor has no value when its op is called. torch_xla adds a node to a graph, and compiles and executes the graph
 when it is cut. Each op is therefore also executed on twins on the CPU. The twins show how memory is laid out and which
 tensors are views of which, as on the tape of any other mode. The values on the tape are not those of the twins: the
-values that the step starts from are read before it, and the results of its ops are read when the step is executed again
-(see `executed_again`).
+values that the step starts from are read before the step, and the results of its ops are read when the step is executed
+again (see `executed_again`).
 
 torch_xla executes no op in place: each new value has a new number, and so a new twin.
 
@@ -123,7 +123,7 @@ class XlaStepRecorder(HeldBackStep):
         self._look(look)
 
     def give_up(self, reason: str) -> None:
-        """Abandon the tape, and keep the first reason."""
+        """Abandon the tape. Only the first reason is kept."""
         if self.reason is None:
             self.reason = reason
             self._seen, self._batch, self._values = [], [], SettledValues()
