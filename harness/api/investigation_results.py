@@ -74,7 +74,7 @@ class Pair:
 
     verdict: identical, rounding, beyond-rounding, different-setup, nondeterministic, nonfinite or failed;
         None if undecided
-    undecided: what would decide an undecided verdict
+    undecided: the reason why the pair is undecided, "" if it has a verdict
     score, threshold: multiples of the reference's rounding noise
     explained: the share of the drift that disappears when all proven culprits are swapped out together
     unexplained: a sentence on the remaining drift

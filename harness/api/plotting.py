@@ -177,7 +177,7 @@ class DrawnPair:
 def drawn_pairs(investigation: Path) -> list[DrawnPair]:
     """Return the pairs that the investigation judged.
 
-    Raises UsageError if it has not judged them yet, JournalError if its file cannot be read.
+    Raises UsageError if it has judged no pair yet, JournalError if its file cannot be read.
     """
     path = investigation / INVESTIGATION
     try:
@@ -206,7 +206,7 @@ def drawn_pairs(investigation: Path) -> list[DrawnPair]:
 
 
 def _steps(data: Sequence[Mapping[str, Any]]) -> tuple[ScoredStep, ...]:
-    """Return the scores of all steps. A tensor that a step does not list was identical on both sides: score 0."""
+    """Return the scores of all steps. A tensor that a step does not list has score 0: both sides were identical."""
     steps = []
     for step_content in data:
         scores = {str(tensor["name"]): float(tensor["score"]) for tensor in step_content["tensors"]}

@@ -106,7 +106,7 @@ class KeptFailure:
 class Fallback:
     """An op that a backend runs on the CPU, called from `place` in the Python code.
 
-    Between `began` and `ended` its arguments are copied to the CPU, it runs, and its results are copied back.
+    Between `began` and `ended`, the arguments are copied to the CPU, the op runs, and its results are copied back.
     """
 
     op: str
@@ -182,6 +182,9 @@ def plain(value: Any) -> Any:
 
 
 def instruction(kind: str, outputs: Any, inputs: str) -> str:
-    """Return an op's call as an instruction, if the backend has no text for it: `float32[4] aten::neg(float32[4])`."""
+    """Return an op's call as an instruction, for a backend that has no text for the op.
+
+    For example: `complex64[4] aten::mul(float32[4])`.
+    """
     made = ", ".join(tensor_text(tensor) for tensor in tensors_in(outputs))
     return f"{made} {kind}({inputs})".lstrip()

@@ -35,7 +35,7 @@ class Operand:
 
     @property
     def is_number(self) -> bool:
-        """Return whether this is a number, not a value on the device. A CPU tensor without dimensions is one, too."""
+        """Return whether this is a number, not a value on the device. A CPU tensor without dimensions is a number."""
         return self.tensor is None and (self.value is None or not self.value.shape)
 
 

@@ -82,7 +82,7 @@ class DeviceBackend:
     part: the component that a failure is attributed to.
     fallbacks: takes the full name of an op, and returns how often the op was executed on the CPU.
     before: takes the arguments of a new call before it runs, and returns the data that `added` needs.
-    added: takes a new call that has run, and its outputs; returns the instructions that it added.
+    added: takes a new call that has run, and its outputs; returns the instructions that the call added.
     """
 
     key: str

@@ -131,7 +131,7 @@ class CapturedStep:
         self._bindings.setdefault(self._edges.read(tensor, wanted), binding)
 
     def add(self, call: OpCall, outputs: Any, place: Node) -> None:
-        """Add an op that has run. `place` carries its phase, module and source line."""
+        """Add an op that has run. `place` has the op's phase, module and source line."""
         operation = call.operation
         written = written_names(operation)
         schema = [parameter.name for parameter in arguments_of(operation)]

@@ -323,7 +323,7 @@ class CompiledCapture(Capture):
 
 
 class Depth:
-    """The number of `entered` contexts that this thread is in. As a boolean, it is true above zero."""
+    """The number of `entered` contexts that this thread is in. The object is true if the number is not zero."""
 
     def __init__(self) -> None:
         self._thread = threading.local()

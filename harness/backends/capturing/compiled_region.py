@@ -176,7 +176,7 @@ class ScriptNames:
         self._modules: list[weakref.ref[torch.nn.Module]] = []
 
     def adopt(self, module: torch.nn.Module) -> None:
-        """Use the names of a module's tensors. If `torch.compile` has wrapped it, use those of the original module."""
+        """Use the names of a module's tensors. If `torch.compile` has wrapped the module, use the original's names."""
         self._modules.append(weakref.ref(getattr(module, "_orig_mod", module)))
 
     def by_identity(self) -> dict[int, str]:

@@ -25,7 +25,7 @@ class Compilation:
     """One compilation.
 
     pre: the graph that Inductor received.
-    outputs: the outputs of that graph, None where it returns no value.
+    outputs: the outputs of that graph, None where the graph returns no value.
     lowered: Inductor's kernels and buffers.
     final: the nodes of Inductor's final graph.
     covers: for each node of the final graph, the nodes of the received graph that it represents.

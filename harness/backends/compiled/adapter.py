@@ -1,7 +1,7 @@
 """The adapter of torch.compile for the bring-up tools.
 
-It shows the code that Inductor or another backend makes of each operator, and the operators that the backend leaves to
-ATen's kernels.
+The adapter shows the code that Inductor or another backend makes of each operator, and the operators that the backend
+leaves to ATen's kernels.
 """
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ class CompiledExecutions(SnapshotObserver):
         if graph is None:
             return compiled
         if is_compiled_by_inductor(compiled):
-            # Its calls go through `around_call`. An id may be reused, so the entry is removed with the compiled object.
+            # Calls of this object go through `around_call`. Ids may be reused, so the entry is removed with the object.
             self._graphs[id(compiled)] = graph
             weakref.finalize(compiled, self._graphs.pop, id(compiled), None)
             return compiled

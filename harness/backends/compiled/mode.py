@@ -75,7 +75,7 @@ class CompileMode(Mode):
     def adopt(self, module: torch.nn.Module) -> None:
         self.eager.adopt(module)
         module = within_wrapper(module)
-        if isinstance(module, torch.jit.ScriptModule):  # dynamo does not look into it
+        if isinstance(module, torch.jit.ScriptModule):  # dynamo does not trace it
             return
         if module not in self._left and not any(map(is_compiled_by_script, module.modules())):
             compile_in_place(module, self.backend)

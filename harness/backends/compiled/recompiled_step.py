@@ -37,7 +37,7 @@ Compiler = Callable[[torch.fx.GraphModule, Sequence[Any]], Callable[..., Any]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Live:
-    """A call of a captured graph in this execution: its inputs, in the order of its forward graph, and its outputs.
+    """A call of a captured graph in this execution: the inputs, in the order of the forward graph, and the outputs.
 
     The outputs have an autograd graph that leads to the inputs.
     """
@@ -105,7 +105,7 @@ class RecompiledStep:
     def _execute_region(self, region: CapturedCall | BackwardCall) -> None:
         for device, state in region.generators.items():
             set_generator_state(device, state)
-        # Dispatch modes that the script left enabled stay enabled, as in its own step.
+        # Dispatch modes that the script left enabled stay enabled, as in the recorded step.
         if isinstance(region, CapturedCall):
             self._call(region)
         else:

@@ -281,7 +281,7 @@ def copied_tensors(values: Iterable[Any]) -> list[Any]:
         plain = value.detach()
         address = storage_address(plain)
         if address not in storages:
-            # Copy the whole storage once: inputs that share memory then share it in the copies, too.
+            # Copy the whole storage once: the copies of tensors that share memory then share memory, too.
             storages[address] = bytes_of_storage(plain).clone()
         empty = torch.empty(0, dtype=plain.dtype, device=plain.device)
         return empty.set_(storages[address].untyped_storage(), plain.storage_offset(), plain.size(), plain.stride())

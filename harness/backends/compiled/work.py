@@ -1,4 +1,4 @@
-"""The work of torch.compile: compilations, executed graphs, graph breaks, and kernels that it leaves to torch."""
+"""The work of torch.compile: compilations, executed graphs, graph breaks, and the use of torch's own kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TorchScript's optimised graph as plain data, and the nodes of the lazy core's IR that its nodes compute.
+"""TorchScript's optimised graph as plain data, aligned with the nodes of the lazy core's IR that it computes.
 
 Constants become attributes of the nodes that take them. The elements of a list become inputs of the nodes that take it.
 """
@@ -105,7 +105,7 @@ def _schema(text: str) -> tuple[str, Sequence[str]]:
     return schema.overload_name, tuple(argument.name for argument in schema.arguments)
 
 
-# The optimised graph of an executed lazy graph, and the nodes of the IR that each of its nodes computes.
+# The alignment of an executed lazy graph's IR with the optimised graph: the IR nodes that each optimised node computes.
 
 
 @dataclass(slots=True)

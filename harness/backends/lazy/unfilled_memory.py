@@ -2,7 +2,7 @@
 
 The core keeps the tensor of an `empty` as data, and represents each write to it by a new node. If such a node is lost,
 a graph takes the data as it was allocated. That alone is not a fault, since the graph may overwrite all of it. The
-graph is therefore executed again, twice, with different values in place of the data. A dependence is reported only if
+graph is therefore executed two more times, with different values in place of the data. A dependence is reported only if
 the results then differ.
 """
 

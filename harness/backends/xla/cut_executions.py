@@ -97,7 +97,7 @@ class XlaCuts(CutExecutions[XlaPending]):
         roots = self._calls.pending(pending)
         if wish is None or self._camera.choice.on == "error":
             return None
-        if len(roots) < pending:  # XLA will execute a graph other than the known one
+        if len(roots) < pending:  # XLA will execute a graph whose outputs are not all known
             self._camera.tell(MADE_UNSEEN.format(pending - len(roots), wish.execution.name))
             return None
         data = xla_data(list(roots.values()))

@@ -13,7 +13,7 @@ from ...torch_private.deferred.xla_tensors import is_pending, xla_value_id
 from .executed_again import ExecutedOp, Program, StepCut, ValueNumber
 
 NUMBER = "aten.lift_fresh.default"
-"""The op of `torch.tensor(1.0, device="xla")`. No op makes its argument."""
+"""The op of `torch.tensor(1.0, device="xla")`. No op makes the argument of this op."""
 
 OVERWRITTEN = 2**40
 """The distance between the numbers of successive values of one torch_xla tensor."""
