@@ -1,6 +1,6 @@
 """Observe the compilations, executions and transfers of torch_xla through its own metrics.
 
-The metrics are read at each moment that the training reports and around each copy to the CPU, so that work is
+The metrics are read whenever the training reports an event and around each copy to the CPU, so that work is
 attributed to its step. A graph that is executed because a value is read or because an op falls back to the CPU is
 attributed to the line that caused it.
 """
@@ -24,7 +24,7 @@ from ..called_operators import Fallback, KeptFailure, line_in
 NANOSECONDS = 1e-9
 
 MARK, OP = "mark_step", "op"
-"""The reasons for an execution: of all pending work, or of each op separately (`execute=op`)."""
+"""The reasons for an execution: all pending work was executed, or each op separately (`execute=op`)."""
 
 COMPILED, EXECUTED, SIZES = "CompileTime", "ExecuteTime", "TensorsGraphSize"
 """torch_xla's metrics of graphs.
@@ -70,7 +70,7 @@ def xla_counters() -> dict[str, int]:
 
 
 class XlaWork:
-    """The observer of torch_xla's work. It calls `report` with each piece, from `__enter__` to `__exit__`.
+    """The observer of torch_xla's work. It calls `report` with each piece of work from `__enter__` to `__exit__`.
 
     `__enter__` returns a function that reports all work not yet reported.
     """
@@ -207,6 +207,6 @@ class XlaWork:
         return samples[len(samples) - min(new, len(samples)) :]
 
     def _samples(self, name: str) -> tuple[int, list[float]]:
-        """Return the number of a metric's samples, and the newest ones (torch_xla keeps 1,024)."""
+        """Return the number of a metric's samples, and the newest samples (torch_xla keeps 1,024)."""
         data = self._metrics.metric_data(name)
         return (0, []) if data is None else (int(data[0]), [float(value) for _, value in data[2]])

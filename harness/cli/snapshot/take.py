@@ -1,4 +1,4 @@
-"""`numdrift snapshot take`: train in several modes, and keep chosen executions."""
+"""`numdrift snapshot take`: trains in several modes, and keeps chosen executions."""
 
 from __future__ import annotations
 
@@ -84,7 +84,8 @@ def command(
     with reporter_for([spec.name for spec in plan.modes], quiet=quiet) as reporter:
         result = execute(plan, reporter)
     if request.until_drift and not result.exit_code:
-        # these runs only show where each mode begins to differ: a mode that does is trained again to take that step
+        # these runs only show at which step each mode begins to differ; a mode that differs is trained again to take
+        # snapshots of that step
         steps = first_differing_steps([(run.manifest.mode, run.journal) for run in result.runs])
         finished: list[FinishedRun] = []
         for spec in plan.modes[1:]:
