@@ -24,7 +24,7 @@ class LossDrift:
 
     Everything but `common_steps` is None if there is no common step. `first_differing_step` is also None if every pair
     of losses has equal bits (all NaNs count as equal, -0.0 and 0.0 do not). The step of a maximum is the first step at
-    which it is reached.
+    which the maximum is reached.
     """
 
     common_steps: int
