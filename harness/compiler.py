@@ -46,7 +46,7 @@ class CSource:
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """A compiled library: its file, the command of the compiler, and the flags that it received."""
+    """A compiled library: its file, the command of the compiler, and the flags that the compiler received."""
 
     path: Path
     compiler: tuple[str, ...]

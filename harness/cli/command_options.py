@@ -45,7 +45,7 @@ def options_of(request: type[TrainingRequest], *names: str) -> Decorator:
 
 
 def option_of(request: type[TrainingRequest], name: str, **facts: Any) -> Decorator:
-    """Add one option of a request, with `facts` (its help, for example) in place of the declared ones."""
+    """Add one option of a request, with `facts` (the help text, for example) in place of those that it declares."""
     return click_option(replace(request.options()[name], **facts))
 
 

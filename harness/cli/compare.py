@@ -126,7 +126,7 @@ def _show(out: Console, compared: list[RunComparison], top: int) -> None:
 
 
 def _nothing_in_common(parameters: ParameterComparison | None) -> bool:
-    """Return whether both sides have tensors, but no name in common."""
+    """Return whether both sides have tensors, but no tensor name in common."""
     if parameters is None or parameters.drifts or parameters.mismatches:
         return False
     return bool(parameters.only_a and parameters.only_b)

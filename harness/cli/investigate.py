@@ -159,7 +159,7 @@ class CommandLineProgress:
         return reporter_for(names, quiet=self._quiet, understood=self._understood)
 
     def _left(self, total: int) -> str:
-        """Estimate how long the remaining trainings take, from those that have ended. Return "" if none has ended."""
+        """Estimate the time of the remaining trainings from those that have ended. Return "" if none has ended."""
         if not self._begun:
             return ""
         seconds = (time.monotonic() - self._since) * (total - self._begun) / self._begun

@@ -39,13 +39,13 @@ def number(value: float | None) -> str:
 
 
 def text_or_count(texts: Iterable[str], noun: str) -> str:
-    """Return the text if all `texts` are equal, else the number of different ones, as in `3 lines`."""
+    """Return the text if all `texts` are equal, else the number of different texts, as in `3 lines`."""
     different = list(dict.fromkeys(texts))
     return f"{len(different)} {noun}" if len(different) > 1 else "".join(different)
 
 
 def require_new(path: str | Path | None, *, force: bool) -> None:
-    """Refuse to replace an existing file, and do so before the work that produces the new content.
+    """Refuse to replace an existing file. Call this before the work that produces the new content.
 
     None and `-` are not files. Raises CollisionError.
     """

@@ -35,7 +35,7 @@ OVER = {
     "profiler": "the script began its own torch profiler",
 }
 UNSTEADY = 2.0
-"""The largest ratio of the longest step to the shortest for which the mean time of a step is not doubted."""
+"""If the longest step takes more than this multiple of the shortest step's time, the mean time is doubted."""
 
 
 def show_profiles(runs: Sequence[RecordedRun], profiles: Sequence[RunProfile], out: Console, top: int) -> None:

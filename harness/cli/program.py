@@ -1,4 +1,4 @@
-"""`numdrift`: the group of commands, and how errors are reported."""
+"""`numdrift`: the group of all commands, and the reporting of errors."""
 
 from __future__ import annotations
 

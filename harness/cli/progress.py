@@ -149,7 +149,7 @@ class PlainReporter:
         if not under_way.under_way:
             self._last[name] = describe(progress)
         elif now - under_way.since < PLAIN_EVERY_SECONDS:
-            return  # a quick compilation is not news
+            return  # a quick compilation is not worth a line
         graph = (name, under_way.graphs, under_way.again)
         every = COMPILING_EVERY_SECONDS if under_way.under_way and graph == self._compiling else PLAIN_EVERY_SECONDS
         if now - self._printed_at[name] >= every:

@@ -73,7 +73,7 @@ def served(folder: Path, port: int) -> ThreadingHTTPServer:
     }
 
     class Pages(BaseHTTPRequestHandler):
-        """Serves pages only to requests whose Host is this address.
+        """The handler of requests, which serves pages only if a request's Host is the server's own address.
 
         A foreign page whose name resolves to this machine (DNS rebinding) sends a different Host.
         """

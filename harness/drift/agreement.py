@@ -14,7 +14,7 @@ from .recorded_drift import common_digests, differing_tensors
 
 @dataclass(frozen=True, slots=True)
 class Disagreement:
-    """The first tensor whose bits differ from rank 0's.
+    """The first tensor whose bits differ from those on rank 0.
 
     `what` is "gradient" or "value". `rank` is the rank that differs from rank 0.
     """

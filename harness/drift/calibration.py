@@ -26,7 +26,7 @@ SCHEMA = 1
 TABLE = Path(__file__).with_name("calibration.json")
 
 LEAST_FAULT = 16.0
-"""The default threshold. In the study behind it, the largest benign score was 8.4 and the smallest fault 44."""
+"""The default threshold. In the study behind it, the largest benign score was 8.4 and the smallest faulty one 44."""
 
 LEAST_VARIANTS = 3
 INSPECT_SHARE = 4.0

@@ -54,8 +54,8 @@ Steps = Iterable[tuple[int, Sequence[CallRecord]]]
 class CallDifference:
     """The first difference of two runs.
 
-    `a` and `b` are the calls that show the difference (None if the run has ended). `made` is the call that produced the
-    memory that they read, or one of the racing calls of other threads.
+    `a` and `b` are the calls that show the difference (None for a run that has ended). `made` is the call that produced
+    the memory that they read, or one of the racing calls of other threads.
     """
 
     what: What
@@ -218,7 +218,7 @@ def _apart_from(call: CallRecord, memory: int) -> CallRecord:
 
 
 def _content(call: CallRecord) -> tuple[int, str, str, str, str]:
-    """Return the facts that identify a thread's call. The numbers of its pieces of memory depend on chance."""
+    """Return the facts that identify a thread's call, without the numbers of its memory, which depend on chance."""
     return call.thread, call.op, call.line, call.numbers, " ".join(digest for _, digest in call.tensors)
 
 
@@ -228,7 +228,7 @@ def _is_unfilled(side: _Side, memory: int) -> bool:
 
 
 def _unequal(a_numbers: str, b_numbers: str) -> tuple[str, str]:
-    """Return the first two numbers in which two calls differ."""
+    """Return the first pair of numbers, one from each call, that differ."""
     for a_number, b_number in zip_longest(a_numbers.split(", "), b_numbers.split(", "), fillvalue=""):
         if a_number != b_number:
             return a_number, b_number

@@ -33,7 +33,7 @@ FACTOR = 3.0
 """A ratio above this is outside of the envelope."""
 
 CHAOS = 1e-2
-"""Steps are judged up to the first at which the envelope is wider than this share of the loss."""
+"""Only steps before the first step at which the envelope is wider than this share of the loss are judged."""
 
 MEMBERS = 8
 """The default number of perturbed runs. With 3 or 4, about 2 % of harmless variants leave the envelope."""
@@ -199,7 +199,7 @@ def loss_envelope(
 def _scale(losses: Floats) -> Floats:
     """Return |L| at each step.
 
-    Where it is zero or not finite, return the last usable |L| before it, or 0 if there is none.
+    Where |L| is zero or not finite, return the last usable |L| before that step, or 0 if there is none.
     """
     size = np.abs(losses)
     usable = np.isfinite(size) & (size > 0)

@@ -34,7 +34,7 @@ from .wholes import What, block_of, whole_steps, whole_values
 How = Literal["values", "sketch", "norm"]
 
 SMALLEST = 2.0**-24
-"""The distance from which growth is measured at the earliest: the roundoff of float32."""
+"""The distance below which growth is ignored: the roundoff of float32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class GlobalBatchComparison:
     losses: the single run's losses compared with the mean of the ranks' losses
     largest: the tensor with the largest distance in each step
     final: every tensor of the last step
-    lacking: the records that would show more
+    lacking: sentences about missing records that would show more
     """
 
     single: str

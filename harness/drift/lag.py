@@ -129,7 +129,7 @@ def signed_rank_p(differences: Sequence[float]) -> float:
     values = np.array([value for value in differences if value != 0], dtype=np.float64)
     if not values.size:
         return 1.0
-    # Twice the ranks, which count from 1; ties share the mean of their ranks
+    # Twice the ranks, which are counted from 1; ties share the mean of their ranks
     sizes = np.abs(values)
     ordered = np.sort(sizes)
     first = np.searchsorted(ordered, sizes, "left")

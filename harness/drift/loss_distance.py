@@ -41,7 +41,7 @@ class LossDrift:
 def loss_drift(
     steps_a: Sequence[int], losses_a: Sequence[float | None], steps_b: Sequence[int], losses_b: Sequence[float | None]
 ) -> LossDrift:
-    """Compare the losses of run b with those of the reference a at the steps where both have one.
+    """Compare the losses of run b with those of the reference a at the steps where both have a loss.
 
     steps_a, steps_b: strictly increasing step numbers.
     losses_a, losses_b: one loss for each step; None for a step without a loss, which is skipped.

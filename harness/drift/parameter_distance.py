@@ -37,7 +37,7 @@ class ParameterDrift:
     differing: the number of elements with different bits; all NaNs count as equal, -0.0 and 0.0 do not.
     numel: the total number of elements.
     scale_ulp: `max_absolute` in ULP of the reference's largest finite value. One such ULP is about the rounding error
-        of a sum over the tensor. None if max_ulp is None, and if the reference is all zero.
+        of a sum over the tensor. None if max_ulp is None, or if the reference is all zero.
     """
 
     name: str
@@ -53,7 +53,7 @@ class ParameterDrift:
 
 @dataclass(frozen=True, slots=True)
 class ParameterMismatch:
-    """A parameter whose shape or dtype differs between the two sides. If the shape is the same, it also has a drift."""
+    """A parameter whose shape or dtype differs between the sides. If only the dtype differs, it also has a drift."""
 
     name: str
     shape_a: tuple[int, ...]

@@ -66,7 +66,7 @@ def bits(digest: Digest | None) -> tuple[int, int] | None:
 def differing_tensors(a: StepDigests, b: StepDigests) -> Iterator[tuple[str, str]]:
     """Yield the kind ("gradient" or "value") and the name of each tensor of a step whose bits differ.
 
-    Gradients come first, as they are computed before the values that they change.
+    Gradients come first, since they are computed before the values that they change.
     """
     for what, left, right in (("gradient", a.gradients, b.gradients), ("value", a.values, b.values)):
         for name in left:

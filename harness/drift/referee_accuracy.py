@@ -48,7 +48,7 @@ SIGNIFICANCE = 0.01
 
 @dataclass(frozen=True, slots=True)
 class StepErrors:
-    """r for each value of one step that differs between A and B, by its name.
+    """r of each value that differs between A and B in one step, keyed by the value's name.
 
     If a side is not finite, r is infinite or NaN and does not count.
     """

@@ -53,7 +53,7 @@ def ulp_distance(a: NDArray[Any], b: NDArray[Any], *, bfloat16: bool = False) ->
 
 
 def max_ulp(a: NDArray[Any], b: NDArray[Any], *, bfloat16: bool = False) -> int:
-    """Return the largest `ulp_distance` of two arrays, 0 for empty ones, in bounded temporary memory."""
+    """Return the largest `ulp_distance` of two arrays, 0 for empty arrays, in bounded temporary memory."""
     _infinity(a, b, bfloat16)
     return max((int(ulp_distance(x, y, bfloat16=bfloat16).max()) for x, y in paired_chunks(a, b)), default=0)
 

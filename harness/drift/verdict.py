@@ -62,7 +62,7 @@ class VerdictEvidence:
 
 
 def decide(evidence: VerdictEvidence) -> Verdict:
-    """Judge a pair."""
+    """Return the verdict on a pair."""
     verdict = _void(evidence) or _beyond_rounding(evidence) or _undecided(evidence) or _rounding(evidence)
     worst = _worst(evidence.steps)
     significant = _significant(evidence)
@@ -194,7 +194,7 @@ def _significant(evidence: VerdictEvidence) -> list[StepScore]:
     """Return the steps beyond the threshold.
 
     If the noise was not measured, only a step with an infinite score is beyond the threshold. A step whose drift is due
-    to ill-conditioned ops never is.
+    to ill-conditioned ops is never beyond it.
     """
     return [
         step

@@ -40,9 +40,9 @@ class SeenCulprit:
     own: str
 
     def is_at(self, node: Node) -> bool:
-        """Check whether the node is the culprit's op, or was decomposed from it, in one of its phases and modules.
+        """Check whether the node is the culprit's op, or part of its decomposition, in one of its phases and modules.
 
-        Without a known module, the node's line decides; without a known line, the op alone.
+        If no module is known, the line decides; if no line is known either, the op alone decides.
         """
         culprit = self.found
         names = {f"{node.domain}.{node.op}", node.full_op, node.original}

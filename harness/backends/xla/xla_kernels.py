@@ -83,7 +83,7 @@ class XlaKernels:
         fresh: Mapping[int, Sequence[int | None]],
         found: Mapping[int, torch.Tensor],
     ) -> None:
-        """Set the results of each call on the device: first those in fresh storages, then the views that it writes.
+        """Set the results of each call on the device: first those in fresh storages, then the views that the op writes.
 
         A value that ops overwrite without returning it (the running statistics of batch normalization) is read at the
         end of the step, so only the result of the last op that writes the value is known.
@@ -114,7 +114,7 @@ class XlaKernels:
         """Do nothing: each op is compiled when it is first executed."""
 
     def execute(self, computation: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
-        """Execute an op as a separate graph. Ops on the CPU and ops that draw are executed by torch's own kernels."""
+        """Execute an op as a separate graph. Torch's own kernels execute copies, ops on the CPU and ops that draw."""
         op = self._ops.get(computation.position)
         if op is None or op.drawn is not None or computation.call.name == "_to_copy":
             return executed_apart(computation, arguments, keywords)

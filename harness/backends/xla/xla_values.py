@@ -1,6 +1,6 @@
 """Identify the values of torch_xla's IR with those of the script, by the calls that made the IR's nodes.
 
-Nodes take their operands in torch_xla's own order, with numbers, casts and copies in between. A value is therefore
+The operands of a node are in torch_xla's own order, mixed with numbers, casts and copies. A value is therefore
 identified by the calls that take it and by its shape.
 """
 
@@ -142,8 +142,8 @@ def _gaps(outputs: Sequence[Output | None]) -> Iterator[list[int]]:
 def _input_operands(made: MadeNodes, made_numbers: set[int]) -> dict[int, Operand]:
     """Return the operand for each value that the graph takes as input, by the number of the value's node.
 
-    The candidates for a value are the tensors of its shape that were operands of every call that takes it, except for
-    those that the graph itself made (`made_numbers`). `_assigned` chooses among the candidates.
+    The candidates for a value are the tensors of its dtype and shape that were operands of every call that takes it,
+    except for those that the graph itself made (`made_numbers`). `_assigned` chooses among the candidates.
     """
     takers: dict[int, dict[int, FollowedCall]] = {
         node_number: {} for node_number, node in made.nodes.items() if node.op == "device_data"

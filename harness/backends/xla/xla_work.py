@@ -46,7 +46,7 @@ The metric of the bytes has as many samples as the metric of the times.
 """
 
 CACHED = "CachedCompile"
-"""torch_xla's counter of compilations that it found in its cache, including those of single ops."""
+"""torch_xla's counter of compilations that were found in its cache, including compilations of single ops."""
 
 ITEM = "aten::_local_scalar_dense"
 """torch_xla's counter of values read by `.item()`, `float(tensor)` or `if tensor`, one of its fallback counters."""
@@ -165,7 +165,7 @@ class XlaWork:
             self._report(fallback.work())
 
     def _take(self, why: str, call: str, *, falls_back: bool = False) -> list[str]:
-        """Report new work, which the line `call` caused for the reason `why`.
+        """Report the new work that the line `call` caused for the reason `why`.
 
         If `falls_back`, an op may be falling back now: the ops that fell back since the last call are returned
         instead of reported.

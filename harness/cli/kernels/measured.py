@@ -66,7 +66,7 @@ def check(op: str, *, verbose: bool, plot: Path | None, force: bool, json_path: 
 
 
 def _table(rows: Sequence[CheckRow], *, verbose: bool) -> Table:
-    """Return a table with a row for the worst values of each kernel; with `verbose`, a row for each case."""
+    """Return a table with a row for the worst values of each kernel; with `verbose`, one for each of its input sets."""
     check_table = table(
         "kernel", "inputs" if verbose else "worst on",
         ">max ULP", ">p99", ">median", ">rho", ">bias", ">z", ">differs", "non-finite, remarks",
@@ -77,7 +77,7 @@ def _table(rows: Sequence[CheckRow], *, verbose: bool) -> Table:
         towards = f" {bias.towards}" if bias is not None and abs(bias.z) > BIASED else ""
         check_table.add_row(
             row.kernel,
-            row.where or label,  # a case that was not measured has no worst input set
+            row.where or label,  # `where` is empty if nothing was measured
             *(_digits(value) for value in (row.max_ulp, row.p99_ulp, row.median_ulp)),
             Text(_digits(row.rho), style="bold red" if row.rho is not None and row.rho > FAULT else ""),
             "-" if bias is None else _digits(bias.ulp),

@@ -19,7 +19,7 @@ Counted = Callable[[int], None]
 
 @contextmanager
 def sweep_bar(label: str, total: int, measured: int) -> Iterator[Counted]:
-    """Yield a function to call with the number of inputs measured so far, of `total`.
+    """Yield a function to call with the number of inputs, of `total`, that have been measured so far.
 
     An earlier sweep has measured `measured` inputs.
     """

@@ -1,4 +1,4 @@
-"""Find the draw that only one of two runs makes: the first at which their draws from the same generator differ.
+"""Find the first difference between two runs' draws from one generator, such as a draw that only one run makes.
 
 one     uniform_  s0 > s1     dropout  s1 > s2                     states before and after each draw
 other   uniform_  s0 > s1     rand     s1 > s5     dropout  s5 > s6     only the other run makes `rand`
@@ -23,7 +23,7 @@ class DrawDifference:
     side: the run that makes the draw; `both` if both runs draw there, but a different count of numbers or by a
         different op
     a, b: the draw of each run
-    after: the draw before this one, which both runs share
+    after: the previous draw, which both runs share
     seeded: whether the call sets the generator to a different state instead of drawing from it
     """
 

@@ -65,8 +65,8 @@ def made_by_the_training(free: RecordedRun, forced: RecordedRun | None) -> set[i
 ROUNDED = 64.0
 """The largest distance at which a batch that a mode computes itself still counts as equal to the reference's batch.
 
-The distance is relative L2, in units of half the dtype's epsilon. Such a batch is the result of a few ops, which
-different kernels compute.
+The distance is relative L2, in units of half the dtype's epsilon. Such a batch is the result of a few ops, computed by
+kernels that differ from the reference's.
 """
 
 
@@ -156,7 +156,7 @@ SAME = 1e-6
 DRIFTING = 1e-2
 """The relative distance below which a number that differs after the first drift is a consequence of the drift.
 
-Such a number is computed from the training, as the step size of an adaptive method is.
+Such a number is computed from the training, like the step size of an adaptive method.
 """
 
 IMPLEMENTATION = frozenset({"foreach", "fused", "capturable", "differentiable"})

@@ -35,7 +35,7 @@ def answers(
     posts: tuple[Sequence[Graph], Sequence[Graph]],
     post: PostChange | None,
 ) -> list[str]:
-    """Return the sentences.
+    """Return the sentences about a difference.
 
     `names` are the names of the sides. `post` is the difference between the compiled graphs, if known.
     """
@@ -229,7 +229,7 @@ def _count(count: int) -> str:
     return {1: "once", 2: "twice"}.get(count, f"{count:,} times")
 
 
-# Ops that one side keeps whole and the other decomposes, ranked by how surely this changes numbers.
+# Ops that one side keeps whole and the other decomposes, ranked by how surely the decomposition changes numbers.
 
 
 @dataclass(frozen=True)

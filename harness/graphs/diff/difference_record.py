@@ -23,7 +23,7 @@ def phase_place(phase: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class GraphPlace:
-    """A node: the graph that it is in, and its name there."""
+    """The place of a node: the name of its graph, and the node's name in that graph."""
 
     # As in the run's files, for example `0-forward-pre` and `tanh_1`.
     graph: str

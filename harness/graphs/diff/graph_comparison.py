@@ -18,7 +18,7 @@ from .step_pairing import common_step, compare_post, executed_step
 def compare_graphs(a: RunGraphs, b: RunGraphs, *, step: int | None = None, phase: str | None = None) -> Diff:
     """Compare one step of two runs: `step`, or else the lowest common step. With `phase`, compare only that phase.
 
-    Raises GraphsNotFound for a missing step or phase, JournalError for a graph that cannot be read.
+    Raises GraphsNotFound for a missing step or phase, and JournalError for a graph that cannot be read.
     """
     chosen = common_step(a, b) if step is None else step
     steps = (executed_step(a, chosen), executed_step(b, chosen))

@@ -72,8 +72,8 @@ class Matching:
         frontier = dict.fromkeys(pairs)
         fresh = set(frontier)
         while frontier:
-            # Each pair proposes the neighbours that are unique in kind, slot and shape on both sides; if some are
-            # left over, also those that are unique in kind alone.
+            # Each pair proposes to pair those of its neighbours that are unique in kind, slot and shape on both sides;
+            # if some are left over, also those that are unique in kind alone.
             wishes: tuple[dict[int, set[int]], ...] = (defaultdict(set), defaultdict(set))
             for u, v in frontier:
                 x, y = a[u], b[v]

@@ -59,7 +59,7 @@ def pair_ops(a: Sequence[Op], b: Sequence[Op]) -> list[Matched]:
     for u, v in with_views.mates[0].items():
         if passes_through(with_views.sides[0][u].kind):
             pairs += _of_units(with_views, u, v)
-    # In the order of A; ops that only B has come last, in the order of B.
+    # The results are in the order of A. Ops that only B has come last, in the order of B.
     all_pairs = [*_by_calls(pairs), *_left_over(a, b, pairs)]
     return sorted(all_pairs, key=lambda pair: (0, pair.a[0].number) if pair.a else (1, pair.b[0].number))
 

@@ -123,7 +123,7 @@ def _node(node: Node, marks: Mapping[str, Mark], written: dict[str, str] | None 
 
 
 def _function(node: Node, values: Mapping[str, Value], marks: Mapping[str, Mark]) -> onnx.FunctionProto:
-    """Create the function of a kernel. It has the title, domain and overload of the kernel's node, and its ops."""
+    """Create the function of a kernel from the kernel's ops, with the title, domain and overload of its node."""
     # A function's parameters must differ: from its second occurrence on, a name is numbered.
     parameters: dict[str, None] = {}
     for name in node.inputs:
