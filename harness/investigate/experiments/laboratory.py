@@ -33,7 +33,7 @@ from .restored import variables_of
 
 
 class Interrupted(Exception):
-    """Ctrl-C ended a round of runs. Complete runs are kept, and another call continues from there."""
+    """Ctrl-C ended a round of runs. Complete runs are kept, and the next call of the command reuses them."""
 
 
 class Progress(Protocol):
@@ -60,8 +60,8 @@ class Laboratory:
 
     jobs: the number of experiments that run at a time
     timeout: the seconds that a run may take
-    made, steps: the numbers of runs and of steps that it executed itself
-    reused: the number of runs that it took over from an earlier call
+    made, steps: the numbers of runs and of steps that the laboratory executed itself
+    reused: the number of existing runs that were used instead
     processes: the preloaded processes that execute the runs
     workers: the processes of runs that stay alive and execute calls on request
     """

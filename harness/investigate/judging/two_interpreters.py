@@ -1,4 +1,4 @@
-"""The interpreters of a pair in its findings: how they differ, and whether version or mode may be to blame."""
+"""The interpreters of a pair in its findings: how they differ, and whether torch's version or the mode is to blame."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ def remedy(a: ModeSpec, b: ModeSpec, culprits: Sequence[Culprit]) -> Remedy:
             changes += [f"kernel.{key}={value}" for key, value in wanted.items() if kernel.get(key) != value]
             kernel.update(wanted)
             spec = replace(spec, kernel=kernel)
-        if not changes:  # the grammar of modes cannot express it
+        if not changes:  # no key of a mode can swap the culprit out
             left.append(culprit.op or culprit.kind)
         swaps.update(dict.fromkeys(changes))
     return Remedy(spec, tuple(swaps), tuple(dict.fromkeys(left)))
@@ -189,7 +189,7 @@ def trained_without(evidence: PairEvidence, verdict: str | None, culprits: Seque
 
 def farther_away(without: RunComparison, whole: RunComparison, b: str) -> str:
     """Say that a training without the culprits of a compiled mode is farther from the reference than the mode itself,
-    and by how much; "" if it is not. Taking an op out of a graph changes how the others are fused and compiled."""
+    and by how much; "" if it is not. Taking an op out of a graph changes how the other ops are fused and compiled."""
     if without.common_steps != whole.common_steps:
         return ""
     losses = [comparison.losses.max_relative or 0.0 for comparison in (without, whole)]

@@ -102,7 +102,7 @@ def named_places(culprit: Culprit) -> str:
 
 
 def name_of(culprit: Culprit) -> str:
-    """Return the name of a culprit: an op, a setting as a mode states it, or a way in which a mode executes."""
+    """Return the name of a culprit: an op, a setting as a mode states it, or a way in which a mode executes a step."""
     if culprit.setting is not None:
         return f"{culprit.setting.name}={culprit.setting.values.get('b', '')}"
     return culprit.op or culprit.name or "the inputs of the step"
@@ -120,7 +120,7 @@ def title_of(culprit: Culprit) -> str:
 def _called_from(culprit: Culprit) -> str:
     """Return the line of the call.
 
-    If that line is not in the script itself, its function and the script's line are added:
+    If that line is not in the script itself, the function that contains it and the script's line are added:
 
         model.py:28 (Block.forward) <- train.py:300
     """
@@ -184,7 +184,7 @@ def wrong_by_itself(culprit: Culprit, a: str, b: str) -> str:
 
 def ill_conditioned_here(causes: Sequence[Culprit], score: float) -> str:
     """Describe a step whose whole drift comes from ill-conditioned ops: with rounded inputs, every kernel errs as much
-    as these."""
+    as the two that differ."""
     names = " and ".join(title_of(cause) for cause in causes[:2])
     more = f" and {len(causes) - 2} others" if len(causes) > 2 else ""
     rho = max(value for cause in causes for value in cause.rho.values())
@@ -251,7 +251,7 @@ def _named_op(culprit: Culprit, side: str) -> str:
 
 
 def _times(ratio: float | None) -> str:
-    """Format a ratio. A huge one prints as "many times": where a correct kernel is exact, its value means nothing."""
+    """Format a ratio. A huge ratio prints as "many times": if a correct kernel is exact, its value means nothing."""
     return f"{ratio:.3g} times" if ratio is not None and ratio < MANY else "many times"
 
 
