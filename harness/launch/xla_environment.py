@@ -1,8 +1,8 @@
 """The default interpreter of mode `xla` and of the modes beside it: that of .venv-xla.
 
 torch_xla loads only with the torch that it was built for, so it has its own environment (`scripts/xla`). Modes that are
-compared with each other run in one interpreter unless they name others: two torch versions differ in more than the
-mode.
+compared with each other run in one interpreter unless they name others: runs with two versions of torch differ in more
+than the mode.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def is_xla_here() -> bool:
 
 
 def in_their_interpreters(modes: Sequence[ModeSpec], *, numpy: bool = False) -> Interpreters:
-    """Assign the interpreter of .venv-xla to the modes that name none, if a mode `xla` is among those.
+    """Assign the interpreter of .venv-xla to the modes that name none, if one of these modes is `xla`.
 
     If the modes have several interpreters, the differences between these are reported; the NumPy version is included if
     `numpy` is true (for a script that mentions it). Raises UsageError if there is no .venv-xla, or if an interpreter

@@ -183,8 +183,8 @@ def wrong_by_itself(culprit: Culprit, a: str, b: str) -> str:
 
 
 def ill_conditioned_here(causes: Sequence[Culprit], score: float) -> str:
-    """Describe a step whose whole drift comes from ill-conditioned ops: with rounded inputs, every kernel errs as much
-    as the two that differ."""
+    """Describe a step whose whole drift comes from ill-conditioned ops: with rounded inputs, every kernel of such an op
+    errs as much."""
     names = " and ".join(title_of(cause) for cause in causes[:2])
     more = f" and {len(causes) - 2} others" if len(causes) > 2 else ""
     rho = max(value for cause in causes for value in cause.rho.values())

@@ -48,7 +48,7 @@ class FlowNode:
     reads: the views that it takes, in the order of `views_in`.
     makes: its outputs, None for those that are not fresh.
     writes: the views that it writes in place.
-    iteration: the number of the step's pass, from 0. A pass is a forward with its backward.
+    iteration: the number of its pass within the step, from 0. A pass is a forward with its backward.
     """
 
     execution: Computation

@@ -1,4 +1,4 @@
-"""Copies in place of views: a backend without views calls `t_copy` where another one calls `t`.
+"""Copies in place of views: a backend without views calls `t_copy` where a backend with views calls `t`.
 
 Links pass from a source to its copy and back:
 
