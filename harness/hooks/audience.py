@@ -24,7 +24,7 @@ first."""
 class Guard:
     """A context that keeps a failure of the recorder itself out of the training.
 
-    It catches every exception and calls `failed(doing, error)`; the script continues.
+    It catches every `Exception` and calls `failed(doing, error)`; the script continues.
     """
 
     __slots__ = ("_doing", "_failed")

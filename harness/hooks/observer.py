@@ -106,7 +106,7 @@ class Observer:
         """The script enters or leaves a phase that it names (`numdrift.phase`)."""
 
     def close(self) -> None:
-        """Remove every hook and write all that is pending. Called once, also after a failure."""
+        """Remove every hook and write all that is pending. Called exactly once, even after a failure."""
 
     def forget(self) -> None:
         """Stop writing: this process is a fork, or the observer's part has failed."""
@@ -131,7 +131,7 @@ class Surroundings:
     write: Callable[..., None]
     notice: Callable[[str], None]
     bound: Callable[[], Mapping[str, torch.Tensor]] = dict
-    """The script's tensors by their role and name: `parameter net.0.weight`, `gradient net.0.weight`,
+    """Returns the script's tensors by their role and name: `parameter net.0.weight`, `gradient net.0.weight`,
     `state net.0.weight.exp_avg`."""
 
 

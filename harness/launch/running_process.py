@@ -68,8 +68,8 @@ class Running:
             return self.stop(signal.SIGTERM, "timeout")
         if code is None:
             return None
-        # The kernel does not report which process it killed: a SIGKILL counts as the kernel's if its count of kills
-        # increased.
+        # The kernel does not report which process it killed. So a SIGKILL counts as the kernel's if the number of its
+        # kills has increased.
         killed_for_memory = code == -signal.SIGKILL and _oom_kills() > self._oom_kills
         return ProcessEnd(code, "out-of-memory" if killed_for_memory else "exited", elapsed, time.time())
 
@@ -223,7 +223,7 @@ class RunningRanks:
         return self._together("exited")
 
     def stop(self, number: signal.Signals, why: Ended) -> ProcessEnd:
-        """Ask every rank that still runs to end, then kill those that remain."""
+        """Send the signal to every rank that is still running, then kill those that remain."""
         self._stop_rest(number, why)
         return self._together(why)
 

@@ -249,7 +249,7 @@ def repeating(run: RecordedRun, experiment: Experiment, **changes: Any) -> Batch
     recorder."""
     config = RunConfig.load(run.path / "config.json")
     spec = changes.pop("spec", config.mode)
-    # A limit in seconds would end the new training at another step, so the recorded number of steps is the limit.
+    # A limit in seconds would end the new training at a different step, so the recorded number of steps is the limit.
     timed = "max_seconds" in run.journal.limits
     options: dict[str, Any] = {
         "script": Path(config.script),

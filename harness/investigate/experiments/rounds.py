@@ -143,7 +143,7 @@ def _forced(
 ) -> BatchPlan:
     experiment = Experiment("forced", run.path.name, reference.path.name)
     taped = [step for step in chosen.held if step in steps]
-    # Lazy tensors have no values op by op: another process records their tapes (see `step_workers`).
+    # Lazy tensors have no values op by op: a separate process records their tapes (see `step_workers`).
     if not taped or not spec_of(run).capabilities.tapes_itself:
         return begun_in(states, run, experiment, steps)
     return begun_in(states, run, experiment, steps, tapes=StepSelection.of(taped), noise_replays=0, held=True)

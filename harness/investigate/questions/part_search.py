@@ -60,7 +60,7 @@ def check_parts(specs: Sequence[ModeSpec], plan: InvestigationRequest, *, nproc:
 
 
 class ModelParts:
-    """The question which parts of the model carry the drift. It is asked only on request."""
+    """The question of which parts of the model carry the drift. It is asked only on request."""
 
     def asks(self, inquiry: Inquiry, plan: InvestigationRequest) -> bool:
         return plan.partition_bisect

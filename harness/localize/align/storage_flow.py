@@ -100,7 +100,7 @@ class StorageFlow:
         return self.tape.inputs.get(value.slot) if value.version == 0 else None
 
     def is_whole(self, view: View, value: FlowValue) -> bool:
-        """Check whether the view shows every part of the value that is read."""
+        """Check whether the view shows the whole storage, or all that any use of the value shows."""
         size = self.tape.slots[value.slot].size
         return math.prod(view.size) * view.dtype.itemsize == size or self.seen[value] == {layout_of(view)}
 

@@ -85,7 +85,7 @@ class Examined:
         that of the smallest result.
     elsewhere: True if the op returns positions of elements, and the two sides' positions are those of different
         elements.
-    once: True for an elementwise op with results of 16 bits, which computes in float32 and rounds them once.
+    once: True for an elementwise op that computes in float32 and rounds its results to 16 bits once.
     meant: for a block of kind `arguments`, the distance between the two sides' results in exact arithmetic on the same
         inputs, as a multiple of the error that rounding causes in them.
     single: True if every result that differs has a single element.

@@ -6,7 +6,7 @@
                                     its sums were added up one term after the other
                       "bound"       its error exceeds 16 times the largest error of a correct kernel of its precision
                       "once"        it rounds each element to 16 bits once, and errs by more than 8 such roundings
-                      "bias"        its errors lean to one side, which the errors of rounding do not
+                      "bias"        its errors lean to one side, unlike the errors of rounding
                       "values"      different arguments, or ops that only one side has, move values by more than
                                     rounding, or move whole numbers at all
     rounding          "within"      on both sides its errors are at most the effect of rounding its inputs
@@ -198,7 +198,7 @@ class _Judge:
 
         other_arguments: True if the sides call the ops with different arguments.
         single: True if the results are single numbers, such as a norm. Their errors are not averaged, and may by chance
-            be several times the usual ones.
+            be several times as large as usual.
         """
         if len(errors) < len(SIDES):
             return ""
