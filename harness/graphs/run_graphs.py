@@ -1,4 +1,4 @@
-"""Read the graphs of a run. Nothing here writes."""
+"""Read the graphs of a run. This module writes nothing."""
 
 from __future__ import annotations
 

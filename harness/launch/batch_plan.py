@@ -124,7 +124,7 @@ def check_plan(plan: BatchPlan) -> None:
             f"{plan.folder}, where the script was run, is no longer there, and neither are the files that it reads by "
             "relative paths; put it back, or run the modes anew under another --name"
         )
-    # Modes with another Python are asked for their versions first: all later checks assume usable interpreters.
+    # Modes with a different Python are asked for their versions first: all later checks assume usable interpreters.
     for spec in plan.modes:
         check_interpreter(spec)
     check_kernels(plan.modes, plan.kernels, plan.trace_kernels)

@@ -163,7 +163,7 @@ def thread_variables(spec: ModeSpec, inherited: Mapping[str, str]) -> dict[str, 
 def free_port() -> int:
     """Return a port of this machine on which nobody listens at this moment."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.bind((ADDRESS, 0))  # 0: the system chooses; before rank 0 binds it another process may take it
+        probe.bind((ADDRESS, 0))  # 0: the system chooses; before rank 0 binds the port, another process may
         return int(probe.getsockname()[1])
 
 

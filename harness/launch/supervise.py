@@ -148,7 +148,7 @@ def signals_for(pass_on: Callable[[signal.Signals], None]) -> Iterator[None]:
     SIGHUP under nohup, stays ignored in it and in the processes that it starts. Only the main thread receives signals.
     """
     if threading.current_thread() is not threading.main_thread():
-        yield  # Python allows handlers only in the main thread: a run from another thread has none
+        yield  # Python allows handlers only in the main thread: a run from a different thread has none
         return
 
     def passed(number: int, _: FrameType | None) -> None:

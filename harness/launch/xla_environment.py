@@ -75,7 +75,7 @@ def in_their_interpreters(modes: Sequence[ModeSpec], *, numpy: bool = False) -> 
 def _versions(modes: Sequence[ModeSpec], moved_names: Sequence[str], *, numpy: bool) -> list[str]:
     """Return sentences about the interpreters of the modes.
 
-    They say which interpreter runs which modes, how the interpreters differ, and what that means for the findings.
+    They say which interpreter runs which modes, how the interpreters differ, and how to interpret the findings.
     """
     groups: dict[tuple[str, str], list[str]] = {}
     for spec in modes:
@@ -94,8 +94,8 @@ def _versions(modes: Sequence[ModeSpec], moved_names: Sequence[str], *, numpy: b
 
 
 def _differing(groups: Mapping[tuple[str, str], Sequence[str]], *, alike: bool, numpy: bool) -> list[str]:
-    """Return sentences on how the first of several interpreters differs from each of the others, and what may be to
-    blame.
+    """Return sentences on how the first of several interpreters differs from each of the others, and on the possible
+    cause of a drift.
 
     `alike` is true if the modes differ in nothing but their interpreter.
     """

@@ -20,9 +20,9 @@ from ..words.culprit_words import ill_conditioned_here
 class Scores:
     """The scores of a pair's steps.
 
-    steps: the scores; empty if `why` says what is missing
+    steps: the scores; empty if there can be none, for the reason `why`
     noise: a sentence about how the noise was measured
-    unreplayed: the reasons why steps do not replay or cannot be read
+    unreplayed: the reasons why steps cannot be replayed or read
     """
 
     steps: tuple[StepScore, ...]

@@ -204,7 +204,7 @@ class PairEvidence:
 def evidence_for(a: RecordedRun, b: RecordedRun) -> PairEvidence:
     """Return the evidence of a pair from the evidence folder beside the reference.
 
-    If `b` is in another folder, return only the reference's own experiments.
+    If `b` is in a different folder, return only the reference's own experiments.
     """
     folder = EvidenceFolder.of(a)
     experiments = folder.of_pair(a.path.name, b.path.name)

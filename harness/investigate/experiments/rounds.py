@@ -133,7 +133,7 @@ def apart(
     plans = [repeating(run, control_of(run)) for run in again]
     for run in others:
         states = _states_of(reference) if run.path not in chosen.of else reference.path / STATES
-        if steps_in(states):  # there are none if torch.func transforms the training: then its state cannot be read
+        if steps_in(states):  # if torch.func transforms the training, its state cannot be read
             plans.append(_forced(reference, run, states, chosen.of.get(run.path, chosen.forced), chosen))
     return Round(FROM_THE_STATE, plans)
 

@@ -1,5 +1,4 @@
-"""The judgement of recorded runs: the verdict of each pair, the sentences about it, and its culprits. Nothing is run
-here.
+"""The judgement of recorded runs: the verdict of each pair, the sentences about it, and its culprits. It runs nothing.
 
 A pair is judged in this order:
 
@@ -70,7 +69,7 @@ def judge_pair(evidence: PairEvidence, comparisons: int = 1, step: int | None = 
 
 
 def _judge_process(evidence: PairEvidence, comparisons: int, step: int | None) -> PairFindings:
-    """Judge one process against another."""
+    """Judge one process of each run."""
     failure = failure_of(evidence)
     if not (evidence.a.journal.steps and evidence.b.journal.steps):
         return _without_steps(evidence, failure)

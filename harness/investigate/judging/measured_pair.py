@@ -1,6 +1,6 @@
 """The measurements of a pair: its distances, set-up, scores and controls, as read from the evidence.
 
-Nothing is decided here. Evidence that cannot be read is named in `unreadable`, and the rest is used.
+This module decides nothing. It names evidence that cannot be read in `unreadable`, and uses the rest.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ MOST_NAMED = 3
 
 OR_MODE = "may differ by version or by mode"
 DIFFERS = {VERSION: "differs by version", MODE: "differs by mode, not by version"}
-"""The phrase for a culprit in two versions of torch, by what is to blame: the version or the mode."""
+"""The phrase for a culprit in two versions of torch, by the cause of the difference: the version or the mode."""
 
 LOCAL_FAULT = 16.0
 """The rho above which an error is mentioned, as in `localize.causes.judged_alone`."""
@@ -259,7 +259,7 @@ def _proof(culprit: Culprit, proof: Proof, a: str, b: str) -> str:
     if culprit.is_way and culprit.kind != MARK_STEP:
         return proof.why
     came, went = proof.swap_in, proof.swap_out
-    if culprit.kind == MARK_STEP:  # a policy of mark_step, another key, or the stand-in in words
+    if culprit.kind == MARK_STEP:  # a mark-step policy, a different key, or the stand-in in words
         policy = str(culprit.policy["swapped"])
         swapped = policy if " " in policy else f"mark_step={policy}"
         swapped = f"each op executed by itself ({policy})" if "=" in policy else swapped

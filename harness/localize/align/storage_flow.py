@@ -144,7 +144,7 @@ def flow_of(tape: Tape) -> StorageFlow:
             entry = pending.pop(0)
             uses[entry.name] = use(entry.view)
         call = execution.call
-        # a forward after a backward begins another pass, such as the second of SAM's two
+        # a forward after a backward begins a new pass, such as the second of SAM's two
         iteration += call.phase == "forward" and backward
         backward = call.phase == "backward" if call.phase in ("forward", "backward") else backward
         reads = tuple(map(use, views_in(call)))

@@ -158,7 +158,7 @@ def _with_repeats(
     alike_nodes: Mapping[int, int],
     other_alike_nodes: Mapping[int, int],
 ) -> list[OpUnit]:
-    """Merge each unpaired unit that repeats the computation of a paired one into that one.
+    """Merge each unpaired unit that repeats the computation of a paired unit into the paired unit.
 
         this side     keys = a * x    queries = a * x        the second product repeats the first: both become one unit
         other side    keys = a * x    queries = keys

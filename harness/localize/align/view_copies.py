@@ -29,7 +29,7 @@ class ViewCopy:
 
     source: the view that was copied.
     copy: the copy.
-    viewed: applies the view op to another view of the source; returns None if the op cannot return a view of it.
+    viewed: applies the view op to a given view of the source; returns None if the op cannot return a view of it.
     """
 
     source: Use
