@@ -75,7 +75,7 @@ class Scripts:
 
 
 def vendors_folders() -> list[str]:
-    """Return the folders of vendors' packages, whose devices a script may name.
+    """Return the folders that contain vendors' packages, since a script may name the devices of these packages.
 
     An isolated interpreter does not search the folders of PYTHONPATH.
     """
@@ -85,7 +85,7 @@ def vendors_folders() -> list[str]:
 
 
 class ScriptInterpreter:
-    """A running interpreter. It and its scripts end with its context, or with this process."""
+    """A running interpreter. The interpreter and its scripts end with this context, or with this process."""
 
     def __init__(self, imports: Sequence[str] = ("torch",), environment: Mapping[str, str] | None = None) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="numdrift-")  # a socket's path has at most 108 bytes

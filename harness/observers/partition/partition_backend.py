@@ -114,12 +114,13 @@ class PartitioningBackend:
 
 
 def _executable(plan: Plan, adapter: Adapter) -> torch.fx.GraphModule:
-    """Compile the backend's subgraphs. Those of the CPU run op by op, with torch's own kernels."""
+    """Compile the backend's subgraphs. The CPU's subgraphs run op by op, with torch's own kernels."""
     for name, device in plan.placed:
         if device == CPU:
             continue
         subgraph = getattr(plan.module, name)
-        # Adapters compile graphs that return a tuple; `fuse` creates a graph that returns a single result bare.
+        # Adapters compile graphs that return a tuple, while `fuse` creates graphs that return a single result without a
+        # tuple.
         output = subgraph.graph.output_node()
         result = output.args[0]
         alone = isinstance(result, torch.fx.Node)

@@ -50,7 +50,7 @@ def partition(
     mode: str = "compile",
     config: PartitionConfig | None = None,
 ) -> PartitionedModule:
-    """Run a module's operators on the mode's backend where it supports them, and the rest on the CPU.
+    """Run the operators of a module that a mode's backend supports on that backend, and the others on the CPU.
 
         net = numdrift.partition(Net(), torch.rand(32, 784), config=PartitionConfig(max_subgraph_count=2))
         net(x).sum().backward()

@@ -59,7 +59,7 @@ class ModuleRanges:
 
 
 class KernelRanges:
-    """Opens a range for each call of a kernel while it is installed.
+    """While it is installed, opens a range for each call of a kernel.
 
     `report` receives each generated kernel as an event's fields: its ops, modules and lines.
     """

@@ -118,7 +118,7 @@ class ProfileInstrument(Observer):
         self._ranges.phase(PHASE + OWN)
 
     def called(self, module: torch.nn.Module) -> None:
-        """Begin the forward at the first call with gradients; a model may be evaluated before or after it."""
+        """Begin the forward at the first call with gradients: an earlier call may only evaluate the model."""
         if self._ranges.here and torch.is_grad_enabled():
             self._forward_begins()
 

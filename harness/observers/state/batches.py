@@ -1,4 +1,4 @@
-"""Digests of the batches: of the arguments with which a step calls the root modules."""
+"""Digests of the batches, that is, of the arguments with which a step calls the root modules."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COMPUTED = ""
 class BatchArgument:
     """A tensor argument of a module's call.
 
-    hash: the hash of its value, or COMPUTED.
+    hash: the hash of the tensor's value, or COMPUTED.
     waiting: the tensor, if it had no value at the call. It is digested later, unless the script has dropped it by then.
     """
 
