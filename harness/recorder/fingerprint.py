@@ -78,7 +78,7 @@ def libraries(shown: str) -> dict[str, str]:
 def _settings() -> dict[str, object]:
     """Return the settings of torch that change kernels or the order of sums.
 
-    Settings that this version lacks are left out.
+    Settings that this version of torch lacks are left out.
     """
     onednn, attention = torch.backends.mkldnn, torch.backends.cuda
     kinds = ("flash", "mem_efficient", "math")

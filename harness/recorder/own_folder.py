@@ -90,7 +90,7 @@ def _mount(files: OwnFolders) -> None:
 
 
 def _unshare(libc: ctypes.CDLL, folders: Sequence[str]) -> bool:
-    """Leave the shared mounts. Return whether that took a user namespace, which needs no privileges."""
+    """Leave the shared mounts. Return whether this process had to enter a user namespace, which needs no privileges."""
     if libc.unshare(NEW_MOUNTS) == 0:
         return False
     user, group = os.geteuid(), os.getegid()

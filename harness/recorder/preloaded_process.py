@@ -127,7 +127,7 @@ class Preloaded:
             end = os.pidfd_open(process)
             self.under_way[end] = process, connection
             self.watched.register(end, select.POLLIN)
-            with contextlib.suppress(OSError):  # the asking process has ended: the fork notices, too
+            with contextlib.suppress(OSError):  # if the asking process has ended, the fork notices that, too
                 connection.sendall(str(process).encode())
         else:
             connection.close()

@@ -3,8 +3,8 @@
 tanh_backward of cpu, whose tape gives the same bits with torch's kernels      "aten"
 tanh_backward of lazy,kernel.tanh_backward=bf16                                "bf16", as the mode names it
 mul, sub, mul of compile, in place of tanh_backward                            "decomposed"
-sum of compile, whose bits differ from torch's kernel on the same inputs       "inductor"
-sum of xla, whose bits differ from torch's kernel                              "xla"
+sum of compile, whose bits differ from those of torch's kernel                 "inductor"
+sum of xla, whose bits differ from those of torch's kernel                     "xla"
 sum of a plug-in's mode                                                        None: not known
 """
 
@@ -26,7 +26,7 @@ from ..execute.verification import Found
 ATEN, DECOMPOSED = "aten", "decomposed"
 
 GENERATED = frozenset(getattr(torch.Tag, name) for name in ("pointwise", "reduction") if hasattr(torch.Tag, name))
-"""torch's tags of the ops for which Inductor itself generates code. It may leave other ops to a library or to aten."""
+"""torch's tags of the ops for which Inductor itself generates code. Inductor may leave others to a library or aten."""
 
 
 def is_generated(node: FlowNode) -> bool:

@@ -49,7 +49,7 @@ def _astray(flow: StorageFlow, number: int, found: Found) -> tuple[str, ...]:
 
 
 def _unrounded(flow: StorageFlow, number: int) -> tuple[str, ...]:
-    """Name the inputs of a compiled node that may have more digits than their dtype.
+    """Name the inputs of a compiled node that may have more digits than their dtype has.
 
     Inductor rounds between ops only where it has to. A cast from a wider dtype is not named, because the script
     requests that rounding.

@@ -131,7 +131,8 @@ def _effect(pair: TapePair, before: Memory, blocks: frozenset[int], left: Left, 
     if roundings <= enough:
         return NetEffect(largest, roundings, {}, computing, is_single(values), like_others=True)
     errors: dict[Side, LocalError] = {}
-    for side in SIDES:  # compare with side a's blocks in double, or with side b's if only those can be executed so
+    # compare with side a's blocks in double, or with side b's if only those can be executed in double
+    for side in SIDES:
         with suppress(Exception):  # an op may raise anything on doubles
             exactly = _Doubles()
 

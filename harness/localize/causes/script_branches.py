@@ -67,7 +67,7 @@ def with_decisions(pair: TapePair, causes: Sequence[Cause], labels: Mapping[Side
 
 
 def _before(pair: TapePair, cause: Cause, decisions: Sequence[Decision]) -> Decision | None:
-    """Return the last decision before the cause.
+    """Return the last qualifying decision before the cause.
 
     A decision about a truth value or a count always qualifies. A script may have read any other number just to print
     it, so a decision about such a number qualifies only if the cause begins with the very next op.

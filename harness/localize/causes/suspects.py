@@ -62,8 +62,8 @@ class Suspect:
 def suspects(pair: TapePair) -> dict[int, Suspect]:
     """Return the suspects among all blocks, by number.
 
-    A block that computes the same tensors with different ops on the two sides is a suspect, too: only its execution
-    shows whether they differ.
+    A block that computes the same tensors with different ops on the two sides is a suspect, too: only executing it
+    shows whether the results differ.
     """
     suspected: dict[int, Suspect] = {}
     for number in range(len(pair.blocks)):

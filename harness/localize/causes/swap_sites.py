@@ -1,7 +1,7 @@
 """Sites: the smallest sets of blocks that can be taken from either side.
 
-The main reasons why two blocks belong to one site: one reads a value that the other makes on one side only; both differ
-and one is the backward of the other; or both draw random numbers.
+The main reasons why two blocks belong to one site: one reads a value of the other that exists on one side only; both
+differ, and one is the backward of the other; or both draw random numbers.
 
 In this example, `recorded_step` is from the example in the tape module, and the sides multiply by different factors.
 The products in the forward and in its backward, blocks 0 and 3, are one site, which is named after the forward product.
@@ -171,9 +171,9 @@ class _Joining:
                         self.groups.join(number, maker)
 
     def repeated_draws(self) -> None:
-        """Join a block whose repeated call drew random numbers again to all readers of the repeated values.
+        """If a repeated call of a block drew random numbers again, join the block to all readers of the new values.
 
-        Values that repeated calls and views make from the repeated values count as well. If the mask of a dropout is
+        The values that repeated calls and views make from the new values count as well. If the mask of a dropout is
         drawn again, its backward uses the new mask, which has no counterpart on the other side.
         """
         acting = {
@@ -212,7 +212,7 @@ class _Joining:
                     self.groups.join(maker, number)
 
     def backwards(self) -> None:
-        """Join each differing backward op to its forward op, if that differs as well."""
+        """Join each differing backward op to its forward op, if the forward op differs as well."""
         kinds = ("structure", "arguments")
         differing = [number for number in self._flagged if self._examined[number].suspect.kind in kinds]
         for side in SIDES:
@@ -244,7 +244,7 @@ class _Joining:
                 unmatched.setdefault((look, sides[0]), []).append(number)
 
     def rewritten_backwards(self) -> None:
-        """Join a backward that takes its gradients from elsewhere to the cause: the rewritten forward of its module."""
+        """If a backward takes its gradients from elsewhere, join it to the cause: its module's rewritten forward."""
         pair = self._pair
         forwards = [number for number in self._structures if pair.phase(number) == "forward"]
         for number in self._structures:
@@ -260,7 +260,7 @@ class _Joining:
                 self.groups.join(related[0], number)
 
     def draws(self) -> None:
-        """Join all blocks that draw random numbers: each draw changes the generator's state for all later ones."""
+        """Join all blocks that draw random numbers: each draw changes the generator's state for all later draws."""
         drawing = [number for number in self._flagged if self._examined[number].suspect.kind == "setup"]
         for number in drawing[1:]:
             self.groups.join(drawing[0], number)
@@ -269,7 +269,7 @@ class _Joining:
 def _is_within(module: str | None, other_module: str | None) -> bool:
     """Check whether two modules are the same or one contains the other.
 
-    The outermost module, "", contains all others, so it shows nothing.
+    The outermost module, "", does not count, since it contains all others.
     """
     shorter, longer = sorted((module or "", other_module or ""), key=len)
     return module == other_module or (bool(shorter) and longer.startswith(f"{shorter}."))

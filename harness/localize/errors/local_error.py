@@ -79,7 +79,7 @@ class ExactResults:
         self._spread = {name: math.sqrt(square / SAMPLES) for name, square in squares.items()}
 
     def error(self, results: Sequence[torch.Tensor]) -> LocalError | None:
-        """Return the error of results in the order of the tape's outputs; None if none of them is floating-point."""
+        """Return the error of these results, one for each output of the tape; None if no result is floating-point."""
         errors = []
         for number, result in enumerate(results):
             name = f"output {number}"

@@ -50,7 +50,7 @@ def in_words(layout: LaidOut, *, start: bool | None = None) -> str:
 
 
 def looks_of(arguments: Sequence[RelaidArgument]) -> tuple[str, ...]:
-    """Return the differences of these arguments' layouts by their usual names, as `transposed against contiguous`."""
+    """Return how these arguments' layouts differ, by their usual names: `transposed against contiguous`."""
     looks = []
     for argument in arguments:
         look = " against ".join(look_at(argument.lies[side]) for side in SIDES)

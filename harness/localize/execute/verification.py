@@ -3,8 +3,8 @@
 A tape is executed in this process, and the bits of every result are compared with those of the mode's real execution.
 If they differ, the worker executes the call instead, on the same inputs. The bits of a fused node depend on the nodes
 that it was fused with, so the worker may fail to reproduce them, too. Such a node keeps its recorded values. If these
-differ by more than rounding from the values that the node computes alone, its values on other inputs are assumed to
-differ from those by the same distance.
+differ by more than rounding from the values that the node computes alone, their distance is also added to the values
+that it computes alone on other inputs.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ class CheckedKernels:
 
     def _elsewhere(self, call: PreparedCall, expected: Sequence[str | None]) -> list[Any]:
         """Execute a call that computes different bits here: in the worker, or by returning its recorded values."""
-        # The first execution of the tape uses the recorded values; in the second the worker executes the call.
+        # The first execution of the tape uses the recorded values; in the second, the worker executes the call.
         values = None if self._ask else self._calls.value(call.node)
         if values is not None:
             self.found.foreign.add(call.number)

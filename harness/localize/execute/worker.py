@@ -38,7 +38,7 @@ class Facts:
 class Worker:
     """A connection to a worker.
 
-    Every request raises WorkerError if the answer is an error, and WorkerGone if there is no answer. After WorkerGone
+    Every request raises WorkerError if the answer is an error, and WorkerGone if there is no answer. After WorkerGone,
     the connection is closed.
     """
 

@@ -1,6 +1,6 @@
 """The causes that come from one wrong number in the arguments of several ops.
 
-An optimizer uses one hyper-parameter in several ops of a step. Each op receives its own number, which derives from it:
+An optimizer uses one hyper-parameter in several ops of a step. Each op receives a number derived from it:
 
     lr 0.01 against 0.015           mul 0.9999 against 0.99985     1 - lr * decay
                                     addcdiv -0.01 against -0.015   -lr
@@ -34,7 +34,7 @@ ALIKE = 1e-6
 
 
 def with_same_number_joined(pair: TapePair, causes: Sequence[Cause]) -> list[Cause]:
-    """Return the causes, with the optimizer's joined if their numbers may derive from one number that differs."""
+    """Return the causes. Those of the optimizer are joined if their numbers may derive from one number that differs."""
     numbers_of = {
         place: differing for place, cause in enumerate(causes) if (differing := _only_numbers(pair, cause)) is not None
     }

@@ -37,8 +37,8 @@ def with_undone_together(tests: HybridTests, causes: Sequence[Cause]) -> list[Ca
     """Return the causes, and join those that undo each other.
 
     Only causes of the kinds `structure` and `arguments` in the same phase are joined. Each one alone causes far more
-    drift than the step has. The two together do not, or all such causes in the same module or phase together do not.
-    The causes of a module or phase include those that cannot be swapped alone.
+    drift than the step has. Together, two of them do not, or all of them in the same module or phase do not. The causes
+    of a module or phase include those that cannot be swapped alone.
     """
     joined = list(causes)
     if len(joined) > FEW:

@@ -65,8 +65,8 @@ def errors_over_inputs(block: ShownBlock, codes: Mapping[Side, SideCode]) -> Err
     """
     if block.reference is None:
         return None
-    # A block that is not `live` may have an op without a form in double, which makes its values inexact. A random draw
-    # does not make them inexact.
+    # A block that is not `live` may have an op without a form in double. Then the block's values in double are inexact.
+    # A random draw does not make them inexact.
     drawn = any(call.draw is not None for call in block.slices[block.reference].calls)
     results = _compared(block) if block.live or drawn else []
     scanned = [(compared, {side: _scanned(compared, side) for side in SIDES}) for compared in results]

@@ -6,7 +6,8 @@ Standard input is a listening socket, and `script_interpreter.py` has the client
     the client waits                                      <--  the fork answers with the script's process id,
                                                           <--  and later with the script's exit code
 
-LIFELINE is the file descriptor of a socket of the parent process. When it closes, this process and its forks end.
+LIFELINE is the file descriptor of a socket to the parent process. When the socket closes, this process and its forks
+end.
 """
 
 import gc

@@ -48,7 +48,7 @@ class Scripts:
     def execute(self, path: Path, patience: float) -> tuple[int, str]:
         """Return the exit code of a script, negative for a signal, and its output.
 
-        After `patience` seconds the script is killed, and subprocess.TimeoutExpired is raised. Raises OSError if the
+        After `patience` seconds, the script is killed, and subprocess.TimeoutExpired is raised. Raises OSError if the
         interpreter itself has ended.
         """
         until = time.monotonic() + patience
@@ -85,7 +85,7 @@ def vendors_folders() -> list[str]:
 
 
 class ScriptInterpreter:
-    """A running interpreter. The interpreter and its scripts end with this context, or with this process."""
+    """A running interpreter. It ends, with its scripts, when its context is left or when this process ends."""
 
     def __init__(self, imports: Sequence[str] = ("torch",), environment: Mapping[str, str] | None = None) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="numdrift-")  # a socket's path has at most 108 bytes

@@ -15,7 +15,7 @@ from ...torch_private.profiling.compile_work import watch_compilations
 class CompilationEvents(Observer):
     """Writes events around each outermost compilation.
 
-    These are `compiling` (with `backward` and the script's `line`) and `compiled` (with `seconds`).
+    The events are `compiling` (with `backward` and the script's `line`) and `compiled` (with `seconds`).
     """
 
     def __init__(self, surroundings: RecordingSurroundings) -> None:

@@ -1,6 +1,6 @@
 """Records every aten op of a step, with the digests of its outputs (and the outputs themselves, on request).
 
-Compiled regions are opaque here: compilers ignore the dispatch mode, so their code stays unchanged.
+Compiled regions are opaque to this recorder: compilers ignore its dispatch mode, so their code stays unchanged.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ class PartitioningBackend:
     """Partitions captured graphs; called as torch.compile calls its backends. Raises PartitionError.
 
     module: class of the captured module
-    script: file whose lines name the operators
+    script: file whose lines are reported as the places of operators
     report: receives each graph, including one that breaks a limit
     only: the only calls that run on the backend; everything else runs on the CPU
     calls: the calls of the graphs planned so far

@@ -113,7 +113,7 @@ class ProfileInstrument(Observer):
             self._ranges.phase(PHASE + progress)
 
     def closing(self, moment: Moment, step: int) -> None:
-        # From here on the mode executes and the recorder reads: this belongs to none of the script's own phases.
+        # Next, the mode executes and the recorder reads. This time belongs to none of the script's own phases.
         self._awaits_forward = False
         self._ranges.phase(PHASE + OWN)
 

@@ -64,7 +64,7 @@ class Batches:
         self._calls.append(call)
 
     def take(self) -> list[list[BatchArgument]]:
-        """Return the calls since the last time, and forget them."""
+        """Return the calls that were recorded since `take` was last called, and forget them."""
         calls, self._calls = self._calls, []
         self._hashes.clear()
         return calls

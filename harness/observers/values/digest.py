@@ -74,7 +74,7 @@ def hash_text(record: bytes) -> str:
 
 
 Item = tuple[int, int, int]
-"""`struct item` of digest.c: address, number of elements, and row of its table `kinds` | bytes per element << 8."""
+"""`struct item` of digest.c: address, number of elements, and row of the table `kinds` | bytes per element << 8."""
 
 _ROWS = "- float32 float64 float16 bfloat16 int8 uint8 int16 uint16 int32 uint32 int64 uint64"
 _KINDS = {name: row for row, name in enumerate(_ROWS.split()) if row} | {"bool": 6}

@@ -110,7 +110,7 @@ class StepWriter(Observer):
             self._values.keep(table.number, number, read[:count])
             self._sketches.write(ended, read)
         other_fields = self._around.fields(number)
-        # The line comes last: a step counts as recorded when it has one.
+        # The line is written last: a step counts as recorded once it has a line.
         if not self._stopped:
             self._log.write("step", step=number, **fields, seconds=seconds, **other_fields)
 
