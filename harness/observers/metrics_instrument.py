@@ -111,7 +111,7 @@ class MetricsInstrument(Observer):
             self._worked += seconds or 0.0
 
     def _end_phase(self, now: float) -> None:
-        """Record the end of the current phase. The phase `recording` counts without the time of the backend's work."""
+        """Record the end of the current phase. In the phase `recording`, the backend's work does not count."""
         seconds, began = now - self._since, self._since
         if self._phase == RECORDING:
             seconds = max(0.0, seconds - self._worked)

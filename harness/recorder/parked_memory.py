@@ -56,7 +56,7 @@ def _bytes_of(storage: torch.UntypedStorage) -> torch.Tensor:
 
 
 def device_memory(device: str) -> dict[str, int]:
-    """Return a device's memory in bytes: what this process has allocated and reserved, both peaks, and the `total`.
+    """Return a device's memory in bytes: allocated and reserved by this process, the peaks of both, and the `total`.
 
     Return an empty dictionary if the device does not report its memory.
     """

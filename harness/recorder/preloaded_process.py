@@ -145,7 +145,7 @@ class Preloaded:
 
 def fork() -> int:
     with warnings.catch_warnings():
-        # Python warns if there are threads. The only threads here are OpenBLAS's, which end before a fork.
+        # Python warns if there are threads. This process has no threads but OpenBLAS's, which end before a fork.
         warnings.simplefilter("ignore", DeprecationWarning)
         return os.fork()
 

@@ -82,7 +82,7 @@ def _plain(mode: ModeSpec, number: int, node: FlowNode, verified: Found, checked
         # equal bits do not prove that the kernel is aten's: Inductor's code often computes the same bits
         is_own = mode.backend in (None, INDUCTOR) and is_generated(node) and number in verified.special
         return INDUCTOR if is_own else None
-    # a script may have replaced aten's kernel by another one: only equal bits show that it has not
+    # a script may have replaced aten's kernel by its own: only equal bits show that it has not
     torchs_own = facts.aten_kernels and registry.device(mode.base) in DEVICES_OF_THE_CPU
     is_aten = torchs_own and checked and number not in verified.special | verified.unknown
     return ATEN if is_aten else None

@@ -213,11 +213,11 @@ def _left_behind(pair: TapePair, region: _SiteRegion) -> Left:
         if uses is None:
             continue
         a, b = uses
-        # One value may be linked to several values of the other side. A pair counts if both values have readers
-        # outside.
+        # One value may be linked to several values of the other side. A pair of linked values counts if both of them
+        # have readers outside of the regions.
         readers = (pair.readers["a"].get(a.value, set()), pair.readers["b"].get(b.value, set()))
         last = max(pair.maker("a", a.value), pair.maker("b", b.value))
-        # A value that one side makes only in a later phase belongs to that phase.
+        # If one side makes its value only in a later phase, the pair belongs to that phase.
         if last < region.span.stop and all(reading.difference(region.inside) for reading in readers):
             left.setdefault(last, {})[a.value, b.value] = uses
     return {number: list(pairs.values()) for number, pairs in left.items()}

@@ -147,7 +147,7 @@ class _Joining:
         self._structures = [number for number in self._flagged if examined[number].suspect.kind == "structure"]
 
     def readers_without_counterpart(self) -> None:
-        """Join a block to the blocks that read a value of it that has no counterpart on the other side."""
+        """Join a block that makes a value without a counterpart on the other side to the blocks that read this value."""
         for side in SIDES:
             for value, blocks in self._pair.readers[side].items():
                 maker = self._pair.maker(side, value)

@@ -101,7 +101,7 @@ class ExactResults:
         )
 
     def distance(self, name: str, exact: torch.Tensor, dtype: torch.dtype) -> float:
-        """Return the distance between a result and another exact version of it, of the same shape.
+        """Return the distance between an exact result and a second exact version of it, which has the same shape.
 
         The distance is relative to the effect of rounding the inputs and of rounding the result to its dtype.
         """

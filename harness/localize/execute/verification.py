@@ -142,7 +142,7 @@ class CheckedKernels:
         return self._elsewhere(call, expected)
 
     def _unchecked(self, call: PreparedCall) -> list[Any]:
-        """Execute a call whose bits are not recorded: here, or in the worker if the worker's bits differ."""
+        """Execute a call whose bits are not recorded: in this process, or in the worker if the worker's bits differ."""
         self.found.unknown.add(call.number)
         if not has_kernel(call.node.execution.operation):
             self.found.foreign.add(call.number)
@@ -165,7 +165,7 @@ class CheckedKernels:
         return call.execute()
 
     def _elsewhere(self, call: PreparedCall, expected: Sequence[str | None]) -> list[Any]:
-        """Execute a call that computes different bits here: in the worker, or by returning its recorded values."""
+        """Execute a call whose bits differ in this process: in the worker, or by returning the recorded values."""
         # The first execution of the tape uses the recorded values; in the second, the worker executes the call.
         values = None if self._ask else self._calls.value(call.node)
         if values is not None:

@@ -3,7 +3,7 @@
 If the sides compute the same thing with different ops, they differ in several places, and each difference alone changes
 the result:
 
-    votes.argmax(-1)    3 - votes.flip(-1).argmax(-1)    without either the flip or the subtraction, the result differs
+    votes.argmax(-1)    3 - votes.flip(-1).argmax(-1)    the flip alone or the subtraction alone changes the result
 
 If one formula replaces another, the ops that both have are paired, and no part of one formula fits the rest of the
 other:

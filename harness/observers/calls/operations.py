@@ -95,7 +95,7 @@ class OperationRecorder:
                 starts = range(0, len(digests), RECORD_BYTES)
                 line["digests"] = [digests[start : start + RECORD_BYTES].hex() for start in starts]
             for tensor in produced:
-                # A tensor that has no values or is not dense is not written; its digest states the reason.
+                # Of a tensor that has no values or is not dense, only the digest is written.
                 if self._tensors is not None and not tensor.is_meta and tensor.layout == torch.strided:
                     buffer = bytes_of(tensor.detach().cpu())
                     self._tensors.frame(self._index, self._step, [buffer], len(buffer))

@@ -101,7 +101,7 @@ class PartitioningBackend:
             except PartitionError as error:
                 broken = error
                 partition = dataclasses.replace(partition, violated=str(error))
-            # A graph that breaks a limit is reported too: the table shows the reason.
+            # A graph that breaks a limit is reported, too: the table shows the reason.
             self.partitioning.graphs.append(partition)
             self._report(partition)
             if broken is not None:

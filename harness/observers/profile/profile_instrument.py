@@ -109,7 +109,7 @@ class ProfileInstrument(Observer):
         else:
             if progress == "backward":
                 self._trained = self._has_gradients = True
-            self._awaits_forward = progress == "optimizer"  # within a backward, checkpoints call models again
+            self._awaits_forward = progress == "optimizer"  # in a backward, checkpointing calls models again
             self._ranges.phase(PHASE + progress)
 
     def closing(self, moment: Moment, step: int) -> None:
@@ -118,7 +118,7 @@ class ProfileInstrument(Observer):
         self._ranges.phase(PHASE + OWN)
 
     def called(self, module: torch.nn.Module) -> None:
-        """Begin the forward at the first call with gradients: an earlier call may only evaluate the model."""
+        """Begin the forward at the first call with gradients: a call without gradients may only evaluate a model."""
         if self._ranges.here and torch.is_grad_enabled():
             self._forward_begins()
 

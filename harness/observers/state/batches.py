@@ -39,8 +39,9 @@ class BatchArgument:
 class Batches:
     """Digests the tensor arguments of calls, including nested ones, at the call: a script may reuse their memory.
 
-    An argument that a lazy graph has yet to compute is not computed here. It is not kept alive either, because that
-    would make it an output of the graph. It is digested once the step's values are available, if it still exists then.
+    An argument that a lazy graph has yet to compute is not computed for its digest. It is not kept alive either,
+    because that would make it an output of the graph. It is digested once the step's values are available, if it still
+    exists then.
     """
 
     def __init__(self, digester: Digester, read: Read) -> None:

@@ -190,8 +190,8 @@ _KEY_SEED = 0x6E756D6472696674
 _LENGTH_FACTOR = 0xD6E8FEB86659FD93
 _MIX = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1))
 _STRIPE, _BLOCK, _PART = 64, 4096, 1 << 20
-"""Sizes in bytes. Without the native function, _PART bytes are hashed at a time, which takes about ten times as much
-memory for int64 numbers."""
+"""Sizes in bytes. Without the native function, _PART bytes are hashed at a time, and their int64 numbers take about ten
+times as much memory."""
 
 
 def _digest_with_torch(tensor: torch.Tensor) -> Digest:
