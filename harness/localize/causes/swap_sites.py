@@ -147,7 +147,7 @@ class _Joining:
         self._structures = [number for number in self._flagged if examined[number].suspect.kind == "structure"]
 
     def readers_without_counterpart(self) -> None:
-        """Join a block that makes a value without a counterpart on the other side to the blocks that read this value."""
+        """Join a block that makes a value without a counterpart on the other side to the blocks reading the value."""
         for side in SIDES:
             for value, blocks in self._pair.readers[side].items():
                 maker = self._pair.maker(side, value)
