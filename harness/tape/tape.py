@@ -115,7 +115,7 @@ class Call:
 
     outputs: a flat list of views, and of plain values if the op returned a number to the script
     fresh: for each output, whether this call creates its storage
-    module: the path of the module that called the op, from the outermost module on, None outside of any module
+    module: the path of the calling module within the outermost module that was called, None outside of any module
     frames: the frames of the user's own files, innermost first, each as `file:line function`; an op of the backward has
         the frames of the forward op whose derivative it is
     owners: the parameters that a call outside of any module concerns

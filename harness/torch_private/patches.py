@@ -28,7 +28,7 @@ ABSENT = object()
 
 @dataclass(slots=True)
 class _Layer:
-    """One owner's value for a name; without `make` the owner is exclusive."""
+    """One owner's value for a name; without `make`, the owner is exclusive."""
 
     owner: str
     make: Make | None
@@ -96,7 +96,7 @@ class Patches:
         self._undo.callback(undo)
 
     def undo(self) -> None:
-        """Undo everything in reverse order; if one undo fails the others still run."""
+        """Undo everything in reverse order. If one undo fails, the others still run."""
         self._undo.close()
 
     def __enter__(self) -> Self:

@@ -76,7 +76,7 @@ def is_wrapped(tensor: torch.Tensor) -> bool:
 
 
 def unwrapped(tensor: torch.Tensor) -> torch.Tensor | None:
-    """Return the script's tensor beneath all wrappers; None if one of them is vmap's, which holds many tensors."""
+    """Return the script's tensor beneath all wrappers; None if a wrapper is vmap's, which holds many tensors."""
     batched = getattr(_FUNCTORCH, "is_batchedtensor", None)
     inner = getattr(_FUNCTORCH, "get_unwrapped", None)
     while is_wrapped(tensor):

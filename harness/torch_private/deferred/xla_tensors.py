@@ -69,7 +69,7 @@ class XlaData:
     """A value that a pending graph starts from.
 
     `known_as` is the number of a tensor's value, SEED, or None for a value that is not a tensor of the script, such as
-    a number in its code.
+    a number in the script's code.
     """
 
     known_as: int | str | None
