@@ -140,7 +140,7 @@ def same_value(first: Any, second: Any) -> bool:
 
 
 def in_key_words(names: Collection[str], settings: Mapping[str, Any], keys: Sequence[str] = ()) -> list[str]:
-    """Return settings as a mode states them, `KEY=VALUE`. For a setting that no key states, KEY is its own name.
+    """Return settings as a mode states them, `KEY=VALUE`. If no key states a setting, KEY is the setting's name.
 
     If one of the given `keys` states some of the settings, the remaining settings are left out, since several keys and
     switches may set the same setting.

@@ -115,7 +115,7 @@ def settings_of_step(wanted: Mapping[str, Any]) -> Iterator[None]:
 
 
 def put_settings(wanted: Mapping[str, Any]) -> None:
-    """Set the settings that differ from the wanted ones, in the order of SETTINGS: one may change others after it."""
+    """Set the settings that differ from the wanted ones, in the order of SETTINGS: each may change later settings."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for name, setting in {**SETTINGS, **device_settings.settings}.items():

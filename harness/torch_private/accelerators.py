@@ -181,7 +181,7 @@ def redirect_traced_devices(redirected: Callable[[Any], Any]) -> Undo:
     def redirecting(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def create_proxy(self: Any, kind: str, target: Any, args: Any, kwargs: Any, *extra: Any, **named: Any) -> Any:
-            # A call of `.cuda(...)` or `.to(0)` becomes one of `.to("cuda", ...)`.
+            # A call of `.cuda(...)` or `.to(0)` becomes a call of `.to("cuda", ...)`.
             if kind == "call_method" and target == "to":
                 me, *rest_of_args = args
                 if rest_of_args and type(rest_of_args[0]) is int:
@@ -208,7 +208,8 @@ def redirect_traced_devices(redirected: Callable[[Any], Any]) -> Undo:
 def without_weak_references(module: torch.nn.Module) -> Iterator[None]:
     """Remove the weak references of recurrent modules to their parameters within the context.
 
-    A tensor with a weak reference cannot become a tensor of another device. torch's own `to` also removes them.
+    A tensor with a weak reference to it cannot become a tensor of another device. torch's own `to` also removes the
+    references.
     """
     recurrent = [part for part in module.modules() if isinstance(part, torch.nn.RNNBase)]
     for part in recurrent:
@@ -231,7 +232,7 @@ def move_in_place(tensor: torch.Tensor, device: str) -> None:
         raise RuntimeError("it is being transformed by torch.func")
     value = tensor.detach().to(device)
     gradient = tensor.grad
-    # Between the CPU and the accelerators `.data =` is enough, since it can exchange the tensor's memory.
+    # Between the CPU and the accelerators, `.data =` is enough, since it can exchange the tensor's memory.
     if torch._has_compatible_shallow_copy_type(tensor, value):
         tensor.data = value
         if gradient is not None:

@@ -48,7 +48,7 @@ class KernelSetting:
 
 
 def _found(name: str) -> Callable[..., Any] | None:
-    """Return the function that `torch._C` now has under this name; None in a torch that lacks it."""
+    """Return the present function of `torch._C` with this name, None in a torch that lacks it."""
     return getattr(torch._C, name, None)
 
 
@@ -133,7 +133,7 @@ def _all_settings() -> Iterator[tuple[str, KernelSetting | None]]:
 def kernel_settings() -> dict[str, KernelSetting]:
     """Return the settings of this torch, switches before precisions.
 
-    They call torch's functions of now, and so bypass later replacements of them.
+    The settings keep the present functions of torch, so later replacements of the functions do not affect them.
     """
     return {name: setting for name, setting in _all_settings() if setting is not None}
 

@@ -6,7 +6,7 @@ A name has one owner, or several owners that wrap it in the order in which they 
         patches.replace(torch.amp, "custom_fwd", hook)      # AlreadyPatched if it has an owner
         patches.wrap(torch, "Generator", lambda before: shifted(before))
     ...
-    patches.undo()                                          # the last one first
+    patches.undo()                                          # in reverse order
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Patches:
         replaced.put(replaced.layers[-1].value)
 
     def also(self, undo: Undo) -> None:
-        """Call `undo` too when the patches are undone, in its place in the order."""
+        """Also call `undo` when the patches are undone, at its position in the order."""
         self._undo.callback(undo)
 
     def undo(self) -> None:

@@ -113,7 +113,7 @@ class OpaqueOps:
         self._library: Any = torch.library.Library("numdrift", "FRAGMENT")
 
     def define(self, name: str, schema: str, run: Callable[..., Any], fake: Callable[..., Any]) -> Any:
-        """Define an op with this schema (arguments and results): `run` computes it, `fake` its shapes."""
+        """Define an op with this schema (arguments and results). `run` computes the results, `fake` their shapes."""
         self._library.define(name + schema, tags=(torch.Tag.pt2_compliant_tag,))
         self._library.impl(name, run, "CompositeExplicitAutograd")
         torch.library.register_fake(f"numdrift::{name}", fake, lib=self._library)
@@ -132,8 +132,8 @@ def define_show_op(receive: Callable[[Sequence[torch.Tensor], str], None]) -> An
     tags = (torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout)
     library.define("show(Tensor[] values, str text) -> ()", tags=tags)
     library.impl("show", lambda values, text: receive(values, text), "CompositeExplicitAutograd")
-    # register_fake is not used: to find its caller, it reads the sources of all imported modules, for a tenth of a
-    # second.
+    # register_fake is not used: to find its caller, it reads the sources of all imported modules, which takes a tenth
+    # of a second.
     library.impl("show", lambda values, text: None, "Meta")
     operation = torch.ops.numdrift.show.default
     private("torch.fx.node", "has_side_effect")(operation)

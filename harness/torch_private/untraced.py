@@ -47,8 +47,8 @@ def skip_frame(function: Callable[..., Any]) -> None:
 def forget_known_functions() -> None:
     """Make dynamo look up again which functions it knows, and how it handles each of them.
 
-    If a function was replaced while dynamo looked it up, dynamo knows the replacement instead, and traces the function
-    like any other.
+    If a function was replaced while dynamo looked it up, dynamo knows the replacement instead, and traces the original
+    like any other function.
     """
     rules = sys.modules.get("torch._dynamo.trace_rules")
     functions = getattr(sys.modules.get("torch._dynamo.variables.torch"), "TorchInGraphFunctionVariable", None)

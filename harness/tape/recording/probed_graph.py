@@ -74,7 +74,7 @@ class RepeatableExecution(Protocol):
     """An execution that can be repeated."""
 
     def repeated(self, compiled: Boxed) -> bool:
-        """Execute the compiled graph on the same inputs, and return whether all results are the same bit for bit."""
+        """Execute the compiled graph on the same inputs, and return whether it repeats all results bit for bit."""
 
 
 MOST_PROBED = 64

@@ -1,7 +1,7 @@
 """The ops that a compiled graph executes with torch's own kernels, and the layouts of the tensors that they take.
 
-Most random kernels draw in the order of memory. In a tensor with a different layout, the same numbers therefore go to
-different elements. A kernel that is not random may sum a tensor with a different layout in a different order.
+Most random kernels draw their numbers in the order of the elements in memory. In a tensor with a different layout, the
+same numbers therefore go to different elements. A kernel that is not random may sum the elements in a different order.
 """
 
 from __future__ import annotations

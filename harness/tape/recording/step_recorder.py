@@ -83,7 +83,7 @@ class RecordingRequest:
     """A request for the recorders of a training's steps.
 
     script: the path of the script
-    value_bytes: the most bytes of values that may be kept beside the tape of one step
+    value_bytes: the largest number of bytes of values that may be kept beside the tape of one step
     compiling_again: returns a context for compiling a graph again to look inside it
     """
 

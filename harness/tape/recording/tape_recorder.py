@@ -191,7 +191,7 @@ class TapeRecorder(StepRecorder):
 
 
 def is_off_tape(operation: Any) -> bool:
-    """Return whether a dispatched call computes nothing that a tape needs."""
+    """Return whether the calls of an op compute nothing that a tape needs."""
     return operation.name().partition(".")[0] in NAMES_ONLY
 
 

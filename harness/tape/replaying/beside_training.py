@@ -50,7 +50,7 @@ def main(config: Path) -> int:
     settle_first_calls()
     parent, exit_code = os.getppid(), 0
     while remaining and os.getppid() == parent:
-        is_last_look = ended.exists()  # checked before the tapes: once this file exists, all tapes do
+        is_last_look = ended.exists()  # checked before the tapes: no tape is written after this file
         ready = [step for step in remaining if awaits_replays(folder, step)]
         for step in ready:
             remaining.remove(step)

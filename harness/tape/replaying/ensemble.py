@@ -52,7 +52,7 @@ class ReplayNoise:
 class StepNoise:
     """The noise of one step, measured by replays of its tape.
 
-    equal: whether the unchanged replay reproduced every bit (or executes a compiled step op by op)
+    equal: whether the unchanged replay reproduced every bit, or executes a compiled step op by op
     reason: the reason why the step does not replay
     differs: the names of the values that the unchanged replay did not reproduce
     seconds: the duration of one replay
@@ -104,8 +104,7 @@ def measure_noise(
     If `threads` is a number, the replays with rounding run in that many threads: their bits are random anyway.
 
     If the step's graphs were `compiled`, the replay executes their ops one by one, and by design computes different
-    bits.
-    The noise is then how far random rounding moves this replay. A failure becomes the `reason` of the result.
+    bits. The noise is then how far random rounding moves this replay. A failure becomes the `reason` of the result.
     """
     calls = len(tape.calls)
     try:

@@ -130,7 +130,7 @@ class Replay:
 def call_arguments(call: Call, tensor: Callable[[View], torch.Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the arguments of a call, with `tensor` applied to its views.
 
-    Each generator is a new one in its recorded state.
+    Each generator is created anew, in its recorded state.
     """
 
     def value(recorded: Any) -> Any:
@@ -205,7 +205,7 @@ def set_apart(devices: Iterable[str]) -> Iterator[None]:
     """Execute the context below autograd and without autocast, and restore the generators afterwards."""
     before = [GeneratorState(device, generator_state(device)) for device in {"cpu", *devices}]
     kinds = {"cpu", *(device.partition(":")[0] for device in devices)}
-    # The calls were recorded below autocast, together with its casts: autocast would cast their arguments again.
+    # The calls were recorded below autocast, after it had inserted its casts. It would cast the arguments again.
     cast = [kind for kind in sorted(kinds) if torch.is_autocast_enabled(kind)]
     for kind in cast:
         torch.set_autocast_enabled(kind, False)

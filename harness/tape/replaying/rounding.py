@@ -68,7 +68,7 @@ An op that assigns to elements may add to them instead. Then it is not exact (se
 """
 
 CASTS = frozenset(("_to_copy", "copy_", "copy", "_foreach_copy_", "set_data", "convert_element_type"))
-"""Ops that copy. A copy rounds if its dtype has fewer digits than the source's and its values lose some of theirs."""
+"""Ops that copy. A copy rounds if its dtype has fewer digits than the source's, and too few for its values."""
 
 SHARES = "hardsigmoid igamma igammac sigmoid softmax safe_softmax masked_softmax special_i0e special_ndtr"
 RANGES = {
@@ -86,7 +86,7 @@ These arguments are clamped: the perturbation of an op such as `0.9 * labels + 0
 
 ASSIGNING = frozenset(("index_put", "index_put_", "_unsafe_index_put", "_index_put_impl_", "put", "put_"))
 ACCUMULATE = 3
-"""Ops that assign to elements, and the index of their argument `accumulate`, with which they add instead."""
+"""Ops that assign to elements, and the index of the argument `accumulate` that makes them add to the elements."""
 
 POOL = 1 << 21
 """The number of random numbers from which perturbations are taken."""

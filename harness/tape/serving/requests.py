@@ -35,8 +35,8 @@ from .wire import Message, described, tensors_of
 #     digests   step                   the digests of each call's results in the recorded step
 #     notes     step                   the results that could not be observed, and why
 #     prepare   step positions         nothing; the request announces the calls that will be executed
-#     execute   step position memory   the results of the mode's kernel for other inputs; `memory` lists the slots with
-#                                      the starts of their spans, and the segments are the spans
+#     execute   step position memory   the results of the mode's kernel for the sent inputs; `memory` lists the slots
+#                                      with the starts of their spans, and the segments are the spans
 #     relaid    step position tensors  as for `execute`, but with arguments in a different layout; `tensors` are
 #                                      the call's tensors in their order, and the segments are their memory
 #     called    step position          the layouts of a call's tensors if the mode's code called the op itself, null

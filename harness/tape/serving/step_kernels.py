@@ -1,4 +1,4 @@
-"""Execute single calls of a recorded step with the kernels of its mode, in the mode's own process."""
+"""Execute individual calls of a recorded step with the kernels of its mode, in the mode's own process."""
 
 from __future__ import annotations
 

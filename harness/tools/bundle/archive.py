@@ -37,7 +37,7 @@ WITHOUT_DATA = (".py", ".json", ".jsonl")
 """Suffixes of files that are of a kind in DATA but contain no data: scripts, lists of snapshots, noise by tensor."""
 
 PIECE = 2**20
-"""Bytes that are read at a time."""
+"""The number of bytes that are read at a time."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from ...localize.scripts.standalone_scripts import execute_script
 from .archive import DAMAGE, PIECE, Bundle, Packed, open_archive, read_manifest
 
 RESERVE = 64 * 2**20
-"""Bytes of disk space that stay free."""
+"""The number of bytes of disk space that stay free."""
 
 
 def describe(archive: Path) -> Bundle:
@@ -113,7 +113,7 @@ SNAPSHOT = "numdrift.harness.tools.snapshots.replay_answer:answer_of"
 class Replayed:
     """The result of replaying one file of a bundle.
 
-    holds: whether the replay on this machine has the same result as where the bundle was made
+    holds: whether the replay gives the same result on this machine as where the bundle was made
     comparable: False if the mode draws different random numbers; values that depend on them are then not judged
     """
 

@@ -149,6 +149,6 @@ def united(intervals: Iterable[Interval]) -> list[Interval]:
 
 
 def _length(intervals: Iterable[Interval], within: Interval = (-math.inf, math.inf)) -> float:
-    """Return the total length of the parts of disjoint intervals that are within another interval."""
+    """Return the total length of disjoint intervals, counting only their parts inside the interval `within`."""
     cut = ((max(start, within[0]), min(end, within[1])) for start, end in intervals)
     return math.fsum(max(0.0, end - start) for start, end in cut)

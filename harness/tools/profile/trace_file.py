@@ -159,7 +159,7 @@ def shown(events: Iterable[Event]) -> list[Event]:
 
 
 def write_log_directory(folder: Path, runs: Sequence[RecordedRun]) -> list[Path]:
-    """Copy each run's trace into a folder of its mode, with a file name as `tensorboard_trace_handler` chooses it.
+    """Copy each run's trace into a folder of its mode, with a file name like those of `tensorboard_trace_handler`.
 
     An earlier trace of the same run in that folder is replaced. Raises UsageError.
     """

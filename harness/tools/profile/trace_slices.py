@@ -113,7 +113,7 @@ def nest(slices: Sequence[Slice]) -> dict[Thread, list[Slice]]:
 
 
 def walk(outermost: Iterable[Slice]) -> Iterator[Slice]:
-    """Yield every slice, each before those within it."""
+    """Yield every slice, each before the slices within it."""
     waiting = list(outermost)[::-1]  # a stack instead of recursion: Python calls may nest more than a thousand deep
     while waiting:
         event = waiting.pop()

@@ -125,7 +125,7 @@ def has_inductor(kind: str) -> bool:
 
 
 def set_inductor_numerics(*, contract: bool | None, emulate_casts: bool | None, fallback_random: bool | None) -> None:
-    """Set how Inductor contracts a*b+c, emulates eager's casts and draws random numbers; None leaves it as it is.
+    """Set how Inductor contracts a*b+c, emulates eager's casts and draws random numbers; None changes nothing.
 
     contract: contract a*b+c to a fused multiply-add
     emulate_casts: round to lower precision where eager does
@@ -167,7 +167,7 @@ def set_inductor_options(options: Mapping[str, str]) -> None:
 
 
 def inductor_option(name: str, text: str) -> Any:
-    """Return the value that a text represents in an option of Inductor.
+    """Return a text converted to the type of an option of Inductor.
 
     Raises UsageError as `set_inductor_options` does.
     """

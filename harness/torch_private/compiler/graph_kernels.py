@@ -218,8 +218,9 @@ def _kernel(name: str, leaves: Sequence[Any], source: str, removed: set[str], or
 class _Origins:
     """The FX nodes from which each operation was made.
 
-    Inductor records too many origins for an operation: they include nodes that another operation computes and this one
-    only reads. The operation that computes an argument of a library's op also has that op among its origins.
+    Inductor records too many origins for an operation: they include nodes that the operation only reads, since another
+    operation computes them. The operation that computes an argument of a library's op also has this op among its
+    origins.
     """
 
     def __init__(self, scheduled: Sequence[Any], graph: torch.fx.Graph) -> None:

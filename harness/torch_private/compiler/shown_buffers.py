@@ -23,7 +23,7 @@ VERSION = 1
 def showing_buffers(number_of: Callable[[str], int | None]) -> Iterator[None]:
     """Show each buffer that Inductor's code writes within the context, with a `ProbeOp` and the number of its node.
 
-    A line is added after the call of the kernel that writes the buffer, so fusion and kernels stay the same. It works
+    A line is added after the call of the kernel that writes the buffer, so fusion and kernels stay the same. This works
     only for accelerators: in code for the CPU, one call may write a buffer and then overwrite it. The code with these
     lines has separate keys in Inductor's cache of graphs. Raises NotAvailable.
     """

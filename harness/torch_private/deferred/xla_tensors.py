@@ -55,7 +55,7 @@ def xla_composites() -> Iterator[DeviceKernel]:
             yield kernel
 
 
-# Pending graphs: the values in them, the values that they start from, and their HLO executed by itself.
+# Pending graphs: the values in them, the values that they start from, and the separate execution of their HLO.
 
 SEED = "seed"
 """The name of the generator's state among the values that a graph starts from."""

@@ -64,7 +64,7 @@ def lacks_times(device: str) -> str:
 def wait_for_device(device: str) -> None:
     """Wait until the devices of a kind have finished all the work of this process.
 
-    An error that a kernel raised surfaces here. An unused device is not initialised.
+    An error that a kernel raised surfaces in this call. An unused device is not initialised.
     """
     module = _module(device)
     if not _is_used(device) or not hasattr(module, "synchronize"):

@@ -1,7 +1,7 @@
 """The parts of torch that numdrift's profiler uses besides `torch.profiler`.
 
-They observe the lazy core's executions, Inductor's kernels by name, the script's lines, and the script's own profilers.
-Verified on torch 2.13.0.
+With them, it observes the lazy core's executions, Inductor's kernels by name, the script's lines, and the script's own
+profilers. Verified on torch 2.13.0.
 """
 
 from __future__ import annotations
@@ -210,7 +210,7 @@ def lines_of_ops(profile: Any, lies_in_script: Callable[[str], bool]) -> dict[in
     """Return the line of the script from which each outermost op was called, as `file:line` by the op's External id.
 
     `profile` is a `torch.profiler.profile` that was made `with_stack` and has ended. The slices of Python functions in
-    a trace name the line where a function is defined; only the profiler's tree has the line that called it.
+    a trace name the line where a function is defined; only the profiler's tree has the line that called the function.
     """
     # Walk the tree from its roots; a child starts with the line that was found above it.
     results = profile.profiler.kineto_results
