@@ -32,7 +32,7 @@ def decomposed(op: str, *args: Any, **kwargs: Any) -> list[Tensor]:
 
 
 def reciprocal(op: str, *args: Any, **kwargs: Any) -> list[Tensor]:
-    """Divide as self * (1 / other): two roundings."""
+    """Divide by computing self * (1 / other), which rounds twice."""
     results = []
     for self, other in _places(_name(op), args):
         # like a number, a tensor without dimensions is converted to the dividend's dtype before the division

@@ -48,7 +48,7 @@ class Domain:
 
     @classmethod
     def between(cls, encoding: Encoding, low: float, high: float) -> Domain:
-        """Return the domain from low to high, in which zero has both signs. Raises UsageError if it has no number."""
+        """Return the domain from low to high, in which zero has both signs. Raises UsageError if no number is in it."""
         # Places on the number line: 0 is zero, n is the n-th number from zero, whose magnitude has the bit pattern |n|.
         line = range(-encoding.infinity, encoding.infinity + 1)
 
@@ -135,7 +135,8 @@ PIECE = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """One binary format: `width` and `stored` (mantissa) are in bits, `least` is the smallest normal exponent."""
+    """One binary format. `width` is the number of bits, `stored` is how many of them store the mantissa, and `least` is
+    the exponent of the smallest normal number."""
 
     name: str
     width: int

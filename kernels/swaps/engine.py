@@ -123,7 +123,7 @@ class Swaps:
         return [f"{native[0].request} is computed by {library.status()}"]
 
     def modules(self) -> dict[str, list[str]]:
-        """Return the modules that called each op that is swapped only at some sites."""
+        """Return, for each op that is swapped only at some sites, the modules that called it."""
         return {op: list(modules) for op, modules in self._execution.modules.items()}
 
     def counts(self) -> list[SwapCounts]:
@@ -131,7 +131,7 @@ class Swaps:
         return self._counts.read()
 
     def forget(self) -> None:
-        """Stop counting, because this is a fork of the counted process."""
+        """Stop counting in the file, because this process is a fork of the counted process."""
         self._counts.forget()
 
     def close(self) -> None:
@@ -154,7 +154,7 @@ class Swaps:
             return
         try:
             original = original_kernel(target.overload, key)
-        except NotAvailable:  # nothing is dispatched there, so nothing can be called
+        except NotAvailable:  # torch has no kernel for this key, so no call can be dispatched to it
             return
 
         self._overrides.replace(

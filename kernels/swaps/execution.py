@@ -25,7 +25,7 @@ Arguments = Sequence[Any]
 Keywords = Mapping[str, Any]
 
 CALLS_WATCHED = 8
-"""The number of calls of a user's kernel whose arguments are compared before and after."""
+"""The number of calls of a user's kernel whose arguments are compared before and after the call."""
 
 MODULES_NAMED = 8
 """The maximum number of modules that a message names."""
@@ -89,8 +89,8 @@ class SwapExecution:
         # Kernels compute floating-point tensors; torch computes anything else (a count, a mask).
         if inside or not any(tensor.is_floating_point() for tensor in call.tensors):
             return call.by_torch()
-        # A compiler inspects the call's result before it traces the call. Torch's own kernel, whose results have the
-        # same shapes and dtypes, then executes the call.
+        # A compiler inspects the call's result before it traces the call. For this inspection, torch's own kernel
+        # suffices, because its results have the same shapes and dtypes.
         if call.traced and not is_being_traced():
             return call.by_torch()
         site = traced_site() if call.traced else self._sites.here()
@@ -218,7 +218,7 @@ def mapped(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
 
 @contextmanager
 def arguments_left_alone(kernel: str, target: Target, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[None]:
-    """Raise KernelError if the kernel wrote to an argument that the op does not write to."""
+    """Raise KernelError at the end of the context if the kernel wrote to an argument that the op does not write to."""
     # Values are compared, because torch does not count writes below autograd.
     written = written_names(target.overload)
     names = [argument.name for argument in arguments_of(target.overload)]
@@ -245,5 +245,5 @@ def refuse_unsupported(kernel: Kernel, tensors: Sequence[torch.Tensor]) -> None:
 
 
 def text_of(shape: Sequence[int], dtype: torch.dtype) -> str:
-    """Return the dtype and shape of a tensor, as `float32[3, 4]`."""
+    """Return the dtype and shape of a tensor as text, for example `float32[3, 4]`."""
     return f"{str(dtype).removeprefix('torch.')}[{', '.join(map(str, shape))}]"
