@@ -141,7 +141,10 @@ class KernelRegistry:
         return kernels[name]
 
     def name_of_own(self, op: str, path: Path) -> str:
-        """Return the name of a user's kernel, its file's stem. Raises UsageError if another kernel has this name."""
+        """Return the name of a user's kernel: the stem of its file.
+
+        Raises UsageError if the op already has a kernel of this name.
+        """
         if any(kernel.name == path.stem for kernel in self.kernels(op)):
             raise UsageError(f"op {op} has a kernel {path.stem!r} already; give {path} another name")
         return path.stem

@@ -49,7 +49,7 @@ _TAPED: Literal[7] = 7
 
 @dataclass(frozen=True, slots=True)
 class ScoredStep:
-    """The scores of one step's tensors; a score may be infinite. `taped` says that the noise was measured here."""
+    """The scores of one step's tensors; a score may be infinite. `taped`: whether this step's noise was measured."""
 
     step: int
     scores: Mapping[str, float] = field(default_factory=dict)

@@ -34,7 +34,7 @@ _HALF_ULP = 0.5
 
 @dataclass(frozen=True, slots=True)
 class ErrorsOfKernel:
-    """The errors in ULP of one kernel on one set of inputs, at `QUANTILES`; no errors if no result is finite."""
+    """One kernel on one set of inputs. `errors` are in ULP, at `QUANTILES`; they are empty if no result is finite."""
 
     kernel: str
     inputs: str

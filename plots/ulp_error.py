@@ -59,7 +59,7 @@ class UlpEnvelope:
     mean: Floats
 
     def side(self, *, negative: bool) -> tuple[Floats, Floats, Floats]:
-        """Return log10 |input|, largest error and mean error of the inputs of one sign, ascending."""
+        """Return log10 |input|, largest error and mean error of the inputs of one sign, sorted by |input|."""
         chosen = np.flatnonzero((self.inputs < 0) == negative)
         places = np.log10(np.abs(self.inputs[chosen]))
         order = np.argsort(places)

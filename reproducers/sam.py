@@ -7,12 +7,12 @@ Generalization", ICLR 2021, arXiv 2010.01412. One step of its Algorithm 1, with 
     e(w)  = rho * g / ||g||_2              the norm is taken over all parameters together
     w'    = base step from w with grad L(w + e(w)), where e(w) is treated as a constant (equation 3)
 
-Either make a call after each pass: `first_step` climbs to w + e(w); `second_step` returns to w and takes the base step:
+Call a method after each pass; `first_step` climbs to w + e(w), and `second_step` returns to w and takes the base step:
 
     loss(model(x), y).backward();  optimizer.first_step(zero_grad=True)
     loss(model(x), y).backward();  optimizer.second_step(zero_grad=True)
 
-Or make one call for both passes, `optimizer.step(closure)`, where the closure zeroes the gradients, computes the loss
+Or call one method for both passes, `optimizer.step(closure)`, where the closure zeroes the gradients, computes the loss
 and calls backward. `python reproducers/sam_tanh.py` trains with this optimizer.
 """
 

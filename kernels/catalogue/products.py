@@ -79,7 +79,7 @@ BLOCKWISE_BACKWARD = (
 
 
 def _sum_rows(end: str) -> tuple[Row, ...]:
-    """Return a row for each order of summation. `end` is appended to each formula: the division of a mean."""
+    """Return a row for each order of summation. `end` is appended to each formula: a mean's division, or ""."""
     return (
         Row("sequential", "one element after the other; above 4096 elements a C compiler is needed",
             f"s = 0; s = s + x[i], i = 0, 1, ...{end}", "the definition", native=True),

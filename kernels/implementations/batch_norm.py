@@ -151,8 +151,10 @@ def no_training_affine(
 
 
 def _updated(running: Tensor, batch: Tensor | None, momentum: float) -> Tensor:
-    """Return momentum * batch + (1 - momentum) * running in the dtype of `running`, or a copy of `running` without a
-    batch."""
+    """Return momentum * batch + (1 - momentum) * running in the dtype of `running`.
+
+    If `batch` is None, return a copy of `running`.
+    """
     if batch is None:
         return running.clone()
     return (momentum * batch + (1 - momentum) * running.to(batch.dtype)).to(running.dtype)

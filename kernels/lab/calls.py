@@ -29,8 +29,8 @@ class LabCall:
         )
 
     def copy(self) -> LabCall:
-        """Return the same call on copies of its tensors. A copy has the strides of its tensor, unless elements of the
-        tensor overlap in memory."""
+        """Return the same call on copies of its tensors. A copy keeps the strides of a tensor that has neither gaps nor
+        overlapping elements in memory."""
         return self.map(lambda tensor: tensor.detach().clone())
 
     def on(self, device: str) -> LabCall:

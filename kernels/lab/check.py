@@ -150,7 +150,7 @@ def _by_name(results: Iterable[Iterable[Output]]) -> dict[str, list[torch.Tensor
     return parts
 
 
-# The results of a check: one line for each kernel, and data for machines.
+# The results of a check: a summary of each kernel, and each row as JSON.
 
 SCHEMA = 1
 

@@ -48,7 +48,7 @@ def picked(sizes: list[int], most: int = MOST) -> NDArray[np.intp]:
     """Return the positions of elements to evaluate in several tensors: all of a small one, evenly spaced ones of a
     large one.
 
-    Positions count through all tensors. Of a large tensor, the first element and the last 17 are always chosen.
+    Positions are counted through all tensors. Of a large tensor, the first element and the last 17 are always chosen.
     """
     small = sum(size for size in sizes if size <= 64)
     large = [size for size in sizes if size > 64]

@@ -33,7 +33,7 @@ class Run:
 class Domain:
     """The inputs from `low` to `high`, inclusive; if both are None, all inputs, including NaN.
 
-    `intervals` are the bit patterns: (first, last), inclusive, ascending.
+    `intervals` are the ranges of their bit patterns: pairs (first, last), inclusive, in ascending order.
     """
 
     encoding: Encoding
@@ -216,7 +216,7 @@ class Encoding:
         return float(self.values(np.array([pattern]))[0])
 
     def hexadecimal(self, pattern: int) -> str:
-        """Return a bit pattern in hexadecimal: 0x3f800000."""
+        """Return a bit pattern in hexadecimal, for example 0x3f800000."""
         return f"0x{pattern:0{self.width // 4}x}"
 
 

@@ -62,7 +62,7 @@ class Subject:
         return args, kwargs
 
     def described(self) -> str:
-        """Return the varied and the held arguments as text: `output, with grad_output = 1`."""
+        """Return the varied and the held arguments as text, for example `output, with grad_output = 1`."""
         others = ", ".join(f"{name} = {value:g}" if isinstance(value, float) else f"{name} = {value}"
                            for name, value in self.held)  # fmt: skip
         return f"{self.varied}, with {others}" if others else self.varied

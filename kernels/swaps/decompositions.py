@@ -1,4 +1,4 @@
-"""Swaps inside compiled graphs: where a compiler would decompose the op, it finds one opaque op instead.
+"""Swaps inside compiled graphs: where a compiler would decompose a swapped op, it finds one opaque op instead.
 
 The opaque op is `numdrift::<op>_<overload>`. Its arguments are the number of the place in the graph, and the arguments
 of the aten op. In Inductor, a swapped graph therefore never has the same cache key as an unswapped graph. The kernel is

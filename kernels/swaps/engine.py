@@ -93,7 +93,7 @@ class Swaps:
     def describe(self, accelerator: str | None = None) -> list[dict[str, str]]:
         """Return each swap in the manifest's form; `computed_by` says whether C code or torch operations compute it.
 
-        `accelerator` is the device that the mode computes on, None for the CPU.
+        `accelerator` is the device on which the mode computes, or None for the CPU.
         """
         return [
             {

@@ -98,7 +98,7 @@ def check_op(op: str, registry: KernelRegistry) -> None:
 
 
 def find_kernel(request: SwapRequest, registry: KernelRegistry, *, run: bool = True) -> Kernel:
-    """Return the kernel of a request. `run` executes a user's Python file; otherwise its record has only a name.
+    """Return the kernel of a request. `run` executes a user's Python file; otherwise, only the file's name is known.
 
     Raises KernelNotFound, and for a user's kernel the errors of `user_kernel`.
     """
