@@ -27,7 +27,7 @@ class Kernel:
     target: `module:function`; the function has the op's arguments and results
     source: the origin of the formula
     devices: torch device types, or "any"
-    native: whether it has C code; without a compiler, a torch formula with the same bits replaces it
+    native: whether it has C code; without a compiler, a torch formula computes the same bits
     needs_compiler: whether it has C code but no such formula
     of_any_op: whether the function takes the op's name as its first argument
     path: a user's file, from which `target` then creates the function
@@ -126,7 +126,7 @@ class KernelRegistry:
 
     def kernels(self, op: str) -> tuple[Kernel, ...]:
         """Return every kernel of an op: its own, and the generic kernels whose names it does not use."""
-        # An overload with an entry has its own kernels, any other overload those of its op.
+        # An overload with an entry has its own kernels; any other overload has those of its op.
         own = self._kernels.get(op) or self._kernels.get(op.partition(".")[0], {})
         free = [dataclasses.replace(kernel, op=op) for kernel in GENERIC if kernel.name not in own]
         # aten, the plainest kernel, comes first in lists

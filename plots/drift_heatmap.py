@@ -167,7 +167,7 @@ def _tick(score: float) -> str:
 
 
 def _label(axes: Axes, columns: Columns, names: Sequence[str]) -> None:
-    """Name the tensors, write as many step numbers as fit, and mark the steps with a tape."""
+    """Name the tensors, write as many step numbers as fit, and mark the steps that have a tape."""
     # Long paths lose their front; if that makes two names equal, they lose their middle instead.
     fronts, middles = list(names), list(names)
     for place, name in enumerate(names):

@@ -40,7 +40,7 @@ def generated(
     """
     overloads(op)
     variants = tuple(ELEMENTWISE[op].variants) if op in ELEMENTWISE else VARIANTS.get(op, ("",))
-    # an op whose overloads are listed separately (`lerp`) uses all of them
+    # if the overloads of an op are listed separately, as for `lerp`, all of them are used
     listed = [name for name in ELEMENTWISE if name == op or ("." not in op and name.startswith(f"{op}."))]
     cases = []
     for name in inputs:

@@ -150,7 +150,7 @@ def _signature(op: str, overload: Any) -> KernelSignature:
         arguments.append(
             Argument(
                 name=argument.name,
-                # in a pointwise op an int is a plain number, elsewhere it is a dimension or a size
+                # in a pointwise op, an int is a plain number; in other ops, it is a dimension or a size
                 kind="number" if of == "int" and pointwise else _KINDS.get(of, "other"),
                 keyword=argument.kwarg_only,
                 optional=optional,

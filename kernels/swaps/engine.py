@@ -47,9 +47,9 @@ class Swaps:
     def install(self, device: str, *, compiled: bool = False) -> None:
         """Swap the ops that are dispatched on `device`; with `compiled`, also the ops that compilers trace.
 
-        If a swap names a module, or ops are observed, modules are followed. With `compiled` they are not, because a
-        compiler would trace their hooks. Raises NotAvailable, KernelNotFound, and UsageError for `decompose.<op>=off`
-        of an op that is not decomposed.
+        If a swap names a module, or ops are observed, hooks follow the modules. With `compiled` they do not, because a
+        compiler would trace the hooks. Raises NotAvailable, KernelNotFound, and UsageError for `decompose.<op>=off` of
+        an op that is not decomposed.
         """
         ops = dict.fromkeys([*(swap.request.op for swap in self._swaps), *self.observed])
         if not ops:

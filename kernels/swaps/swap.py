@@ -113,7 +113,7 @@ class Target:
     """One overload that a swap replaces.
 
     functional: the overload whose results the op's kernels compute
-    functional_name: the name of `functional`, which kernels of any op receive (`lerp.Scalar`)
+    functional_name: the name of `functional` (`lerp.Scalar`), the first argument of kernels of any op
     composite: whether torch composes the overload from other ops above autograd
     writes: the arguments that receive the results; if there are none, the op returns the kernel's results
     """

@@ -200,7 +200,7 @@ class _Folded:
 
 
 def unfold(graph: Graph) -> None:
-    """Restore the folded nodes in place; all other nodes stay, including nodes added since."""
+    """Restore the folded nodes in place; all other nodes stay, including those added after the folding."""
     folded = _Folded.read(graph)
     keys, places, now = folded.keys, folded.places, folded.now
 

@@ -111,7 +111,7 @@ def _candidates(root: Path, folder: str) -> list[Candidate]:
 
 
 def _spread(candidates: list[Candidate], wanted: int) -> list[Candidate]:
-    """Choose `wanted` candidates: operators by their weights, one per function, and no file beyond its share."""
+    """Choose `wanted` candidates: operators by their weights, at most one per function, no file beyond its share."""
     of_operator: dict[str, list[Candidate]] = defaultdict(list)
     for one in sorted(candidates, key=_chance):
         of_operator[one[1]].append(one)
