@@ -1,4 +1,4 @@
-"""Compiles C code on first use with the system's compiler, and caches the libraries by compiler, CPU and user.
+"""Compile C code on first use with the system's compiler, and cache the libraries by compiler, CPU and user.
 
 A cached library ends with the SHA-256 of its preceding bytes (the dynamic linker ignores bytes after the ELF image),
 because loading a truncated library kills the process with SIGBUS instead of raising an error.
@@ -46,7 +46,7 @@ class CSource:
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """A compiled library: its file, the command of the compiler, and the flags that it received."""
+    """A compiled library: its file, the command of the compiler, and the flags that the compiler received."""
 
     path: Path
     compiler: tuple[str, ...]
@@ -120,7 +120,7 @@ def _texts(path: Path, visited: set[Path]) -> Iterator[str]:
 def _place(source: CSource, content: str, compiler: tuple[str, ...], folder: Path, tuning: tuple[str, ...]) -> Library:
     """Return the library that a tuning would build.
 
-    Its file is named by a digest of everything that decides the library's bytes.
+    The name of its file contains a digest of everything that determines the library's bytes.
     """
     binary = Path(compiler[0]).resolve()
     status = binary.stat()
@@ -133,7 +133,7 @@ def _place(source: CSource, content: str, compiler: tuple[str, ...], folder: Pat
 
 @functools.cache
 def _cpu() -> str:
-    """Return the model and instruction sets of the first CPU, because different machines may share a home folder."""
+    """Return the model and instruction sets of the first CPU. Machines with different CPUs may share a cache folder."""
     wanted: dict[str, str] = {}
     try:
         with Path("/proc/cpuinfo").open() as lines:
@@ -171,8 +171,8 @@ def _intact(library: Path) -> bool:
 def _build(source: CSource, libraries: list[Library]) -> Library:
     """Compile next to the target and rename, so that processes that build at the same time replace equal files.
 
-    The error quotes the compiler's message for the last library, which has the plainest flags: the others may fail only
-    because of their tuning.
+    Return the first library that compiles. The error quotes the compiler's message for the last library, which has the
+    plainest flags: earlier libraries may fail only because of their tuning.
     """
     complaint = ""
     for library in libraries:

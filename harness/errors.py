@@ -31,7 +31,7 @@ from pathlib import Path
 
 
 class NumdriftError(Exception):
-    """The root of the tree."""
+    """The base class of these errors."""
 
     exit_code = 3
 
@@ -55,7 +55,7 @@ class ModeError(UsageError):
 
 
 class CollisionError(UsageError):
-    """An output that exists already, without `--force`."""
+    """An output that exists already and is replaced only with `--force`."""
 
     def __init__(self, path: Path, remedy: str) -> None:
         super().__init__(f"{path} exists already: {remedy}")
@@ -174,7 +174,7 @@ class NotAvailable(NumdriftError):
 
 
 def nearest(word: str, words: Iterable[str]) -> str:
-    """Return the end of an error message: the closest of the words, if one is close, and all of them."""
+    """Return the end of an error message: the closest of the words, if one is close, and the list of all words."""
     choices = sorted(words)
     close = difflib.get_close_matches(word, choices, n=1, cutoff=0.5)
     listed = ", ".join(choices)

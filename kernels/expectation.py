@@ -1,8 +1,8 @@
 """The shapes, strides and dtypes that an op returns for its arguments.
 
 The op itself is executed, once for each kind of arguments, on zeros. Its meta kernel would be cheaper but is not
-always right: on a CPU it returns float32 statistics for `native_layer_norm` of bfloat16, where the CPU's kernel
-returns bfloat16 (torch 2.13).
+always right: for `native_layer_norm` of bfloat16 on a CPU, it returns float32 statistics, but the CPU's kernel returns
+bfloat16 (torch 2.13).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def tensors_in(value: Any) -> Iterator[torch.Tensor]:
 
 
 Stand = Callable[[torch.Tensor], torch.Tensor]
-"""Creates the tensor that replaces an argument when an op is executed to learn what it returns."""
+"""Creates the tensor that replaces an argument when an op is executed only to describe its results."""
 
 
 class Expectations:
@@ -72,16 +72,17 @@ class Expectations:
 
 
 def zeros(tensor: torch.Tensor) -> torch.Tensor:
-    """Return zeros of the same kind as the tensor, on the CPU if the tensor's device defers its computations."""
+    """Return zeros with the tensor's shape, strides, dtype and device. If the device defers its computations, the zeros
+    are contiguous and on the CPU."""
     if tensor.device.type in DEFERRED_DEVICES:
         return torch.zeros(tensor.shape, dtype=tensor.dtype)
-    # empty_strided, because torch.zeros_like does not keep every stride (for example of an expanded tensor)
+    # empty_strided, because torch.zeros_like does not keep all strides (for example, not those of an expanded tensor)
     strided = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
     return strided.zero_()
 
 
 def on_meta(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor of the same kind, but without values."""
+    """Return a tensor with the same shape, strides and dtype, but without values."""
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
 
 
@@ -99,5 +100,5 @@ def _kind(value: Any) -> Hashable:
         return value.shape, stride, value.dtype, value.device
     if isinstance(value, (list, tuple)):
         return tuple(_kind(element) for element in value)
-    # A float (a learning rate that changes every step) does not affect shapes and dtypes.
+    # A float (for example, a learning rate that changes in every step) does not affect shapes and dtypes.
     return float if isinstance(value, float) else (type(value), repr(value))

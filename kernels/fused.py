@@ -1,7 +1,9 @@
 """Fused multiply-add, a*b + c with one rounding, and the error-free transformations that it uses.
 
-Everything is written in traceable torch operations: no bit patterns, no branches on values. This requires a device with
-float64. Sources: T. J. Dekker, A floating-point technique for extending the available precision,
+Apart from optional C code, everything is written in traceable torch operations: no bit patterns, no branches on values.
+This requires a device with float64.
+
+Sources: T. J. Dekker, A floating-point technique for extending the available precision,
 Numer. Math. 18, 1971; D. E. Knuth, The Art of Computer Programming, vol. 2, 4.2.2 (TwoSum); S. Boldo and
 G. Melquiond, Emulation of a FMA and correctly rounded sums, IEEE Trans. Comput. 57, 2008.
 """
@@ -16,7 +18,8 @@ import torch
 from .native.library import elementwise
 
 _PAST_LARGEST = {torch.float32: 2.0**128, torch.bfloat16: 2.0**128, torch.float16: 2.0**16}
-"""The number that would follow the largest of a format if its exponents continued. Rounding to it gives infinity."""
+"""The number that would follow the largest of a format if its exponents continued. Values that would be rounded to this
+number become infinity."""
 
 _SPLITTER = 2.0**27 + 1
 
@@ -40,8 +43,8 @@ def emulated_fma(a: Operand, b: Operand, c: Operand) -> torch.Tensor:
     """Compute `fma` with torch operations only.
 
     For float32, bfloat16 and float16, the result has the bits of a hardware FMA for all operands, including subnormals,
-    infinities and overflow. For float64 this holds while |a| and |b| are below 2**995 and the bits of a*b and of the
-    result stay above 2**-1074 (|a*b| above 2**-968, or zero). Outside this range the last bit may differ, as it may
+    infinities and overflow. For float64 this holds while |a| and |b| are below 2**995 and no bit of a*b or of the
+    result is below 2**-1074 (|a*b| is above 2**-968, or zero). Outside this range the last bit may differ, as it may
     for a*b + c with two roundings.
     """
     tensors, dtype = _as_tensors((a, b, c))

@@ -47,8 +47,8 @@ def decomposed(op: str, *args: Any, **kwargs: Any) -> Any:
         return _without_drawing(f"{op}=decomposed", decomposition, args, kwargs)
     if is_composite(overload):
         return decomposition(*args, **kwargs)
-    # Some decompositions return statistics in another dtype than the op (batch norm of bfloat16 with float32 weights on
-    # a CPU), or statistics that a device's op leaves out.
+    # Some decompositions return statistics in a dtype that differs from the op's (batch norm of bfloat16 with float32
+    # weights on a CPU), or statistics that the op leaves out on some devices.
     expected = _expectations.of(overload, args, kwargs)
     result = decomposition(*args, **kwargs)
     if len(expected) != len(list(tensors_in(result))):
@@ -136,7 +136,7 @@ def widened(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return type(value)(widened(element) for element in value)
     if isinstance(value, torch.dtype) and value.is_floating_point:
-        # With a narrower dtype the op would round inside, and CUDA's softmax rejects any dtype but its argument's.
+        # With a narrower dtype, the op would round to it, and CUDA's softmax rejects any dtype but its argument's.
         return torch.float64
     return value
 
@@ -149,7 +149,7 @@ def _rounded(value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def _narrowed(result: Any, expected: Sequence[ExpectedTensor], args: Any, wide_args: Any) -> Any:
-    """Return the result in the op's dtypes. Where the op returns an argument, return the original argument."""
+    """Return the result in the op's dtypes. Where the op returns one of the copies, return the original argument."""
     originals = {id(wide): original for wide, original in zip(tensors_in(wide_args), tensors_in(args), strict=True)}
     dtypes = {tensor.position: tensor.dtype for tensor in expected}
     positions = itertools.count()
@@ -161,7 +161,7 @@ def _narrowed(result: Any, expected: Sequence[ExpectedTensor], args: Any, wide_a
         position = next(positions)
         if not isinstance(value, torch.Tensor) or id(value) in originals:
             return originals.get(id(value), value)
-        # In lazy mode, an op returns a tensor even for a result that `output_mask` excludes. It must not be used.
+        # In lazy mode, an op returns a tensor even for a result that `output_mask` excludes; such a tensor is dropped.
         return _rounded(value, dtypes[position]) if position in dtypes else None
 
     return narrow(result)

@@ -27,7 +27,7 @@ class Kernel:
     target: `module:function`; the function has the op's arguments and results
     source: the origin of the formula
     devices: torch device types, or "any"
-    native: whether it has C code; without a compiler, a torch formula with the same bits replaces it
+    native: whether it has C code; without a compiler, a torch formula computes the same bits
     needs_compiler: whether it has C code but no such formula
     of_any_op: whether the function takes the op's name as its first argument
     path: a user's file, from which `target` then creates the function
@@ -64,10 +64,10 @@ class Kernel:
 class Operation:
     """One op that has its own kernels.
 
-    reference: `module:function`, the op in float64 without cancellation; empty for the op itself executed in
-        float64
-    exact: the same on mpmath numbers, for elementwise ops
-    also: aten ops that replace the op in other modes; a swap of the op also applies to these, with their kernel of
+    reference: `module:function`, the op in float64 without cancellation; if empty, the op itself executed in float64
+        is the reference
+    exact: `module:function`, an elementwise op on mpmath numbers
+    also: aten ops that replace the op in other modes; a swap of the op also applies to these, with their kernels of
         the same name
     """
 
@@ -101,7 +101,7 @@ class KernelRegistry:
         self._kernels: dict[str, dict[str, Kernel]] = {}
 
     def register(self, operation: Operation, kernels: Iterable[Kernel]) -> None:
-        """Add an op and its kernels. Raises ValueError, naming both, for a name that is taken."""
+        """Add an op and its kernels. Raises ValueError if the op is registered already."""
         if operation.name in self._operations:
             raise ValueError(f"op {operation.name!r} is registered already: {self._operations[operation.name]}")
         self._operations[operation.name] = operation
@@ -110,7 +110,7 @@ class KernelRegistry:
             self.add(kernel)
 
     def add(self, kernel: Kernel) -> None:
-        """Add one kernel to an op, registered or not. Raises ValueError, naming both, if its name is taken."""
+        """Add one kernel to an op, registered or not. Raises ValueError if the op has a kernel of this name already."""
         kernels = self._kernels.setdefault(kernel.op, {})
         if kernel.name in kernels:
             raise ValueError(f"kernel {kernel.op}={kernel.name} is {kernels[kernel.name].target} already")
@@ -126,10 +126,10 @@ class KernelRegistry:
 
     def kernels(self, op: str) -> tuple[Kernel, ...]:
         """Return every kernel of an op: its own, and the generic kernels whose names it does not use."""
-        # An overload with an entry has its own kernels, any other overload those of its op.
+        # An overload with an entry has its own kernels; any other overload has those of its op.
         own = self._kernels.get(op) or self._kernels.get(op.partition(".")[0], {})
         free = [dataclasses.replace(kernel, op=op) for kernel in GENERIC if kernel.name not in own]
-        # the plainest kernel comes first in lists
+        # aten, the plainest kernel, comes first in lists
         first = [kernel for kernel in free if kernel.name == "aten"]
         return (*first, *own.values(), *(kernel for kernel in free if kernel.name != "aten"))
 
@@ -141,7 +141,10 @@ class KernelRegistry:
         return kernels[name]
 
     def name_of_own(self, op: str, path: Path) -> str:
-        """Return the name of a user's kernel, its file's stem. Raises UsageError for a name that the op already has."""
+        """Return the name of a user's kernel: the stem of its file.
+
+        Raises UsageError if the op already has a kernel of this name.
+        """
         if any(kernel.name == path.stem for kernel in self.kernels(op)):
             raise UsageError(f"op {op} has a kernel {path.stem!r} already; give {path} another name")
         return path.stem
@@ -159,7 +162,7 @@ def load_target(target: str) -> Any:
 
 
 def built_in() -> KernelRegistry:
-    """Return a new registry with every kernel that numdrift ships; imports no torch."""
+    """Return a new registry with every kernel that numdrift ships, without importing torch."""
     registry = KernelRegistry()
     for part in CATALOGUE:
         for op in load_target(f"numdrift.kernels.catalogue.{part}:OPS"):

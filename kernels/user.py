@@ -1,8 +1,8 @@
 """A user's own kernel: a file in C or in Python, for any op.
 
 `mine.c` defines `kernel_float32`, `kernel_float64` or both; see native/binding.py. `mine.py` defines a function named
-like the op, or `kernel`, that takes the op's arguments and returns its results. The file may also define DESCRIPTION,
-FORMULA, DTYPES, DEVICES and SOURCE. A Python file is executed when it is loaded, and may then import modules from its
+like the op, or `kernel`, that takes the op's arguments and returns its results. A Python file may also define
+DESCRIPTION, FORMULA, DTYPES, DEVICES and SOURCE. It is executed when it is loaded, and may then import modules from its
 folder."""
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ def device_kinds() -> tuple[str, ...]:
 
 
 def user_kernel(op: str, path: Path) -> Kernel:
-    """Return the record of a user's file for an op, after compiling or executing the file; its name is the file's stem.
+    """Compile or execute a user's file for an op, and return the record of its kernel, named after the file's stem.
 
-    Raises UsageError for a file that is missing, is neither C nor Python, raises, or lacks the op's function,
-    CompileError for one that does not compile, KernelNotFound for an unknown op, and NotAvailable where a
-    compiler or a module that it imports is missing.
+    Raises UsageError for a file that is missing, is neither C nor Python, raises an error, or lacks the op's function;
+    CompileError for a file that does not compile; KernelNotFound for an unknown op; and NotAvailable if a compiler, or
+    a module that the file imports, is missing.
     """
     path = checked_path(path)
     signature = signature_of(op)
@@ -161,8 +161,8 @@ def _words(module: Any, path: Path, name: str, default: tuple[str, ...], allowed
 
 # The Python file of a user's kernel as a module, with the modules beside it.
 #
-# While the file is executed its folder comes first in `sys.path`, as for a script. Modules from there are the
-# file's own: they are removed afterwards, and modules of the same names that others have imported are restored, so
+# While the file is executed, its folder comes first in `sys.path`, as for a script. Modules from this folder are the
+# file's own: they are removed afterwards, and modules of the same names that other code has imported are restored, so
 # that two kernels, or a kernel and the training script, may each have a `helper.py`.
 
 _HELPERS = "__numdrift_helpers__"
@@ -183,7 +183,7 @@ class _Source(importlib.abc.SourceLoader):
 
 
 def module_of(path: Path, content: bytes) -> ModuleType:
-    """Return the module that a file defines, the same module as long as the file's content is the same.
+    """Return the module that a file defines. The file is executed once, and again only if its content changes.
 
     Raises the errors of the file.
     """
@@ -231,7 +231,7 @@ def helpers_of(module: ModuleType) -> tuple[Path, ...]:
 
 
 def _is_beside(folder: Path, name: str, module: ModuleType | None = None) -> bool:
-    """Check whether a folder has a module or package of this name, and `module`, if passed, came from there."""
+    """Check whether a folder has a module or package of this name, and `module`, if passed, came from this folder."""
     top = name.partition(".")[0]
     if not (folder / f"{top}.py").is_file() and not (folder / top / "__init__.py").is_file():
         return False

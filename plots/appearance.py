@@ -123,7 +123,7 @@ def titled_figure(title: str, heights: Sequence[float]) -> tuple[Figure, list[Ax
 
 
 def finish_axes(axes: Axes, *, x_label: str = "", y_label: str = "") -> None:
-    """Set grid, labels, and as many ticks as fit on the axes."""
+    """Give the axes a grid, labels, and as many ticks as fit."""
     figure = axes.get_figure(root=True)
     assert figure is not None
     width, height = axes.get_position().size * figure.get_size_inches()
@@ -188,8 +188,8 @@ def place_pieces(figure: Figure, looks: Sequence[tuple[str, str, str]], *, colum
 
 
 def set_log_range(axes: Axes, values: NDArray[np.float64]) -> None:
-    """Make the y axis logarithmic, from the power of ten below the positive values to the one above, at least two
-    decades."""
+    """Make the y axis logarithmic. It extends from the power of ten below the values, which must be positive, to the
+    power of ten above them, over at least two decades."""
     low = np.clip(np.floor(np.log10(values.min())), -_EXTREME, _EXTREME)
     high = np.clip(np.ceil(np.log10(values.max())), -_EXTREME, _EXTREME)
     low -= high - low < 2

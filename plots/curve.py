@@ -19,9 +19,9 @@ class Curve:
 
     label: the run's name in the legend, and in the `reference` of other curves
     steps: strictly increasing steps
-    losses: a loss for each step, None for a step without loss
+    losses: a loss for each step, or None for a step without one
     status: the outcome of the run, "complete" or the problem
-    reference: the label of the curve that this curve is compared with, None for a reference
+    reference: the label of the curve that this curve is compared with, or None for a reference
     """
 
     label: str
@@ -56,7 +56,7 @@ class Curve:
         return self.label if steps.size else f"{self.label} (no losses)"
 
     def non_finite(self) -> str:
-        """Describe the losses that are NaN or infinite; empty if none is."""
+        """Describe the losses that are NaN or infinite, or return "" if there are none."""
         steps, losses = self.recorded()
         places = np.flatnonzero(~np.isfinite(losses))
         if not places.size:
@@ -89,10 +89,10 @@ def resolved(curves: Sequence[Curve], reference: str | None = None) -> list[Curv
 
 
 def thinned(values: Floats) -> NDArray[np.intp]:
-    """Choose at most about 3000 points whose curve looks the same, keeping extremes, gaps (NaN) and both ends."""
+    """Choose at most about 3000 points that look like the whole curve: its extremes, gaps (NaN) and both ends."""
     if values.size <= 3 * _BUCKETS:
         return np.arange(values.size)
-    # Keep the extremes of each bucket, since a drawn curve shows nothing else, and one gap.
+    # Keep the extremes of each bucket, and one gap. A drawn curve shows nothing else.
     kept = [0, values.size - 1]
     for bucket in np.array_split(np.arange(values.size), _BUCKETS):
         gaps = np.isnan(values[bucket])

@@ -49,7 +49,7 @@ _TAPED: Literal[7] = 7
 
 @dataclass(frozen=True, slots=True)
 class ScoredStep:
-    """The scores of the tensors of one step, which may be infinite. `taped`: the noise was measured at this step."""
+    """The scores of one step's tensors; a score may be infinite. `taped`: whether this step's noise was measured."""
 
     step: int
     scores: Mapping[str, float] = field(default_factory=dict)
@@ -58,7 +58,7 @@ class ScoredStep:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The steps as drawn: each column is one step, or the worst of several neighbours."""
+    """The steps as drawn: a column shows one step, or the worst scores of several neighbouring steps."""
 
     steps: tuple[int, ...]
     taped: tuple[bool, ...]
@@ -101,8 +101,8 @@ def _table(rows: Sequence[ScoredStep], names: Sequence[str]) -> Table:
 
 
 def _worst(table: Table) -> NDArray[np.intp]:
-    """Choose the tensors to draw, in order: those with the largest scores, without tensors that are always
-    identical."""
+    """Choose the tensors to draw: those with the largest scores, but none that is identical at every step. Return their
+    places in ascending order."""
     largest = np.nanmax(table, axis=1, initial=0.0)
     ranked = np.argsort(-largest, kind="stable")[:MOST_TENSORS]
     chosen: NDArray[np.intp] = np.sort(ranked[largest[ranked] > 0])
@@ -167,7 +167,7 @@ def _tick(score: float) -> str:
 
 
 def _label(axes: Axes, columns: Columns, names: Sequence[str]) -> None:
-    """Name the tensors, write as many step numbers as fit, and mark the steps with a tape."""
+    """Name the tensors, write as many step numbers as fit, and mark the steps that have a tape."""
     # Long paths lose their front; if that makes two names equal, they lose their middle instead.
     fronts, middles = list(names), list(names)
     for place, name in enumerate(names):
@@ -204,7 +204,7 @@ def _label(axes: Axes, columns: Columns, names: Sequence[str]) -> None:
 
 
 def _left_out(table: Table, shown: NDArray[np.intp]) -> str:
-    """Describe the number of tensors that are not drawn; empty if all are drawn."""
+    """Describe the number of tensors that are not drawn, or return "" if all are drawn."""
     largest = np.nanmax(np.delete(table, shown, axis=0), axis=1, initial=0.0)
     identical, fewer = int((largest == 0).sum()), int((largest > 0).sum())
     remarks = []

@@ -30,7 +30,7 @@ edge."""
 
 
 def envelope(comparison: Envelope, *, reference: str, run: str, title: str) -> Figure:
-    """Return a figure of the losses, of their relative difference with the envelope, and of the ratio of the two.
+    """Return a figure of the losses, of their relative difference and the envelope, and of the ratio of these two.
 
     reference, run: the names of the two runs in the legend. Steps that are not judged are grey, and a line marks the
     onset. Zero differences and ratios are gaps. Losses have a logarithmic scale if all of them are positive.

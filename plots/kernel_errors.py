@@ -34,7 +34,7 @@ _HALF_ULP = 0.5
 
 @dataclass(frozen=True, slots=True)
 class ErrorsOfKernel:
-    """The errors in ULP of one kernel on one set of inputs, at `QUANTILES`; empty if no result is finite."""
+    """One kernel on one set of inputs. `errors` are in ULP, at `QUANTILES`; they are empty if no result is finite."""
 
     kernel: str
     inputs: str
@@ -45,7 +45,7 @@ def kernel_errors(rows: Sequence[ErrorsOfKernel], *, title: str) -> Figure:
     """Return a figure with one panel for each kernel and in it one line for each set of inputs.
 
     The thick part of a line spans the 5th to the 95th percentile, and the thin part extends to the largest error; the
-    dot is the median. Kernels and sets are in the order of the rows; all panels share the axis."""
+    dot is the median. Kernels and sets are in the order of the rows; all panels share the axis of errors."""
     kernels = list(dict.fromkeys(row.kernel for row in rows))
     inputs = list(dict.fromkeys(row.inputs for row in rows))
     columns = 1 if len(kernels) * len(inputs) <= _MOST_LINES else 2

@@ -17,7 +17,7 @@ _LOG_SPAN = 100.0
 
 
 def loss_curve(curves: Sequence[Curve], *, title: str, reference: str | None = None) -> Figure:
-    """Return a figure of the losses and, if any curve has a reference, of the absolute drift below.
+    """Return a figure of the losses and, if any curve has a reference, of the absolute drift below them.
 
     reference: the label of the curve with which curves without their own reference are compared
     """

@@ -52,8 +52,8 @@ class CurveDrift:
 
 
 def curve_drifts(curves: Sequence[Curve]) -> list[CurveDrift | None]:
-    """Return the drift of each curve from its reference, None for a curve without one."""
-    # Labels are unique and references exist: `resolved` has checked that.
+    """Return the drift of each curve from its reference, or None for a curve without a reference."""
+    # Labels are unique and references exist: `resolved` has checked both.
     by_label = {curve.label: curve for curve in curves}
     return [None if curve.reference is None else _drift(by_label[curve.reference], curve) for curve in curves]
 
@@ -128,6 +128,6 @@ def _drift(reference: Curve, curve: Curve) -> CurveDrift:
         absolute=absolute_difference(a, b),
         relative=relative_difference(a, b),
         first_differing_step=int(steps[differing[0]]) if differing.size else None,
-        # the title of a failed run already has its last step
+        # for a run that failed, the legend already states its last step
         lengths_differ=len(reference.steps) != len(curve.steps) and curve.status == reference.status == "complete",
     )

@@ -46,7 +46,7 @@ class ModeTimes:
 def phase_times(modes: Sequence[ModeTimes], order: Sequence[str], *, title: str) -> Figure:
     """Return a figure with the bars below each other on one axis. `order` is the order of the phases in each bar.
 
-    A piece of a device's bar is all work that was launched in the phase, whenever it ran.
+    A piece of a device's bar shows the time of all work that was launched in the phase, whenever this work ran.
     """
     bars = [bar for mode in modes for bar in mode.bars]
     figure = figure_with_title(title, _FRAME + _BAR * len(bars))
@@ -72,7 +72,7 @@ def phase_times(modes: Sequence[ModeTimes], order: Sequence[str], *, title: str)
                     bbox={"boxstyle": "round,pad=0.15", "facecolor": color, "edgecolor": "none"},  # over the hatch
                 )
             begin += time
-        # The total of the step, right of its bar.
+        # The total time of the step, to the right of its bar.
         axes.text(begin + 0.008 * longest, place, f"{begin:.3g} ms", va="center", fontsize=_TEXT, fontweight="bold")
     _finish(axes, [label for label, _ in bars], longest)
     looks = [(name, *_look(number)) for number, name in enumerate(order)]

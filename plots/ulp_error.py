@@ -49,8 +49,8 @@ _DIM = "#444444"
 class UlpEnvelope:
     """The errors of one kernel in ULP, a row for each bin of inputs.
 
-    inputs: one input of each bin, never zero -> [n]
-    largest, mean: of the error's magnitude -> [n]
+    inputs: an array [n] of one input from each bin, never zero
+    largest, mean: arrays [n] of the largest and of the mean magnitude of the errors
     """
 
     label: str
@@ -59,7 +59,7 @@ class UlpEnvelope:
     mean: Floats
 
     def side(self, *, negative: bool) -> tuple[Floats, Floats, Floats]:
-        """Return log10 |input|, largest error and mean error of the inputs of one sign, ascending."""
+        """Return log10 |input|, largest error and mean error of the inputs of one sign, sorted by |input|."""
         chosen = np.flatnonzero((self.inputs < 0) == negative)
         places = np.log10(np.abs(self.inputs[chosen]))
         order = np.argsort(places)
@@ -68,11 +68,12 @@ class UlpEnvelope:
 
 @dataclass(frozen=True, slots=True)
 class UlpZoom:
-    """Signed errors in ULP at consecutive inputs, by kernel label; NaN where not finite.
+    """Signed errors in ULP at consecutive inputs.
 
     center: the input in the middle, as text
-    offsets: the places on the number line, counted from the center -> [m]
-    inputs: the numbers themselves -> [m]
+    offsets: an array [m] of the inputs' places on the number line, counted from the center
+    inputs: an array [m] of the inputs themselves
+    errors: by kernel label, an array [m] with NaN where a result is not finite
     """
 
     center: str
@@ -82,7 +83,7 @@ class UlpZoom:
 
 
 def ulp_error(envelopes: Sequence[UlpEnvelope], *, title: str, zoom: UlpZoom | None = None) -> Figure:
-    """Return a figure of the largest and mean error by input, negative inputs to the left, and of `zoom` below.
+    """Return a figure of the largest and mean error by input, negative inputs to the left, and below it of `zoom`.
 
     Raises ValueError if there is no error to draw, or two envelopes have the same label.
     """

@@ -1,7 +1,7 @@
 """An FFT, and a product with its complex result: operators that a backend without complex numbers lacks.
 
-The second of the two examples for `numdrift analyze` (docs/guide/analyze.md). It trains nothing: it has neither a
-loss nor an optimizer.
+The second of the two examples for `numdrift analyze` (docs/guide/analyze.md). This script trains nothing: it has
+neither a loss nor an optimizer.
 
     python reproducers/analyze_unsupported.py                  # eager
     DEVICE=lazy python reproducers/analyze_unsupported.py      # lazy tensors, TorchScript backend

@@ -7,13 +7,13 @@ Generalization", ICLR 2021, arXiv 2010.01412. One step of its Algorithm 1, with 
     e(w)  = rho * g / ||g||_2              the norm is taken over all parameters together
     w'    = base step from w with grad L(w + e(w)), where e(w) is treated as a constant (equation 3)
 
-Call it once for each pass: `first_step` climbs to w + e(w), and `second_step` returns to w and takes the base step:
+Call a method after each pass; `first_step` climbs to w + e(w), and `second_step` returns to w and takes the base step:
 
     loss(model(x), y).backward();  optimizer.first_step(zero_grad=True)
     loss(model(x), y).backward();  optimizer.second_step(zero_grad=True)
 
-Or call it once for both passes, `optimizer.step(closure)`, where the closure zeroes the gradients, computes the loss
-and calls backward. `python reproducers/sam_tanh.py` trains with it.
+Or call one method for both passes, `optimizer.step(closure)`, where the closure zeroes the gradients, computes the loss
+and calls backward. `python reproducers/sam_tanh.py` trains with this optimizer.
 """
 
 from collections.abc import Callable
@@ -30,7 +30,7 @@ class SAM(Optimizer):
     """Step `base_optimizer(params, **kwargs)` with the gradient at a point `rho` uphill of the weights.
 
     Groups and state are the base optimizer's own objects: a learning rate scheduler may take either optimizer, and
-    `state_dict()` includes the base's momentum. Save it between steps, not between passes.
+    `state_dict()` includes the base's momentum. Save the state between steps, not between passes.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class SAM(Optimizer):
         self.base_optimizer.add_param_group(param_group)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load the result of `state_dict`, including the base's state, and share it again."""
+        """Load the result of `state_dict`, including the base's state, and share it with the base again."""
         super().load_state_dict(state_dict)
         self.base_optimizer.__setstate__({"state": self.state, "param_groups": self.param_groups})
 

@@ -26,7 +26,7 @@ import numpy as np
 import torch
 import torch._lazy.ts_backend
 import torch.nn.functional as F
-from sam import SAM  # type: ignore[import-not-found]  # next to this file, which a script finds
+from sam import SAM  # type: ignore[import-not-found]  # beside this file, where a script finds it
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 

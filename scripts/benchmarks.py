@@ -1,10 +1,10 @@
 """Measure what recording costs. Each figure compares two commands that run alternately, in one session on one machine.
 
 scripts/bench overhead     bare script against --record params, per reproducer, cpu mode
-scripts/bench steps        the same within one run: every second step recorded, the others not
+scripts/bench steps        recorded against unrecorded steps, alternating within one run
 scripts/bench memory       peak memory of the process, bare and recorded, at 1,000 and 20,000 steps
 scripts/bench help         wall time of `numdrift --help`
-scripts/bench swaps        a step with kernel.tanh_backward=fma over a step without, in each mode
+scripts/bench swaps        time of a step with kernel.tanh_backward=fma against a step without it, in each mode
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def help_text(pairs: int) -> None:
 
 
 def swaps(pairs: int) -> None:
-    """Divide the median step of sam_tanh with a swapped kernel by the median step without one, in alternation."""
+    """Divide the median time of a step of sam_tanh with a swapped kernel by the median without it, run alternately."""
     script, arguments = ROOT / "reproducers/sam_tanh.py", ["--record", "losses", "--", "--epochs", "200"]
     for mode in ("cpu", "compile", "lazy"):
         ratios, plain = [], []

@@ -1,4 +1,4 @@
-"""Run the list of investigations of `scripts/gpu`, whose code is in `tests/gpu`.
+"""Run the list of investigations in `tests/gpu`. `scripts/gpu` starts this file.
 
 On a machine that is not ours, another package named `tests` may be installed, and would be imported instead of our
 folder.

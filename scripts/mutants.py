@@ -1,16 +1,16 @@
 """Measure how many faults the tests catch: run each mutant of the sources against the tests that reach it.
 
-scripts/mutants run OUT [--tree CHECKOUT]    run the sample on a checkout, write a line per mutant; resumes a run
+scripts/mutants run OUT [--tree CHECKOUT]    run the sample on a checkout, or resume a run; writes a line per mutant
 scripts/mutants table OUT                    killed and survived, by area; --survivors shows each survivor
 scripts/mutants compare BEFORE AFTER         both tables, and the mutants that were killed before and no longer are
 scripts/mutants where [--tree CHECKOUT]      the mutants of the sample that are gone from a checkout; runs nothing
 scripts/mutants draw                         draw the sample anew; only for a new baseline
 
-The sample is scripts/mutants.json. A mutant is one statement with a fault. In another tree it is found by the text and
-the function of the statement, whatever the file. Tests run in forks of one process, on a copy of the checkout, one at a
-time. First, every test that is not slow and does not run whole commands runs once, with probes in the mutants'
-statements. The probes record which tests reach which mutant. A mutant is killed if a test that passes without it fails
-or hangs.
+The sample is scripts/mutants.json. A mutant is one statement with a fault. In another tree, a mutant is found by the
+text and the function of its statement, whatever the file. Tests run in forks of one process, on a copy of the checkout,
+one at a time. First, every test that is not slow and does not run whole commands runs once, with probes in the mutants'
+statements. The probes record which tests reach which mutant. A mutant is killed if a test that passes without the
+mutant fails or hangs with it.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ LINK = re.compile(r"(?<!!)\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\(([^()\s#]+)(?:#[^()\s
 
 
 def on_page_markdown(markdown: str, *, page: Any, config: Any, **_: Any) -> str:
-    """Replace the links of a page that lead out of the documentation's folder."""
+    """Replace each link of a page that leads out of the documentation's folder by the link's text."""
     docs = Path(config["docs_dir"]).resolve()
     folder = (docs / page.file.src_uri).parent
 

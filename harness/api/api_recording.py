@@ -1,4 +1,4 @@
-"""`numdrift.record`: records a training of this process, in a notebook or in a program with its own loop."""
+"""`numdrift.record`: records a training of this process, in a notebook or in a program with its own training loop."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Recording:
 
     @property
     def run(self) -> RecordedRun:
-        """The recorded run. Raises UsageError while the block runs."""
+        """The recorded run. Raises UsageError before the block has ended."""
         if self._run is None:
             raise UsageError("the recording has not ended; its run is available after the `with` block")
         return self._run
@@ -78,8 +78,8 @@ class Recording:
         session: Session = sessions.Session(self._config)
         self._began = time.monotonic()
         try:
-            session.open(names_of(sys._getframe(1)))  # the names in the code of the `with`
-        except BaseException:  # also on Ctrl-C: a run whose status stays "running" would count as killed
+            session.open(names_of(sys._getframe(1)))  # the names in the code that contains the `with` statement
+        except BaseException:  # including Ctrl-C: a run whose status stays "running" would count as killed
             self._end(2)
             raise
         self._session = session
@@ -134,13 +134,13 @@ def record(
     and optimizers that existed before the block are recorded as well. Nothing is seeded: to make two recordings draw
     the same random numbers, seed in the function that trains (`torch.manual_seed(0)`).
 
-    The run's folder is `out`/`name`/MODE, as for `numdrift run`. `name` is the investigation's name (default: that of
-    the notebook or program, numbered), `suffix` tags the batch, `force` replaces an existing run. `record`, `steps`,
-    `keep_params` and `keep_budget` (MiB) are the command's options. `kernels` maps ops to your own kernels.
-    `reproducer` names the program that is recorded.
+    The run's folder is `out`/`name`/MODE, as for `numdrift run`. `name` is the investigation's name (default: the name
+    of the notebook or program, with a number if it is taken), `suffix` tags the batch, `force` replaces an existing
+    run. `record`, `steps`, `keep_params` and `keep_budget` (in MiB) are the options of `numdrift run`. `kernels` maps
+    ops to your own kernels. `reproducer` names the program that is recorded.
 
-    An exception in the block propagates, and the run is `crashed`. Raises UsageError for a mode that needs its own
-    process, and if this process is already being recorded."""
+    An exception in the block propagates, and the run's status is `crashed`. Raises UsageError for a mode that needs its
+    own process, and if this process is already being recorded."""
     frame = sys._getframe(1)
     spec = parse_mode(mode)
     if record not in LEVELS:

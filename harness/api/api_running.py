@@ -1,4 +1,7 @@
-"""`numdrift.run`: records a script in several modes, each in its own process. Also the Python interface's listeners."""
+"""`numdrift.run`: records a script in several modes, each in its own process.
+
+Also defines the listeners of the Python interface, which show the progress of runs.
+"""
 
 from __future__ import annotations
 
@@ -69,11 +72,11 @@ class BatchRequest(TrainingRequest):
         metavar="RUN",
     )
     pass_through: bool = False
-    """True if the single run reads this process's standard input."""
+    """True if the batch's only run reads this process's standard input."""
 
 
 class BatchOptions(TrainingOptions, RunOptions, total=False):
-    """The users' options of a `BatchRequest` by their names in Python."""
+    """The options of a `BatchRequest` that users can set, by their names in Python."""
 
     suffix: str
     resync: Path | str | RecordedRun | None
@@ -151,7 +154,7 @@ def loaded(run: RecordedRun | Recording | Path | str) -> RecordedRun:
 
 
 class Silent:
-    """A listener for runs and rounds of runs that prints nothing. `texts` are the messages that it received."""
+    """A listener that prints nothing, for runs and rounds of runs. `texts` are the messages that it received."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []

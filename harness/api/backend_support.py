@@ -1,4 +1,4 @@
-"""`analyze`: the operators of a script that a mode's backend supports. Also partitions models for a backend."""
+"""`numdrift.analyze`: finds the operators of a script that a mode's backend supports. Also partitions models."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def analyze(
     timeout: float | None = None,
     progress: bool = False,
 ) -> SupportAnalysis:
-    """Run a script in one mode and ask the mode's backend which of its operators it supports: `numdrift analyze`.
+    """Run a script in one mode and find which of its operators the mode's backend supports: `numdrift analyze`.
 
         found = numdrift.analyze("train.py", mode="compile", arguments=["--epochs", "2"])
         found.percentage, [operator.call.kind for operator in found.unsupported]
@@ -42,13 +42,13 @@ def analyze(
     `mode` is one mode in full (`"compile,contract=fast"`); `module` runs a module, as `-m` does, in place of a script.
     `max_steps` and `max_seconds` end the training. With `dry` the script is captured and lowered but not executed. With
     `verbosity=1` the report also lists the backend's own instructions. `output` is the report's file, and a page is
-    written beside it; without `output` neither is written. `out` is the folder of the run itself, `timeout` is in
-    seconds (docs/guide/analyze.md).
+    written beside it; without `output` neither is written. The run is recorded within the folder `out`; `timeout`
+    is in seconds (docs/guide/analyze.md).
 
     Prints nothing unless `progress` is set. For a script that fails, the result has the operators up to the failure
-    (see `exit_code` and `ended_early`). Raises UsageError, also for an unknown mode or backend, NotAvailable for a
-    feature that the mode or this machine lacks, AdoptionError if no operator reached the backend, and KeyboardInterrupt
-    when Ctrl-C ended the run."""
+    (see `exit_code` and `ended_early`). Raises UsageError, for example for an unknown mode or backend, NotAvailable
+    for a feature that the mode or this machine lacks, AdoptionError if no operator reached the backend, and
+    KeyboardInterrupt when Ctrl-C ended the run."""
     if verbosity not in (1, 2):
         raise UsageError(f"verbosity={verbosity} is neither 1 nor 2")
     request = AnalysisRequest.of(
@@ -73,10 +73,10 @@ def partitioned(
     reporter_for: Callable[[Sequence[str]], AbstractContextManager[Reporter]],
     say: Callable[[str], None],
 ) -> Partitioned:
-    """Partition the module of a factory, or the models of a script.
+    """Partition the module that a factory returns, or the models of a script.
 
-    `reporter_for` takes the names of runs and returns their reporter. Raises UsageError before anything is started, and
-    likewise NotAvailable for a feature that the mode or this machine lacks.
+    `reporter_for` takes the names of runs and returns their reporter. Before anything is started, raises UsageError, or
+    NotAvailable for a feature that the mode or this machine lacks.
     """
     (spec,) = request.modes
     refuse_swaps(spec)

@@ -80,9 +80,9 @@ def graphs_of_only_run(target: str | None, out: Path, mode: str | None) -> RunGr
 def choose_graph(
     graphs: RunGraphs, *, name: str | None, step: int | None, phase: str | None, stage: str | None
 ) -> list[GraphEntry]:
-    """Return the graph of this name, or all graphs of this step, phase and stage. The first one counts as chosen.
+    """Return the graph of this name, or all graphs of this step, phase and stage. The first one is the chosen graph.
 
-    The defaults are the first step, the forward, and the stage before the compiler, if the run has them.
+    The defaults are the first step, the forward, and the pre-compilation stage, if the run has them.
     Raises GraphsNotFound if there is no such graph.
     """
     order = (*PREFERRED, *STAGES)
@@ -104,7 +104,7 @@ def choose_graph(
         if stages:
             return [stages[stage or min(stages, key=preference)]]
         raise GraphsNotFound(f"{graphs.run.path} has no graph {name!r}: {nearest(name, entries_by_name)}")
-    # A graph's entry has the step that captured it. Later steps that execute it count as well.
+    # A graph's entry states the step that captured the graph. A later step that executes the graph counts as well.
     ran = {execution.graph for execution in graphs.executions if execution.step == step}
     entries = [entry for entry in graphs.select(phase=phase, stage=stage) if entry.base in ran or entry.step == step]
     if step is None or not entries:
@@ -181,7 +181,7 @@ def runs_to_remove(target: str, suffix: str | None, out: Path) -> tuple[Path, li
 
 
 def remove(folder: Path, runs: Sequence[RecordedRun]) -> None:
-    """Remove runs with their files. With the last run of an investigation, also remove its findings and plots."""
+    """Remove runs with their files. If no run remains, also remove the investigation's findings and plots."""
     for run in runs:
         for path in EvidenceFolder.of(run).belonging_to(run):
             shutil.rmtree(path) if path.is_dir() else path.unlink()

@@ -1,4 +1,4 @@
-"""`numdrift.compare`: the distances of recorded runs, and their verdict if one is recorded."""
+"""`numdrift.compare`: the distances between recorded runs, and their verdict if one is recorded."""
 
 from __future__ import annotations
 
@@ -67,9 +67,10 @@ def compared(pairs: Sequence[ReferenceAndRun]) -> tuple[list[RunComparison], Fin
 
 
 def pairs_to_compare(paths: Sequence[str], suffixes: Sequence[str], out: Path) -> list[ReferenceAndRun]:
-    """Return the two named runs, or each run of an investigation (default: the newest) with its batch's first run.
+    """Return the two named runs, or pair each run of an investigation (default: the newest) with its batch's first run.
 
-    If each batch has a single run, that run is paired with the first batch's. Raises UsageError and RunNotFound.
+    If every batch has a single run, each later run is paired with that of the first batch. Raises UsageError and
+    RunNotFound.
     """
     if len(paths) > 2:
         raise UsageError("compare takes two runs or one investigation")

@@ -47,11 +47,11 @@ def investigate(
 
     `modes` are as in `numdrift.run` (default: cpu and compile). `script` may also be the folder of a recorded
     investigation, and `suffix` one of its batches. Runs that exist under this `name` are not repeated. `localize=False`
-    judges without searching for causes. Each run has `nproc` processes; `against_single` compares them with the first
-    mode in one process. The other options are the command's (docs/guide/investigate.md): `state_budget` is in MiB,
-    `timeout` in seconds per run; `max_steps` and `max_seconds` end each training; `keep_files` and `in_place` control
-    what happens to files that a training writes; `envelope` and `seeds` are numbers of further trainings; `graphs`
-    captures each mode's graphs for the report.
+    judges without searching for causes. Each run has `nproc` processes; `against_single` compares the runs with the
+    first mode in one process. The other options are the command's (docs/guide/investigate.md): `state_budget` is in
+    MiB, `timeout` in seconds per run; `max_steps` and `max_seconds` end each training; `keep_files` and `in_place`
+    control what happens to files that a training writes; `envelope` and `seeds` are numbers of further trainings;
+    `graphs` captures each mode's graphs for the report.
 
     Prints nothing unless `progress` is set. Writes `investigation.json` into the folder. Raises UsageError before
     anything is started, except for `steps` that the training does not reach: these are detected after the first runs.
@@ -77,7 +77,7 @@ def investigated(request: InvestigationRequest, progress: Progress) -> tuple[Fin
             return investigate_runs(runs, request, laboratory), runs[0].path.parent
     if request.against_single and request.nproc < 2:
         raise UsageError("--against-single compares several processes with one: say how many, as in --nproc 2")
-    # adds settings that make all modes draw eager's random numbers; otherwise each pair would differ by its draws
+    # adds settings that make all modes draw eager's random numbers; otherwise each pair would differ in those numbers
     specs = compared_modes(request.modes or parse_modes(DEFAULT_MODES), alone=request.against_single)
     batch = planned(replace(request, modes=tuple(specs)))
     for text in (*batch.interpreters, *filter(None, [sentence_of_draws(batch.modes)])):
@@ -87,8 +87,8 @@ def investigated(request: InvestigationRequest, progress: Progress) -> tuple[Fin
 
 
 def _runs_of_folder(request: InvestigationRequest, folder: Path, arguments: Sequence[str]) -> list[RecordedRun]:
-    """Return the runs of a recorded investigation. Raises UsageError for options that a recorded run cannot follow."""
-    find_investigation(request.out, str(folder))  # for a folder without runs, this raises its own message
+    """Return the runs of a recorded investigation. Raises UsageError for options that only new runs can follow."""
+    find_investigation(request.out, str(folder))  # raises an error with its own message for a folder without runs
     of_trainings = (request.modes, arguments, request.name, request.kernels, request.nproc > 1, request.run)
     if any(of_trainings) or request.against_single:
         raise UsageError(

@@ -44,7 +44,7 @@ class Culprit:
 
     status: `culprit` with both proofs, else `suspect`
     share_of_drift: from 0 to 1
-    error_ulp, rho: by side, `a` and `b`
+    error_ulp, rho: the values of both sides, `a` and `b`
     script: the standalone script that shows the drift, None if none reproduces it
     text: sentences for the reader
     content: the entry in `investigation.json` (docs/guide/investigation-json.md)
@@ -74,9 +74,9 @@ class Pair:
 
     verdict: identical, rounding, beyond-rounding, different-setup, nondeterministic, nonfinite or failed;
         None if undecided
-    undecided: what would decide an undecided verdict
+    undecided: the reason why the pair is undecided, "" if it has a verdict
     score, threshold: multiples of the reference's rounding noise
-    explained: the share of the drift that disappears with all proven culprits together
+    explained: the share of the drift that disappears when all proven culprits are swapped out together
     unexplained: a sentence on the remaining drift
     named_culprits: the culprits that an experiment supports, and the number of the others
     content: as in `Culprit`
@@ -126,7 +126,7 @@ class Comparison:
 
     @property
     def identical(self) -> bool:
-        """Check whether no recorded bit differs."""
+        """True if no recorded bit differs."""
         return self.distances.identical
 
     @property
@@ -172,7 +172,7 @@ class Investigation:
 
     @cached_property
     def runs(self) -> Mapping[str, RecordedRun]:
-        """The recorded runs by label, without runs that have been removed."""
+        """The recorded runs by label, except those that have been removed."""
         runs = {}
         for label, entry in self.content["runs"].items():  # the path is relative: the folder may have been moved
             try:
@@ -183,7 +183,7 @@ class Investigation:
 
     @property
     def exit_code(self) -> int:
-        """The exit code of the command line: 0 without drift beyond rounding, 1 if a person is needed, 3 if a run
+        """The exit code of the command line: 0 without drift beyond rounding, 1 if a person has to look, 3 if a run
         failed."""
         return max((pair.exit_code for pair in self.pairs), default=0)
 
@@ -222,7 +222,7 @@ class Investigation:
     def parameters(self) -> pd.DataFrame:
         """Return the distances of each mode's parameters from the reference's, after the last step for which both kept
         them."""
-        # computed from the runs: `investigation.json` has no rows by parameter
+        # computed from the runs: `investigation.json` has no row for each parameter
         rows = []
         for pair in self.pairs:
             a, b = self.runs.get(pair.a), self.runs.get(pair.b)
@@ -294,7 +294,7 @@ def _pair_of(findings: PairFindings, content: Mapping[str, Any]) -> Pair:
 
 
 def with_numbers(value: Any) -> Any:
-    """Return a JSON value with numbers in place of the texts that JSON needs for NaN and infinities."""
+    """Return a JSON value with numbers in place of the texts that represent NaN and infinities in JSON."""
     if isinstance(value, Mapping):
         return {key: with_numbers(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

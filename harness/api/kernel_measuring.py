@@ -97,13 +97,13 @@ def _open(device: str) -> None:
         raise UsageError("--device meta computes nothing that could be measured")
     try:
         torch.empty(1, device=device)
-    except (RuntimeError, AssertionError, ImportError, NotImplementedError):  # which one depends on the backend
+    except (RuntimeError, AssertionError, ImportError, NotImplementedError):  # depending on the backend
         why = "there is none here, or this torch was built without it"
         raise NotAvailable(f"--device {device}", why, "numdrift doctor shows which modes work") from None
 
 
 def _subjects(op: str, named: Sequence[str], seconds: float) -> Subjects:
-    """Return the requested kernels, with `aten` if all of them are files.
+    """Return the requested kernels. If all of them are files, add `aten`.
 
     Without a request, return all kernels of the op that are not `on_request`.
     """

@@ -1,6 +1,6 @@
 """Draws the figures of `numdrift plot`: losses, envelopes, drifts and times of an investigation.
 
-Paths have no suffix, since each figure is written in all `FORMATS`.
+Paths have no file extension, since each figure is written in all `FORMATS`.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ def write_figures(figures: Figures, *, force: bool) -> Iterator[Path]:
 def _loss_figures(folder: Path, runs: Sequence[RecordedRun], suffixes: tuple[str, ...], output: Path | None) -> Figures:
     """Draw the loss curves of batches, and their drift if any run is compared with another.
 
-    Each run of a batch is compared with the batch's first. If each batch has a single run, that run is compared with
-    the first batch's.
+    Each run of a batch is compared with the batch's first run. If every batch has a single run, each run is compared
+    with that of the first batch.
     """
     if not any(run.journal.steps for run in runs):
         raise UsageError(f"no run in {folder} has a recorded step: there is nothing to draw")
@@ -112,7 +112,7 @@ def _loss_figures(folder: Path, runs: Sequence[RecordedRun], suffixes: tuple[str
 def _timeline_figures(
     folder: Path, runs: Sequence[RecordedRun], suffixes: tuple[str, ...], output: Path | None
 ) -> Figures:
-    """Draw the parts of every step of the runs that recorded metrics."""
+    """Draw the times of the parts of every step, for the runs that recorded metrics."""
     modes = []
     for metrics in metrics_of_runs(runs):
         # [parts, steps], parts in the order of the plot's `PARTS`: the kinds of work, then the remaining time
@@ -177,7 +177,7 @@ class DrawnPair:
 def drawn_pairs(investigation: Path) -> list[DrawnPair]:
     """Return the pairs that the investigation judged.
 
-    Raises UsageError if it has not judged them yet, JournalError if its file cannot be read.
+    Raises UsageError if it has judged no pair yet, JournalError if its file cannot be read.
     """
     path = investigation / INVESTIGATION
     try:
@@ -206,7 +206,7 @@ def drawn_pairs(investigation: Path) -> list[DrawnPair]:
 
 
 def _steps(data: Sequence[Mapping[str, Any]]) -> tuple[ScoredStep, ...]:
-    """Return the scores of all steps; a value that a step does not list was identical on both sides."""
+    """Return the scores of all steps. A tensor that a step does not list has score 0: both sides were identical."""
     steps = []
     for step_content in data:
         scores = {str(tensor["name"]): float(tensor["score"]) for tensor in step_content["tensors"]}

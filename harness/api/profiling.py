@@ -51,7 +51,7 @@ class ProfileRequest(TrainingRequest):
     def trace(self) -> TraceRequest:
         """The part of each run to trace.
 
-        With a `duration` but no `steps`, it has all steps from the first default step to the end of the duration.
+        With a `duration` but no `steps`, it covers all steps from the first default step to the end of the duration.
         """
         steps = self.steps or DEFAULT_STEPS
         if self.duration is not None and self.steps is None:

@@ -21,7 +21,7 @@ def runs_exported(
     *,
     force: bool,
 ) -> list[ExportedRun]:
-    """Export runs of an investigation, by default the newest, and return the exported runs.
+    """Export runs of an investigation (default: the newest investigation), and return the exported runs.
 
     Exports the runs of these batches and modes (default: all). Of a run with several processes, exports each process.
     Raises UsageError, CollisionError, RunNotFound, ExtraNotFound and JournalError.

@@ -43,7 +43,7 @@ def _checked_callback(text: str) -> str:
         tree = ast.parse(path.read_bytes(), str(path))
     except (SyntaxError, ValueError) as error:
         raise UsageError(f"--callback {text!r}: {path} is not Python: {error}") from None
-    # every name that the file assigns anywhere; `*` for a star import
+    # every name that the file binds anywhere; `*` for a star import
     names: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
@@ -63,7 +63,7 @@ COUNTED = "nothing; counting begins with 0, as in 0,5,10-19"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotRequest(TrainingRequest):
-    """The trainings of `numdrift snapshot take`, and the executions that are kept of them."""
+    """The trainings of `numdrift snapshot take`, and the executions to keep from them."""
 
     steps: StepSelection | None = option(
         None, "Keep snapshots of these steps only, as in 0,5,10-19.", selection("--steps", COUNTED), metavar="LIST"
@@ -171,7 +171,7 @@ def planned_snapshots(request: SnapshotRequest) -> BatchPlan:
 def planned_again(plan: BatchPlan, spec: ModeSpec, step: int, choice: Choice) -> BatchPlan:
     """Plan another run of one mode of a plan, with snapshots of a step. The new run replaces the old one."""
     at = replace(choice, on="", steps=StepSelection(((step, step),)))
-    # a limit in seconds might end the second training before the step that the first reached
+    # a limit in seconds might end the second training before the step that the first training reached
     limits: dict[str, Any] = {} if plan.max_seconds is None else {"max_seconds": None, "max_steps": step + 1}
     return replace(
         plan,

@@ -43,8 +43,9 @@ class CallPlaces:
         number: int | None = None
         source = script_line(self._script) or ""
         if running is None:
-            # `number` is that of the autograd node made for this op, None if there is none. Before the op, the core may
-            # update views by `_copy` ops. These belong to the op too, so they do not use up the number.
+            # `number` is the sequence number of the autograd node made for this op, None if no node was made. Before
+            # the op, torch's core may update views by `_copy` ops. These belong to the op too, so they do not use up
+            # the number.
             module, newest = self._modules.current, next_sequence_number() - 1
             if newest != self._newest:
                 self._newest, self._is_taken = newest, False

@@ -1,4 +1,4 @@
-"""Describe an operator's call for reports: who makes it, and the arguments that support depends on."""
+"""Describe an operator's call for reports: who makes it, and the arguments on which a backend's support depends."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def is_called_by_harness(within: Sequence[str]) -> bool:
 
 
 def is_of_harness(frame: FrameType | None, passed_over: Collection[str]) -> bool:
-    """Return whether the innermost frame outside of the files `passed_over` is the harness's."""
+    """Return whether the innermost frame outside of the files `passed_over` belongs to the harness."""
     while frame is not None and frame.f_code.co_filename in passed_over:
         frame = frame.f_back
     return frame is not None and frame.f_code.co_filename.startswith(HARNESS)
@@ -83,7 +83,7 @@ def line_in_trace(script: str, trace: str | None) -> str:
 
 
 class KeptFailure:
-    """The first exception of its `with` blocks. The blocks suppress every exception; `tell` raises the first one."""
+    """The first exception in a `with` block of this object. The blocks suppress exceptions; `tell` raises the first."""
 
     def __init__(self) -> None:
         self.error: Exception | None = None
@@ -106,7 +106,7 @@ class KeptFailure:
 class Fallback:
     """An op that a backend runs on the CPU, called from `place` in the Python code.
 
-    Between `began` and `ended` its arguments are copied to the CPU, it runs, and its results are copied back.
+    Between `began` and `ended`, the arguments are copied to the CPU, the op runs, and its results are copied back.
     """
 
     op: str
@@ -182,6 +182,9 @@ def plain(value: Any) -> Any:
 
 
 def instruction(kind: str, outputs: Any, inputs: str) -> str:
-    """Return an instruction's text if the backend has no text for the op: `complex64[4] aten::mul(float32[4])`."""
+    """Return an op's call as an instruction, for a backend that has no text for the op.
+
+    For example: `complex64[4] aten::mul(float32[4])`.
+    """
     made = ", ".join(tensor_text(tensor) for tensor in tensors_in(outputs))
     return f"{made} {kind}({inputs})".lstrip()

@@ -1,8 +1,8 @@
 """The CPU's random numbers on another device, for `draws=cpu`.
 
 torch's own CPU kernels draw them from the CPU's default generator, hence in the order in which a run on the CPU draws
-them. They are then copied to the device. Without this, two modes on two devices draw different numbers: each device
-draws its own from the same seed.
+them. They are then copied to the device. Without `draws=cpu`, two modes on two devices draw different numbers
+from the same seed.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ ATTENTION, PLAIN_ATTENTION = "scaled_dot_product_attention", "_scaled_dot_produc
 
 
 def draw_on_the_cpu(device: str) -> Undo:
-    """Make each random op of a device draw on the CPU, and return the undo.
+    """Make each random op of a device draw on the CPU, and return a function that undoes this.
 
-    Raise NotAvailable if torch does not report the device's kernels.
-    Do nothing for the CPU. Attention with dropout is computed from plain ops: the fused kernels draw internally.
+    Attention with dropout is computed from plain ops, because the fused kernels draw internally. For the CPU, nothing
+    is changed. Raise NotAvailable if torch does not report the device's kernels.
     """
     kind = device.partition(":")[0]
     overrides = Overrides()
@@ -68,7 +68,7 @@ def _drawn(kernel: DeviceKernel, kind: str, *, reads: bool) -> Callable[..., Any
             if isinstance(value, torch.device):
                 device = value
                 return torch.device("cpu")
-            # The device's own generator cannot draw on the CPU: the CPU's default one draws instead.
+            # The device's own generator cannot draw on the CPU: the CPU's default generator draws.
             return None if isinstance(value, torch.Generator) and value.device.type == kind else value
 
         arguments = mapped(on_the_cpu, args)
@@ -99,7 +99,7 @@ def _attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Any:
-    """Compute `scaled_dot_product_attention` as torch does, but from plain ops, as on the CPU, if there is dropout."""
+    """Compute `scaled_dot_product_attention` as torch does; with dropout, compute it from plain ops, as on the CPU."""
     keywords = {"scale": scale, "enable_gqa": enable_gqa}
     if not dropout_p:
         overload = find_overload(ATTENTION)

@@ -25,7 +25,7 @@ from .followed_kernels import FollowedKernels, KernelCall
 class Operand:
     """One value that a kernel takes.
 
-    tensor: the lazy core's number for a tensor's value, None for a number or a tensor of another device.
+    tensor: the lazy core's number for a tensor's value, None for a number or a tensor on a different device.
     value: the dtype and shape of a tensor, None for a number.
     """
 
@@ -35,7 +35,7 @@ class Operand:
 
     @property
     def is_number(self) -> bool:
-        """Return whether this is a number, not a value on the device. A CPU tensor without dimensions is one too."""
+        """Return whether this is a number, not a value on the device. A CPU tensor without dimensions is a number."""
         return self.tensor is None and (self.value is None or not self.value.shape)
 
 
@@ -45,11 +45,11 @@ class FollowedCall:
 
     step: the step of the call.
     place: its op, phase, module, source, stack, sequence and attributes.
-    parent: the number of the call around it.
+    parent: the number of the call within which it is made, None if there is no such call.
     is_setup: True if no model had been called yet.
     is_reading: True if a recorder made the call to read a value, so that it is not an op of the training.
     made: the lazy core's numbers for its results.
-    results: the description of each result.
+    results: the dtype and shape of each result.
     """
 
     number: int
@@ -64,9 +64,9 @@ class FollowedCall:
 
 
 NumberOf = Callable[[torch.Tensor], int | None]
-"""Returns a lazy core's number for the value of a tensor, None for a tensor of another device.
+"""Returns a lazy core's number for the value of a tensor, None for a tensor on a different device.
 
-A new value of the same tensor has a new number.
+When a tensor gets a new value, the new value has a new number.
 """
 
 
@@ -101,14 +101,14 @@ def value_of(tensor: torch.Tensor) -> Value:
     return Value(str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape))
 
 
-# The lazy values that the capture has met.
+# The lazy values that the capture has seen.
 
 SAME = ("alias_copy", "detach_copy")
 """Ops whose result equals their argument. The core keeps a tensor and its detached alias as two values."""
 
 
 class KnownValues:
-    """Facts about values by the lazy core's number. A number is never reused, so no entry has to be removed.
+    """Facts about values, by the lazy core's numbers. A number is never reused, so no entry has to be removed.
 
     calls: the followed calls, by their own numbers.
     makers: the call that made each value.
@@ -132,7 +132,7 @@ class KnownValues:
                 self.bindings.setdefault(number, binding)
 
     def name_losses(self, losses: Sequence[torch.Tensor]) -> None:
-        """Bind the values that a backward starts from."""
+        """Bind the values that a backward starts from to `loss`, or to `loss 0`, `loss 1`, ... if there are several."""
         many = len(losses) > 1
         self.name({f"loss {index}" if many else "loss": loss for index, loss in enumerate(losses)})
 
@@ -167,7 +167,7 @@ class CallFollower:
     """The follower of a core's kernel calls, from its construction to `close`.
 
     A failure of the follower in the middle of an op is `kept`; from then on ops run unobserved. `is_pending` is true
-    when the wanted steps are over and only their last graphs are still to be executed.
+    while the wanted steps are over and only their last graphs are still to be executed.
     """
 
     def __init__(self, values: KnownValues, request: CaptureRequest, kernels: Iterable[DeviceKernel], key: str) -> None:
@@ -202,9 +202,9 @@ class CallFollower:
         """Note a call that has run, or has raised."""
 
     def _whole(self, call: KernelCall, place: Node) -> int | None:
-        """Return the number of the decomposed op's call that this kernel call is a part of; None if there is none.
+        """If this kernel call is part of a decomposed op, return the number of that op's call; otherwise None.
 
-        Not called for a kernel call within another kernel call.
+        This method is not called for a kernel call within another kernel call.
         """
         return None
 

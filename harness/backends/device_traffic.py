@@ -85,7 +85,7 @@ class DeviceTraffic:
         operation, copies, began = begun
         seconds = time.perf_counter() - began
         with self._kept:
-            # The device may have another fallback. Only a fallback to the CPU copies its arguments and its results.
+            # The device may have a different kind of fallback. Only a fallback to the CPU copies arguments and results.
             if self._copies > copies and is_taken_by_fallback(operation, dispatch_key(self._kind)):
                 self._report(Work("fallback", kind_of(operation), seconds, None, None, self._lines.here()))
 

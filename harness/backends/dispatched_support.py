@@ -1,8 +1,8 @@
 """Support of operators on devices that the dispatcher calls op by op: lazy tensors, torch_xla.
 
 Every kernel of the device is called through this observer. The device's own counter of fallbacks is read before and
-after the call. If it grew, the device does not support the call. The nodes that the call adds to the pending graph are
-its instructions.
+after each call. If it grew, the device does not support the call. The nodes that a call adds to the pending graph are
+the call's instructions.
 """
 
 from __future__ import annotations
@@ -48,10 +48,11 @@ class ObservedCall:
 
     line: the script's line.
     fallbacks: how often the op had been executed on the CPU before the call.
-    is_new: True if its instructions are read: it is the first call with its configuration, and within no other call.
+    is_new: True if the call's instructions are read: the call is the first one with its configuration, and is not made
+        within another call.
     before: the result of `DeviceBackend.before`, for a new call.
-    is_told: False once a call within it has failed or has been reported as unsupported. Its own success or failure is
-        then not reported.
+    is_told: False once a call within this call has failed or has been reported as unsupported. The success or failure
+        of this call is then not reported.
     """
 
     number: int
@@ -75,13 +76,13 @@ class ObservedCall:
 
 @dataclass(frozen=True, slots=True)
 class DeviceBackend:
-    """The part of a device that the observer needs.
+    """The facts about a device that the observer needs.
 
-    key: its dispatch key.
+    key: the device's dispatch key.
     part: the component that a failure is attributed to.
     fallbacks: takes the full name of an op, and returns how often the op was executed on the CPU.
     before: takes the arguments of a new call before it runs, and returns the data that `added` needs.
-    added: takes a new call that has run, and its outputs; returns the instructions that it added.
+    added: takes a new call that has run, and its outputs; returns the instructions that the call added.
     """
 
     key: str
@@ -170,9 +171,9 @@ class _Observer:
             self._tell(observed, added.instructions, added.reason)
 
     def _report_failure(self, observed: ObservedCall, error: Exception) -> None:
-        """Report a call that has raised, unless the CPU refuses such arguments too.
+        """Report a call that has raised, unless it raises on the CPU too, for arguments of the same shapes and dtypes.
 
-        Mismatching shapes, for example, do not show a lack of support.
+        For example, mismatching shapes do not show a lack of support.
         """
 
         def moved(value: Any) -> Any:
@@ -191,7 +192,7 @@ class _Observer:
                 fails_anywhere = True
         if observed.is_told and not fails_anywhere:
             self._tell(observed, (observed.instruction(()),), message_of(error) or type(error).__name__)
-        # The calls around it fail because of it, and are not reported.
+        # The calls around this call fail because of it, and are not reported.
         for outer in self._within:
             outer.is_told = False
 

@@ -44,7 +44,7 @@ class Frame:
 class DumpedNode:
     """One node. An operand is a node's number and the index of one of that node's outputs.
 
-    root: the highest index among the graph's outputs that this node computes.
+    root: the index of the graph's output that this node computes, the highest one of several; None for no output.
     location: the Python frame that made the node, as `function@file:line`.
     """
 

@@ -1,4 +1,4 @@
-"""The IR of an executed lazy graph as a recorded graph, from its dump and the calls that made its nodes."""
+"""Make a graph record of an executed lazy graph, from the dump of its IR and the calls that made its nodes."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class MadeNodes:
 class Identified:
     """Facts from the calls about the values of a graph.
 
-    names: the names of each node's operands, empty where they are not the operands of its call.
+    names: the argument names of each node's operands, empty if they are not the operands of the node's call.
     input_operands: for each value that the graph takes, the operand of the call that takes it.
     numbers: the lazy core's numbers for the values that the calls returned.
     """
@@ -65,7 +65,7 @@ class Identified:
 
 
 def by_position(made: MadeNodes) -> Identified:
-    """Identify the values of a core whose nodes take the operands of their call in the call's order."""
+    """Identify the values of a graph, for a core whose nodes take operands in the order of the call's arguments."""
     identified = Identified()
     for at in made.main.values():
         node, call = made.nodes[at], made.calls[at]
@@ -228,7 +228,7 @@ class FollowedGraph:
 
 
 class GraphFiler:
-    """The base class of the writers of graphs that contain ops of the steps in `steps`."""
+    """The base class of the writers of graphs. A graph is written if it contains ops of the steps in `steps`."""
 
     def __init__(self, folder: GraphFolder, values: KnownValues, steps: Container[int]) -> None:
         self._folder = folder
@@ -243,8 +243,8 @@ class GraphFiler:
     def _file(self, steps: Collection[int], write: Callable[[], None], *, is_awaited: bool) -> int:
         """Write an execution with ops of these steps, and return the latest of the steps.
 
-        The execution is filed under the latest step that is in `self._steps`. If the latest of all its steps is not in
-        `self._steps`, the execution is written only if it `is_awaited`.
+        The execution is filed under the latest of its steps that is in `self._steps`. If the latest of all its steps is
+        not in `self._steps`, the execution is written only if it `is_awaited`.
         """
         wanted = [step for step in steps if step in self._steps]
         if wanted and (is_awaited or max(steps) in self._steps):
@@ -263,7 +263,7 @@ def call_of(node: DumpedNode, known_values: KnownValues) -> FollowedCall | None:
 
 
 def is_foreign(dumped: Sequence[DumpedNode], known_values: KnownValues) -> bool:
-    """Return whether a graph has ops, and each of them was made before calls were followed or only reads values."""
+    """Return whether a graph has ops, and each was made before calls were followed or by a recorder to read a value."""
     calls = [call_of(node, known_values) for node in dumped if not node.is_input]
     return bool(calls) and all(call is None or call.is_reading for call in calls)
 

@@ -1,10 +1,10 @@
 """A device's kernels, each replaced by a function that hands its calls to a consumer and calls the kernel.
 
-The dispatcher calls these functions below autograd, for each op that reaches the device. Every kernel is called from
-its own frame, which is named after the number of the call. Each new node of torch's lazy core notes the innermost
-Python frame. A graph's dump therefore shows which call made each node, even in the backward and in swapped kernels.
-XLA's dump has the line of the frame in place of its name, so the frame's line identifies the call too. The frames
-change neither nodes nor hashes.
+The dispatcher calls these functions below autograd, for each op that reaches the device. Every call of a kernel is made
+from a frame of its own, which is named after the number of the call. Each new node of torch's lazy core notes the
+innermost Python frame. A graph's dump therefore shows which call made each node, even in the backward and in swapped
+kernels. XLA's dump has the line of the frame in place of its name, so the frame's line identifies the call too. The
+frames change neither nodes nor hashes.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ _CODE = _call.__code__
 
 
 def named_frame(name: str, line: int = 1) -> Callable[..., Any]:
-    """Return a function that calls another one from a frame of this name. The call is on the line after `line`."""
+    """Return a function that calls a given function from a frame of this name, on the line after `line`."""
     code = _CODE.replace(co_name=name, co_qualname=name, co_filename=CALLED_FROM, co_firstlineno=line)
     return FunctionType(code, _call.__globals__)
 

@@ -10,8 +10,8 @@ from ..records.tools.graph_record import Node
 def kernel_place(covered: Sequence[Node]) -> Node:
     """Return the site of a kernel for these ops as a node without name, inputs or outputs.
 
-    Its module is the innermost that contains all of the ops, its line the last known one. Its autograd sequence number
-    is the number that all of the ops share, None if they have different ones.
+    The node's module is the innermost one that contains all of the ops. Its line is that of the last op whose line is
+    known. Its autograd sequence number is the number that all of the ops share, None if their numbers differ.
     """
     paths = (node.module for node in covered)
     split_paths = [path.split(".") if path else [] for path in paths if path is not None]

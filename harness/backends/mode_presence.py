@@ -12,7 +12,7 @@ OPENER = "numdrift.harness.backends.opened_device:open_devices"
 def require_here(spec: ModeSpec) -> None:
     """Raise NotAvailable or UsageError if this machine lacks a mode's device, package or backend.
 
-    A mode with its own interpreter is not checked, because it finds them in that interpreter.
+    A mode with its own interpreter is not checked, because that interpreter has its own packages.
     """
     if spec.python is None:
         registry.load(spec.base)(spec).require_here()

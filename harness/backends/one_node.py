@@ -1,4 +1,4 @@
-"""Ask a backend about one aten node: make a graph of the node alone, and execute it on another device."""
+"""Ask a backend about one aten node: make a graph of the node alone, and execute it on the backend's device."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class OneNode:
 
 
 def one_node(node: torch.fx.Node) -> OneNode:
-    """Return the graph of a node. Its `meta["val"]` and those of its inputs must be fake tensors.
+    """Return the graph of a node. The `meta["val"]` of the node and of its inputs must be fake tensors.
 
     Raise Unanswerable if an input is not a tensor or has no static shape.
     """
@@ -60,7 +60,7 @@ def examples(kinds: Sequence[TensorKind]) -> list[torch.Tensor]:
     return [kind.example() for kind in kinds]
 
 
-# The execution of the CPU's aten graphs on another device, op by op or lazily.
+# The execution on a device, op by op or lazily, of aten graphs that were made on the CPU.
 
 Settle = Callable[[Sequence[torch.Tensor]], None]
 """Executes all pending ops that compute these tensors together, so that reading one tensor executes nothing."""
@@ -113,10 +113,10 @@ def taking_cpu_tensors(
 def answer_by_execution(
     node: torch.fx.Node, device: str, failure_at: str, settle: Settle = nothing_pending, counters: Counters = dict
 ) -> SupportAnswer:
-    """Return whether a device supports a node, by executing it there once on tensors of the same shapes and dtypes.
+    """Execute a node once on a device, on tensors of the same shapes and dtypes; return whether the device supports it.
 
-    The device does not support the node if it raises and the CPU does not, or if `counters` count a fallback. The CPU's
-    random generator is left as it was.
+    The device does not support the node if the execution raises on the device but not on the CPU, or if `counters`
+    count a fallback. The CPU's random generator is left as it was.
     """
     alone = one_node(node)
     before = counters()

@@ -1,7 +1,7 @@
 """Make devices ready in a process that runs no script: a referee, a localizer.
 
 Only a process of a mode touches the mode's device (docs/architecture.md). A referee or a localizer belongs to the modes
-whose tapes it executes. It loads the packages that their devices need, as the training did, and installs no swap.
+whose tapes it executes. It loads the packages that those modes' devices need, and installs no swap.
 """
 
 from __future__ import annotations

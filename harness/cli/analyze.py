@@ -92,7 +92,7 @@ def command(
 
 
 def _show(analysis: SupportAnalysis, out: Console, *, instructions: bool) -> None:
-    """Print the operators, the backend's instructions if requested, reasons for lacking support, and the percentage."""
+    """Print the operators, the backend's instructions if requested, why calls are unsupported, and the percentage."""
     report, record, manifest = analysis.report, analysis.report.record, analysis.run.manifest
     rows = table("operator", ">calls", "supported", "configuration", "failure at", "call")
     # one row per unsupported call, since each may fail differently; one row per supported operator
@@ -108,7 +108,7 @@ def _show(analysis: SupportAnalysis, out: Console, *, instructions: bool) -> Non
     if instructions:
         out.print()
         rows = table(f"{record.instruction_set} instruction", "from", ">times", "supported")
-        for line in sorted(report.instructions, key=lambda line: line.supported):  # False, the unsupported, first
+        for line in sorted(report.instructions, key=lambda line: line.supported):  # unsupported ones first
             rows.add_row(line.text, line.kind, f"{line.count:,}", "yes" if line.supported else "no")
         out.print(rows)
     out.print()

@@ -45,7 +45,7 @@ def options_of(request: type[TrainingRequest], *names: str) -> Decorator:
 
 
 def option_of(request: type[TrainingRequest], name: str, **facts: Any) -> Decorator:
-    """Add one option of a request, with `facts` (its help, for example) in place of the declared ones."""
+    """Add one option of a request, with `facts` (the help text, for example) in place of those that it declares."""
     return click_option(replace(request.options()[name], **facts))
 
 
@@ -55,7 +55,10 @@ force_option = options_of(TrainingRequest, "force")
 
 
 def recording_options(**before: Decorator) -> Decorator:
-    """Add each option of a run that users may set. `before` maps a field to an option that precedes the field's."""
+    """Add each option of a run that users may set.
+
+    `before` maps the name of a field to an option that is listed before the field's own option.
+    """
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         for field, option in reversed(list(run_options(RunRequest).items())):

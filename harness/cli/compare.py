@@ -1,4 +1,4 @@
-"""`numdrift compare`: shows the distances between runs, and their verdict as far as it is recorded."""
+"""`numdrift compare`: shows the distances between runs, and the verdict that follows from what is recorded."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def command(
 
 
 def _failed(run: RecordedRun) -> bool:
-    """Return whether a run failed. A run that ended with a nonfinite loss did not: it can be compared."""
+    """Return whether a run failed. A run that ended with a nonfinite loss can be compared, and is no failure."""
     return run.manifest.failed and run.manifest.status != "nonfinite"
 
 
@@ -126,14 +126,17 @@ def _show(out: Console, compared: list[RunComparison], top: int) -> None:
 
 
 def _nothing_in_common(parameters: ParameterComparison | None) -> bool:
-    """Return whether both sides have tensors, but no name in common."""
+    """Return whether both sides have tensors, but no tensor name in common."""
     if parameters is None or parameters.drifts or parameters.mismatches:
         return False
     return bool(parameters.only_a and parameters.only_b)
 
 
 def _show_parameters(out: Console, comparison: RunComparison, parameters: ParameterComparison, top: int) -> None:
-    """Print the parameters' distances after the last step that both runs kept, and parameters without a counterpart."""
+    """Print the distances between the parameters of two runs, and the parameters without a counterpart.
+
+    The parameters are those after the last step for which both runs kept them.
+    """
     differing = [drift for drift in parameters.drifts if drift.differing]
     count = len(parameters.drifts)
     head = f"\n{comparison.b} against {comparison.a}, after step {comparison.parameters_step:,}: "
@@ -169,7 +172,7 @@ def _show_parameters(out: Console, comparison: RunComparison, parameters: Parame
 
 
 def _show_global_batch(out: Console, compared: GlobalBatchComparison, top: int) -> None:
-    """Print the distance of several processes from one process that takes their whole batch."""
+    """Print the distance between a run of several processes and a run of one process that takes the whole batch."""
     losses = compared.losses
     out.print(
         f"{compared.several}, {compared.world_size} processes, against {compared.single}, which takes the whole batch",
@@ -182,7 +185,7 @@ def _show_global_batch(out: Console, compared: GlobalBatchComparison, top: int) 
             soft_wrap=True,
         )
     if compared.jump is not None:
-        # rounding differs from the first step on; a jump of the distance shows where to look
+        # rounding differs from the first step on; a jump in the distance shows where to look
         at = compared.jump.at
         part = "" if at.rank is None else f", most in the part of rank {at.rank}"
         out.print(

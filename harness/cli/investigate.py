@@ -1,4 +1,4 @@
-"""`numdrift investigate`: decide whether modes differ by more than rounding, and print the findings in words."""
+"""`numdrift investigate`: decides whether modes differ by more than rounding, and prints the findings in words."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def command(
     json_path: str | None,
     **settings: Any,
 ) -> int:
-    modes = parse_modes(listed, single) if listed or single else ()  # none: the default, or what was recorded
+    modes = parse_modes(listed, single) if listed or single else ()  # empty: the default modes or the recorded ones
     request = InvestigationRequest.of(script, modes, arguments, settings | ({"localize": "none"} if quick else {}))
     require_new(json_path, force=request.force)
     # Each mode trains twice, and each except the reference once more without its culprits. Recorded runs do not train
@@ -118,7 +118,7 @@ def command(
     page = folder / NAME
     try:
         page.write_text(page_of(report_of(folder)), encoding="utf-8")
-    except (OSError, NumdriftError) as error:  # the findings are written, and can be shown without their page
+    except (OSError, NumdriftError) as error:  # the findings are written, and can be shown without the page
         console(stderr=True).print(f"numdrift: {page} was not written: {error}", soft_wrap=True)
     if json_path:
         write_json(json_path, findings.to_json(), force=request.force)
@@ -134,7 +134,7 @@ def command(
 
 
 class CommandLineProgress:
-    """The progress of rounds of runs, each shown as `numdrift run` shows its runs.
+    """The progress of rounds of runs. The runs of a round are shown as `numdrift run` shows them.
 
     The title of a round says which of the `expected` trainings it runs, and about how much time is left. It says
     neither if `expected` is 0.
@@ -159,7 +159,7 @@ class CommandLineProgress:
         return reporter_for(names, quiet=self._quiet, understood=self._understood)
 
     def _left(self, total: int) -> str:
-        """Estimate how long the remaining trainings take, from those that have ended. Return "" if none has ended."""
+        """Estimate the time of the remaining trainings from those that have ended. Return "" if none has ended."""
         if not self._begun:
             return ""
         seconds = (time.monotonic() - self._since) * (total - self._begun) / self._begun
@@ -206,7 +206,7 @@ def show(
 def show_answers(out: Console, findings: Findings) -> None:
     """Print a sentence for each pair: what happened and what to do. The pairs that need a person come first.
 
-    For a pair with two interpreters, also print how these differ.
+    If the runs of a pair used two interpreters, also print how the interpreters differ.
     """
     for pair, answer in answers_of(findings):
         out.print(f"{answer.sentence}.", soft_wrap=True)
@@ -233,7 +233,7 @@ def show_pair(
         out.print(f"  {pair.without.text}", soft_wrap=True)
     above = "" if pair.interpreters is None else pair.interpreters.sentence(pair.a, pair.b)
     for note in pair.notes:
-        if note != above:  # printed below the answer already
+        if note != above:  # already printed below the answer
             out.print(f"  note: {note}", soft_wrap=True)
     if verbose and pair.steps:
         rows = table("  step", ">z", "tape", "worst tensors (z)")

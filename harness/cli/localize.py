@@ -1,4 +1,4 @@
-"""`numdrift localize`: the op that makes two recorded runs differ, proven by swapping it."""
+"""`numdrift localize`: finds the ops that make two recorded runs differ, and proves it by swapping them."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from .output import console, table, write_json
 SCHEMA = 1
 
 MOST_LINES = 12
-"""The maximum number of lines on a run's graphs and copies, and of steps of a run; --all shows the rest."""
+"""The maximum number of lines about a run's graphs and copies, and of steps shown per run; --all shows the rest."""
 
 NO_STEP = "a script that trains in its own way must call numdrift.step() at the end of each step"
 
@@ -115,7 +115,7 @@ def command(
 def _table(summaries: Sequence[MetricsSummary]) -> Table:
     """Return a table with a column for each run.
 
-    A row that is empty for every run is left out: most modes transfer nothing.
+    A row that is empty for every run is left out. Most modes, for example, transfer nothing.
     """
     rows = table("", *(f">{summary.metrics.run.path.name}" for summary in summaries))
     rows.add_row("backend", *(summary.metrics.backend for summary in summaries))
@@ -163,7 +163,7 @@ def _table(summaries: Sequence[MetricsSummary]) -> Table:
 
 
 def _show_notes(out: Console, summary: MetricsSummary, everything: bool) -> None:
-    """Print a run's recompilations, causes of fragmented graphs and copies, and where its metrics were cut off."""
+    """Print a run's recompilations and copies, the causes of fragmented graphs, and where the metrics were cut off."""
     name, metrics, manifest = summary.metrics.run.path.name, summary.metrics, summary.metrics.run.manifest
     if metrics.unavailable:
         out.print(f"\n{name}: its backend could not be observed: {metrics.unavailable}", soft_wrap=True)
@@ -198,9 +198,9 @@ def _recompilations(summary: MetricsSummary) -> Iterator[str]:
 
 
 def _copies(summary: MetricsSummary) -> Iterator[str]:
-    """Yield the lines that copy to and from a device.
+    """Yield a text about each line of the script that copies to or from a device.
 
-    A lazy mode yields none: in such a mode, a copy cuts a graph, and the cut is reported instead.
+    Yield nothing for a lazy mode: there, a copy cuts a graph, and the cut is reported instead.
     """
     if not parse_mode(summary.metrics.run.manifest.spec).capabilities.has_values:
         return

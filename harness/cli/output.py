@@ -16,7 +16,7 @@ from ..records.codec import json_text
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Return a console that breaks lines only in a terminal, and interprets no markup in data."""
+    """Return a console that interprets no markup in data. Outside a terminal it is 200 characters wide."""
     target = sys.stderr if stderr else sys.stdout
     width = None if target.isatty() else 200
     return Console(stderr=stderr, width=width, markup=False, highlight=False, emoji=False)
@@ -32,22 +32,22 @@ def table(*columns: str, title: str | None = None) -> Table:
 
 
 def number(value: float | None) -> str:
-    """Return a distance as text: 0 as 0, else three significant digits."""
+    """Return a distance as text: `0` for zero, otherwise three significant digits."""
     if value is None:
         return "-"
     return "0" if value == 0 else f"{value:.3g}"
 
 
 def text_or_count(texts: Iterable[str], noun: str) -> str:
-    """Return the text if all `texts` are equal, else the number of different ones, as in `3 lines`."""
+    """Return the text if all `texts` are equal, else the number of different texts, as in `3 lines`."""
     different = list(dict.fromkeys(texts))
     return f"{len(different)} {noun}" if len(different) > 1 else "".join(different)
 
 
 def require_new(path: str | Path | None, *, force: bool) -> None:
-    """Refuse to replace an existing file, before the work that produces its content. None and `-` are not files.
+    """Refuse to replace an existing file. Call this before the work that produces the new content.
 
-    Raises CollisionError.
+    None and `-` are not files. Raises CollisionError.
     """
     if path is not None and str(path) != "-" and not force and Path(path).exists():
         raise CollisionError(Path(path), "choose another file, or replace it with --force")

@@ -101,7 +101,7 @@ def command(
 
 
 def _show(out: Console, done: Partitioned) -> None:
-    """Print every graph that differs from those before it, and the results of the checks."""
+    """Print every graph that differs from all earlier graphs, and the results of the checks."""
     shown: list[GraphPartition] = []
 
     def content_of(graph: GraphPartition) -> tuple[object, ...]:
@@ -156,10 +156,10 @@ def _show(out: Console, done: Partitioned) -> None:
 
 
 def _show_graph(out: Console, graph: GraphPartition, backend: str) -> None:
-    """Print the operators of a graph, each unsupported one in its own row first, and then the graph's subgraphs."""
+    """Print a graph's operators, then its subgraphs. Unsupported operators come first, each in a row of its own."""
     counted = "operators as written" if graph.as_written else "operators as dispatched"
     out.print(f"{graph.module}, {graph.phase} ({counted})", style="bold")
-    # a network repeats its layers: supported operators of one kind share a row for each device
+    # networks repeat their layers, so the supported operators of one kind on one device share a row
     together: dict[tuple[str, str], list[PartitionedOperator]] = {}
     for row in graph.operators:
         if row.supported:
@@ -189,7 +189,7 @@ def _show_graph(out: Console, graph: GraphPartition, backend: str) -> None:
 
 
 def _checked(kind: str, checks: Sequence[TensorCheck]) -> str:
-    """Return a sentence on how far a module's outputs, or its gradients, are from the unpartitioned module's."""
+    """Return a sentence on how far a module's outputs or gradients are from those of the unpartitioned module."""
     if not checks:
         return ""
     identical = sum(check.identical for check in checks)

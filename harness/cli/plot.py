@@ -1,4 +1,4 @@
-"""`numdrift plot`: loss curves and their drift, the envelope of rounding, the drift of every tensor, steps' times."""
+"""`numdrift plot`: draws loss curves and their drift, the envelope of rounding, tensors' drift, and step times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`numdrift profile`: traces of a script's steps in several modes, and the times of each mode."""
+"""`numdrift profile`: traces a script's steps in several modes, and shows the times of each mode."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def command(
     **settings: Any,
 ) -> int:
     shown: dict[str, Any] = {"tensorboard": tensorboard, "top": top, "quiet": quiet, "json_path": json_path}
-    if script is not None and settings["module"] is None:  # the argument may name a run that was profiled before
+    if script is not None and settings["module"] is None:  # the argument may name a run that has been profiled
         of_runs = (listed, *(settings[option] for option in ("steps", "duration", "max_steps", "max_seconds")))
         runs_asked_for = bool(single) or any(value is not None for value in of_runs)
         recorded = profiled_before(script, asks_for_runs=runs_asked_for)
@@ -114,7 +114,7 @@ def _report(
     quiet: bool,
     json_path: str | None,
 ) -> int:
-    """Show, draw and write the profiles; return 2 if a mode has no trace."""
+    """Show, draw and write the profiles. Return the exit code: 2 if a mode has no trace, otherwise 0."""
     folder, traced = runs[0].path.parent, [profile for profile in profiles if profile.steps]
     pictures: list[Path] = []
     if traced:  # a stacked bar for each mode

@@ -1,4 +1,4 @@
-"""Prints the profile of each mode: its steps, its times on the host and on the device, and doubts."""
+"""Print the profile of each mode: its steps, its times on the host and on the device, and doubts about the times."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ OVER = {
     "profiler": "the script began its own torch profiler",
 }
 UNSTEADY = 2.0
-"""The ratio of the longest step to the shortest above which their mean is doubted."""
+"""If the longest step takes more than this multiple of the shortest step's time, the mean time is doubted."""
 
 
 def show_profiles(runs: Sequence[RecordedRun], profiles: Sequence[RunProfile], out: Console, top: int) -> None:
@@ -91,7 +91,7 @@ def _show(
     *,
     total: bool = False,
 ) -> None:
-    """Print a table with columns for each mode: milliseconds of a step, their share, and calls if counted.
+    """Print a table with columns for each mode: milliseconds per step, their share of the step, and calls if counted.
 
     A mode on a device has separate columns for the host's and the device's times.
     """
@@ -129,7 +129,7 @@ def _texts(profile: RunProfile, cell: Cell | None, counted: bool, total: bool) -
 
 
 def _whole(profile: RunProfile) -> list[str]:
-    """Return the cells of the last row, the step as a whole."""
+    """Return the cells of the last row, which shows the step as a whole."""
     steps = len(profile.steps)
     texts = [f"{profile.milliseconds / steps:.3f}", "100"]
     if profile.has_device_times:
@@ -187,7 +187,7 @@ def _show_rows(
 
 
 def _facts(means: Sequence[DeviceMeans]) -> Iterator[tuple[str, list[str]]]:
-    """Yield the rows of the device table: a name and a text for each mode, which is empty if there is no value."""
+    """Yield the rows of the device table: a name and, for each mode, a text (empty if the mode has no value)."""
     for number in sorted({number for device in means for number in device.busy}):
         suffix = f", device {number}" if number or any(len(device.busy) > 1 for device in means) else ""
         yield f"busy ms{suffix}", [_milliseconds(device.busy.get(number)) for device in means]
@@ -212,7 +212,7 @@ def _milliseconds(value: float | None) -> str:
 
 
 def _doubts(profile: RunProfile) -> Iterator[str]:
-    """Yield doubts about the times: missing device times, causes that split a step's lazy graph, steps that differ."""
+    """Yield doubts about the times: missing device times, causes that split a step's lazy graph, uneven step times."""
     if profile.device is not None and profile.device.problem:
         yield f"times of the device are not available, all times are the host's: {profile.device.problem}"
     steps = len(profile.steps)

@@ -1,4 +1,4 @@
-"""`numdrift`: the group of commands, and how errors are reported."""
+"""`numdrift`: the group of all commands, and the reporting of errors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import click
 from .. import errors
 
 INTERNAL_ERROR = 70
-"""EX_SOFTWARE of sysexits.h: neither a verdict nor wrong usage."""
+"""EX_SOFTWARE of sysexits.h. It differs from the exit codes of verdicts and of wrong usage."""
 
 COMMANDS = {
     "investigate": "Decide whether modes differ by more than rounding, which side is right, and which op it is.",
@@ -51,7 +51,7 @@ Exit codes: 0 done, 1 a drift beyond rounding (or a verdict that needs a person)
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are loaded from their files in `package` when they are used; its help loads none."""
+    """A group that loads a command from the command's file in `package` when it is used. Its help loads no command."""
 
     def __init__(self, *args: Any, package: str, summaries: Mapping[str, str], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

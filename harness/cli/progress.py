@@ -25,9 +25,9 @@ COMPILING_EVERY_SECONDS = 30.0
 
 
 def describe(progress: JournalProgress, expected: int = 0) -> str:
-    """Return one phrase: steps, loss and speed, or the slow work that is under way in the current step.
+    """Return a phrase on a run: its steps, loss and speed, or the slow work under way in its current step.
 
-    expected: the number of graphs that an earlier run of the mode compiled, 0 if there was none
+    expected: the number of graphs that an earlier run of the mode compiled, 0 if there was no earlier run
     """
     under_way = progress.compilations
     if under_way.under_way:
@@ -60,7 +60,7 @@ def how_it_ended(end: ProcessEnd) -> str:
 
 
 class TerminalReporter:
-    """A live bar for each mode. Once a run has ended, the others are expected to take as many steps."""
+    """A live bar for each mode. Once a run has ended well, the other runs are expected to take as many steps."""
 
     def __init__(self, console: Console, names: Sequence[str], understood: UnderstoodLines) -> None:
         self._understood = understood
@@ -107,14 +107,14 @@ class TerminalReporter:
         if not steps or ending != "ended":
             at = f"step {steps:,}" if steps else "no step"
             self._progress.update(task, text=at if ending == "ended" else f"{ending}, {at}")
-        if end.returncode == 0:  # all modes run one script: the others will take as many steps
+        if end.returncode == 0:  # all modes run one script, so the others should take as many steps
             for other_name, other_task in self._tasks.items():
                 if other_name != name and self._progress.tasks[other_task].total is None:
                     self._progress.update(other_task, total=steps)
 
 
 class PlainReporter:
-    """A line when a run starts and ends, and one every few seconds between."""
+    """Print a line when a run starts, a line when it ends, and a line every few seconds in between."""
 
     def __init__(self, console: Console, understood: UnderstoodLines, *, quiet: bool = False) -> None:
         self._console = console
@@ -149,7 +149,7 @@ class PlainReporter:
         if not under_way.under_way:
             self._last[name] = describe(progress)
         elif now - under_way.since < PLAIN_EVERY_SECONDS:
-            return  # a quick compilation is not news
+            return  # a quick compilation is not worth a line
         graph = (name, under_way.graphs, under_way.again)
         every = COMPILING_EVERY_SECONDS if under_way.under_way and graph == self._compiling else PLAIN_EVERY_SECONDS
         if now - self._printed_at[name] >= every:
@@ -168,9 +168,9 @@ class PlainReporter:
 def reporter_for(
     names: Sequence[str], *, quiet: bool = False, understood: UnderstoodLines | None = None
 ) -> TerminalReporter | PlainReporter:
-    """Return bars if standard error is a terminal, else lines.
+    """Return a reporter that shows bars if standard error is a terminal, otherwise one that prints lines.
 
-    Facts that `understood` has printed already, in another round of the script's runs, are not printed again.
+    Facts that `understood` has already printed in an earlier round of the script's runs are not printed again.
     """
     errors, lines = console(stderr=True), understood or UnderstoodLines()
     if sys.stderr.isatty() and not quiet:
@@ -179,7 +179,7 @@ def reporter_for(
 
 
 class UnderstoodLines:
-    """The facts to print for each run, without those printed for an earlier one.
+    """The facts to print for each run, without those already printed for an earlier run.
 
     It also counts the graphs that a mode's earlier runs compiled.
     """
@@ -191,14 +191,15 @@ class UnderstoodLines:
     def graphs(self, name: str, progress: JournalProgress) -> int:
         """Store how many graphs this run has compiled. Return how many an earlier run of its mode compiled.
 
-        For example, `compile` is an earlier run of `compile-from-cpu`'s mode. Return 0 if there is none.
+        For example, the run `compile` is an earlier run of the mode of `compile-from-cpu`. Return 0 if there is no
+        earlier run.
         """
         self._graphs[name] = progress.compilations.graphs
         return max((self._graphs[mode] for mode in self._graphs if name.startswith(f"{mode}-")), default=0)
 
     def block(self, name: str, understood: Sequence[Understood]) -> list[str]:
         """Return the lines to print for a run, a title first; none if there is nothing new."""
-        # all modes run one script and understand it alike: only facts that differ are new
+        # all modes run one script, and most find the same facts in it: only facts not printed yet are new
         new = [fact for fact in understood if (fact.kind, fact.text) not in self._printed]
         if not new:
             return []

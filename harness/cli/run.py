@@ -1,4 +1,4 @@
-"""`numdrift run`: run a script in several modes and record the runs."""
+"""`numdrift run`: runs a script in several modes and records the runs."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def command(
     modes = options.chosen_modes(listed, single)
     plan = planned_batch(BatchRequest.of(script, modes, arguments, settings, pass_through=pass_through))
     if plan.pass_through:
-        # The script's output and exit code are passed on; for signal N the code is 128 + N, as in a shell.
+        # The script's output and exit code are passed on. If signal N ended it, the code is 128 + N, as in a shell.
         folder = plan.investigation.run(plan.modes[0].name, plan.suffix)
         result = execute(plan, PassThrough({folder.stdout: sys.stdout.buffer, folder.stderr: sys.stderr.buffer}))
         code = next((run.manifest.exit_code for run in result.runs), None)
@@ -162,7 +162,7 @@ def _show_files(plan: BatchPlan, result: BatchResult, out: Console) -> None:
 def _complain(result: BatchResult, *, quiet: bool) -> None:
     """Print failures, problems, doubts and notices on standard error.
 
-    With `quiet`, print no notices, and only the doubts of a run that ended well without a step.
+    With `quiet`, print no notices, and print doubts only for a run that ended well without a step.
     """
     errors = console(stderr=True)
     for run in result.runs:

@@ -1,4 +1,4 @@
-"""`numdrift runs`: the recorded runs, to be listed, shown, exported and removed."""
+"""`numdrift runs`: lists, shows, exports and removes recorded runs."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def _facts(run: RecordedRun) -> dict[str, str]:
     }
     if manifest.rank:
         facts["rank"] = f"{manifest.rank} of {manifest.world_size}"
-    else:  # the run is rank 0, and its manifest lists the others
+    else:  # the run is rank 0, and its manifest lists the other ranks
         for item in manifest.ranks:
             loss = f", loss {item['losses'][-1]:.9g} last" if item["losses"] else ""
             why = f": {item['message']}" if item["message"] else ""

@@ -1,6 +1,6 @@
-"""Prints the culprits of a pair.
+"""Print the culprits of a pair.
 
-If the verdict is `rounding`, the proven ones are printed as a table of contributors. By default, suspects that no
+If the verdict is `rounding`, the proven culprits are printed as a table of contributors. By default, suspects that no
 experiment supports are only counted.
 """
 

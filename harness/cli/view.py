@@ -1,4 +1,4 @@
-"""`numdrift view`: the recorded runs, in a browser on this machine."""
+"""`numdrift view`: shows the recorded runs in a browser on this machine."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def command(folder: Path, port: int | None, no_browser: bool) -> int:
 
 
 def served(folder: Path, port: int) -> ThreadingHTTPServer:
-    """Return a server of the folder's pages on the loopback; port 0 chooses a free port. Raises OSError."""
+    """Return a server of the folder's pages on the loopback address; port 0 chooses a free port. Raises OSError."""
     server = ThreadingHTTPServer((LOOPBACK, port), BaseHTTPRequestHandler)
     own = {f"{name}:{server.server_port}" for name in (LOOPBACK, "localhost")}
     pages: dict[str, Callable[[Asked], str]] = {
@@ -73,9 +73,9 @@ def served(folder: Path, port: int) -> ThreadingHTTPServer:
     }
 
     class Pages(BaseHTTPRequestHandler):
-        """Serves pages only to requests whose Host is this address.
+        """The handler of requests, which serves pages only if a request's Host is the server's own address.
 
-        A foreign page whose name resolves to this machine (DNS rebinding) sends another Host.
+        A foreign page whose name resolves to this machine (DNS rebinding) sends a different Host.
         """
 
         def do_GET(self) -> None:

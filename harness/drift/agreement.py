@@ -14,7 +14,7 @@ from .recorded_drift import common_digests, differing_tensors
 
 @dataclass(frozen=True, slots=True)
 class Disagreement:
-    """The first tensor whose bits differ from rank 0's.
+    """The first tensor whose bits differ from those on rank 0.
 
     `what` is "gradient" or "value". `rank` is the rank that differs from rank 0.
     """
@@ -29,11 +29,10 @@ class Disagreement:
 class Agreement:
     """The agreement of ranks.
 
-    tensors: the number of parameters that rank 0 and another rank both have a copy of, for the rank that shares the
-        most
+    tensors: the largest number of parameters that rank 0 and any single other rank both have a copy of
     steps: the number of steps that were compared
-    replicated: whether the script's wrapper keeps the copies equal (DistributedDataParallel, or a tensor replicated on
-        its device mesh). If so, a difference is a fault; otherwise the script may intend it.
+    replicated: whether a wrapper (DistributedDataParallel) or the device mesh of the tensors keeps the copies equal. If
+        so, a difference is a fault; otherwise the script may intend it.
     """
 
     agree: bool
@@ -47,9 +46,9 @@ class Agreement:
 def agreement(ranks: Sequence[RecordedRun]) -> Agreement | None:
     """Compare every rank with rank 0; return None if no recorded tensor has copies on two ranks.
 
-    Gradients are compared before values, as they are computed first. Buffers are left out: DistributedDataParallel
-    makes them equal at the beginning of a step only. Shards of a tensor are compared only if they are the same part of
-    it.
+    Gradients are compared before values, since a step computes gradients first. Buffers are left out:
+    DistributedDataParallel makes them equal only at the beginning of a step. Shards are compared only if they are the
+    same part of a tensor.
     """
     first: Disagreement | None = None
     steps = tensors = 0
@@ -96,7 +95,7 @@ def _copied_parameters(a: RecordedRun, b: RecordedRun) -> set[str]:
 
 
 def _compared(reference: RecordedRun, rank: RecordedRun, names: set[str]) -> tuple[int, Disagreement | None]:
-    """Return the number of steps that were compared, up to the first with a disagreement, and this disagreement."""
+    """Compare steps up to the first disagreement. Return the number of compared steps, and the disagreement."""
     compared = 0
     with suppress(JournalError):
         for step, reference_digests, digests in common_digests(reference.journal, rank.journal):
@@ -108,7 +107,10 @@ def _compared(reference: RecordedRun, rank: RecordedRun, names: set[str]) -> tup
 
 
 def _place(entry: TensorEntry) -> tuple[object, ...] | None:
-    """Return the place of a shard in its whole tensor. The parts of a sum that is spread over ranks are no copies."""
+    """Return the place of a shard in its whole tensor.
+
+    The parts of a sum that is spread over ranks are no copies of each other, so each part gets a place of its own.
+    """
     shard = entry.shard
     if shard is None:
         return None
@@ -117,6 +119,6 @@ def _place(entry: TensorEntry) -> tuple[object, ...] | None:
 
 
 def _parameters(run: RecordedRun) -> dict[str, TensorEntry]:
-    # The last entry of a name is not enough: a layer that is frozen during the training is a buffer from then on, and
-    # was a parameter before.
+    # The last entry of a name is not enough: a layer that the script freezes during the training is recorded as a
+    # parameter before that, and as a buffer afterwards.
     return {entry.name: entry for table in run.journal.tables.values() for entry in table if entry.kind == "parameter"}

@@ -1,7 +1,8 @@
 """Thresholds: for each backend, the score beyond which a drift from the reference is a fault.
 
-A threshold applies to the backends on which it was found. The default comes from one study. A backend is calibrated by
-measuring the scores of at least three benign variants on it (kernels summed in another order, another decomposition):
+A threshold applies to the backend on which it was measured. The default, for all other backends, comes from one study.
+To calibrate a backend, measure the scores of at least three benign variants on it (for example, kernels that sum in a
+different order, or a different decomposition):
 
     fault = max(16, 2 * largest benign score)        inspect = fault / 4
 
@@ -25,7 +26,7 @@ SCHEMA = 1
 TABLE = Path(__file__).with_name("calibration.json")
 
 LEAST_FAULT = 16.0
-"""The default threshold. In the study behind it, the largest benign score was 8.4 and the smallest fault 44."""
+"""The default threshold. In the study behind it, the largest benign score was 8.4 and the smallest faulty one 44."""
 
 LEAST_VARIANTS = 3
 INSPECT_SHARE = 4.0
@@ -56,7 +57,7 @@ class Calibration:
     """A backend's row: scores beyond `fault` are faults, scores beyond `inspect` are worth a look.
 
     `variants` is the number of benign variants that were measured. `largest_benign` and `smallest_fault`, the scores
-    next to the threshold, are None if they were not measured.
+    nearest to the threshold on either side, are None if they were not measured.
     """
 
     fault: float
@@ -94,7 +95,7 @@ class Threshold:
 
 
 def backend_of(spec: ModeSpec) -> str:
-    """Return the name of a mode's row: its base, the compiler's backend, and the device if the mode sets one."""
+    """Return the name of a mode's row: its base, with the compiler's backend and the mode's device if it has them."""
     name = f"{spec.base}:{spec.backend or 'inductor'}" if spec.capabilities.compiles else spec.base
     kind = (spec.device or "").partition(":")[0]
     return f"{name}@{kind}" if kind and kind not in ("cpu", spec.base) else name
@@ -115,9 +116,9 @@ def threshold_for(spec: ModeSpec, table: CalibrationTable | None = None) -> Thre
 
 
 def threshold_of_pair(a: ModeSpec, b: ModeSpec) -> Threshold:
-    """Return the threshold of two modes, in either order.
+    """Return the threshold of a pair of modes, whose order does not matter.
 
-    If one of the modes is plain eager on the CPU, it is the threshold of the other mode, else the larger threshold.
+    If one of the modes is plain eager on the CPU, return the threshold of the other mode; otherwise the larger one.
     """
     thresholds = {backend_of(spec): threshold_for(spec) for spec in (b, a)}
     if len(thresholds) > 1:
@@ -132,10 +133,10 @@ def calibrated(
     provenance: Provenance,
     smallest_fault: float | None = None,
 ) -> CalibrationTable:
-    """Return the table with a row for `backend`, computed from the scores of its benign variants by their names.
+    """Return the table with a row for `backend`, computed from the scores of each benign variant.
 
     Raises UsageError for fewer than LEAST_VARIANTS variants with scores, and for a score beyond MOST_BENIGN times the
-    default threshold. Such a score is a false alarm, and a threshold that lets it pass would let faults pass.
+    default threshold. A threshold that lets such a score pass would also let faults pass.
     """
     # A variant without scores was not measured, and proves nothing.
     measured = {name: max(scores) for name, scores in benign_scores.items() if scores}

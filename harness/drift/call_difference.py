@@ -1,8 +1,8 @@
 """The first call that returned different bits in two trainings of one mode. In this example it is `mul`:
 
     zeros       m0                        equal
-    mul         m1 <- m0, 1.0000012       the other run has another number: it came from outside of torch
-    add_        m0 <- m1                  not compared any more
+    mul         m1 <- m0, 1.0000012       the other run has a different number, which came from outside of torch
+    add_        m0 <- m1                  no longer compared
 
 Every call before the first difference returned the same bits on equal inputs in both runs. So the first differing
 call introduced the difference: through its kernel, a number, memory that no recorded op filled, a generator, or threads
@@ -30,7 +30,7 @@ generator   an op draws from a generator that is in a different state
 seeded      a line sets a generator to a different state
 race        an op reads memory that threads wrote to in a different order
 changed     an op reads memory that was changed since an op returned it, but not by a recorded op
-unfilled    the same, for memory that was allocated without values
+unfilled    as `changed`, but the memory was allocated without values
 branch      the script goes on with different calls
 earlier     an op reads memory from an earlier step, which was not recorded
 """
@@ -42,10 +42,10 @@ UNFILLED = frozenset(
         "resize_as_",
     )
 )  # fmt: skip
-"""Ops that allocate memory without values. Its content is arbitrary, which is not a finding until an op reads it."""
+"""Ops that allocate memory without values. The arbitrary content is a finding only once an op reads it."""
 
 BROUGHT = frozenset(("aten.set_",))
-"""Ops that point a tensor at other memory, as data loaders do with the tensors that their workers sent."""
+"""Ops that point a tensor at different memory, as data loaders do with the tensors that their workers sent."""
 
 Steps = Iterable[tuple[int, Sequence[CallRecord]]]
 
@@ -54,8 +54,8 @@ Steps = Iterable[tuple[int, Sequence[CallRecord]]]
 class CallDifference:
     """The first difference of two runs.
 
-    `a` and `b` are the calls that show the difference (None if the run has ended). `made` is the call that produced the
-    memory that they read, or one of the racing calls of other threads.
+    `a` and `b` are the calls that show the difference (None for a run that has ended). `made` is the call that produced
+    the memory that they read, or one of the racing calls of other threads.
     """
 
     what: What
@@ -87,13 +87,13 @@ class _Memory:
 
 
 class _Side:
-    """The memories of one run, up to the current call."""
+    """The pieces of memory that one run has used, up to the current call."""
 
     def __init__(self) -> None:
         self.memories: dict[int, _Memory] = {}
 
     def main(self, calls: Sequence[CallRecord]) -> Iterator[CallRecord]:
-        """Yield the calls of the main thread. Calls of other threads are recorded on the way."""
+        """Yield the calls of the main thread, and record the calls of other threads between them."""
         for call in calls:
             if call.thread:
                 self.take(call)
@@ -121,7 +121,7 @@ def first_difference(a_steps: Steps, b_steps: Steps) -> CallDifference | None:
     left, right = _Side(), _Side()
     expected, gap = 0, False
     for (step, a_calls), (_, b_calls) in zip(a_steps, b_steps, strict=False):
-        if step > expected:  # memory may have changed in the steps between
+        if step > expected:  # memory may have changed in the steps that were not recorded
             left, right, gap = _Side(), _Side(), True
         expected = step + 1
         for a_call, b_call in zip_longest(left.main(a_calls), right.main(b_calls)):
@@ -138,17 +138,17 @@ def first_difference(a_steps: Steps, b_steps: Steps) -> CallDifference | None:
 def _between(
     a_call: CallRecord | None, b_call: CallRecord | None, left: _Side, right: _Side, seen: frozenset[int] = frozenset()
 ) -> CallDifference | None:
-    """Return the difference between two calls before which both runs were the same; None if the calls are equal.
+    """Return the difference between two calls, up to which both runs were the same; None if the calls are equal.
 
-    Memories in `seen` are not followed.
+    Pieces of memory in `seen` are not followed.
     """
     if a_call is None or b_call is None or (a_call.op, a_call.line) != (b_call.op, b_call.line):
         return CallDifference("branch", 0, a_call, b_call)
     unfilled = False
     for place, ((memory, digest), (its, its_digest)) in enumerate(zip(a_call.tensors, b_call.tensors, strict=False)):
         if digest != its_digest and digest and its_digest:
-            # An op that only writes to a memory does not depend on its content (although `fill_` takes it as an
-            # argument), and a view reads nothing.
+            # An op that only writes to memory does not depend on the memory's content (although `fill_` takes the
+            # memory as an argument), and a view reads nothing.
             written = place in a_call.written or not any(digest for _, digest in a_call.results)
             if written and _is_unfilled(left, memory) and _is_unfilled(right, its):
                 unfilled = True
@@ -176,9 +176,9 @@ def _between(
 def _of_memory(
     a_call: CallRecord, b_call: CallRecord, memory: int, its: int, left: _Side, right: _Side, seen: frozenset[int]
 ) -> CallDifference:
-    """Return why two calls read different values from a memory.
+    """Return why two calls read different values from a piece of memory.
 
-    The memory was the same in both runs when the main thread last wrote to it.
+    The content of the memory was the same in both runs when the main thread last wrote to it.
     """
     if memory < 0 or its < 0:  # the call that produced it is unknown
         return CallDifference("changed", 0, a_call, b_call)
@@ -189,7 +189,7 @@ def _of_memory(
         if a_record.maker.name in UNFILLED and b_record.maker.name in UNFILLED:
             return CallDifference("unfilled", 0, a_call, b_call, a_record.maker)
         return CallDifference("changed", 0, a_call, b_call, a_record.last)
-    # Check whether a thread wrote something else, or all wrote the same in another order.
+    # Check whether a thread wrote different values, or whether all wrote the same values in a different order.
     a_writes, b_writes = (
         [_apart_from(call, where) for call in side.threads] for side, where in ((a_record, memory), (b_record, its))
     )
@@ -210,7 +210,7 @@ def _of_memory(
 
 
 def _apart_from(call: CallRecord, memory: int) -> CallRecord:
-    """Return the call without `memory`, which several threads write to, and without its results there."""
+    """Return the call without its inputs from `memory`, to which several threads write, and its results there."""
     inputs = tuple(tensor for tensor in call.tensors if tensor[0] != memory)
     return replace(
         call, tensors=inputs, written=(), results=tuple((m, "" if m == memory else d) for m, d in call.results)
@@ -218,7 +218,7 @@ def _apart_from(call: CallRecord, memory: int) -> CallRecord:
 
 
 def _content(call: CallRecord) -> tuple[int, str, str, str, str]:
-    """Return the content of a thread's call without the numbers of its memories, which depend on chance."""
+    """Return the facts that identify a thread's call, without the numbers of its memory, which depend on chance."""
     return call.thread, call.op, call.line, call.numbers, " ".join(digest for _, digest in call.tensors)
 
 
@@ -228,7 +228,7 @@ def _is_unfilled(side: _Side, memory: int) -> bool:
 
 
 def _unequal(a_numbers: str, b_numbers: str) -> tuple[str, str]:
-    """Return the first numbers of two calls that differ."""
+    """Return the first pair of numbers, one from each call, that differ."""
     for a_number, b_number in zip_longest(a_numbers.split(", "), b_numbers.split(", "), fillvalue=""):
         if a_number != b_number:
             return a_number, b_number

@@ -1,16 +1,16 @@
 """A comparison of a run of several processes with a run of a single process that takes the whole batch at each step.
 
-The loss of the single run is compared with the mean of the ranks' losses (the ranks take equal parts of the batch). Its
-gradients and parameters are compared with the sum of the ranks' parts. Distances are relative, ||a - b||_2 / ||a||_2,
-and use the best record that both runs have:
+The loss of the single run is compared with the mean of the ranks' losses (the ranks take equal parts of the batch). The
+single run's gradients and parameters are compared with the sum of the ranks' parts. Distances are relative,
+||a - b||_2 / ||a||_2, and use the best record that both runs have:
 
     values   kept parameter values, exact
     sketch   the difference of two linear sketches: 0.52 to 1.48 times the distance in 95 of 100 cases;
-             below the sketches' own rounding, 2 * ROUNDING * sqrt(n) relative to the norm, it counts as 0
+             a difference below the sketches' own rounding, 2 * ROUNDING * sqrt(n) of the norm, counts as 0
     norm     | ||a|| - ||b|| | / ||a||, a lower bound of the distance
 
-The results are distances. The sums over the batch are computed in a different order, so the distances are not zero for
-long; a jump shows where to look.
+The results are distances, not verdicts. The two runs sum over the batch in different orders, so the distances soon
+exceed zero; a jump shows where to look.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from .wholes import What, block_of, whole_steps, whole_values
 How = Literal["values", "sketch", "norm"]
 
 SMALLEST = 2.0**-24
-"""The smallest distance from which growth counts as a jump: the roundoff of float32."""
+"""The distance below which growth is ignored: the roundoff of float32."""
 
 
 @dataclass(frozen=True, slots=True)
 class TensorDistance:
-    """The distance of a tensor from the single run's, after a step or, for a gradient, in a step.
+    """The distance of a tensor from the single run's tensor, after a step or, for a gradient, in a step.
 
     rank: the rank whose part is farthest away, if the tensor is sharded and its values are kept; for a gradient, the
         rank whose part is farthest away in the value that the gradient changed
-    nonfinite: whether the counts of NaNs or infinities differ
+    nonfinite: whether NaNs or infinities differ between the runs
     """
 
     step: int
@@ -65,13 +65,13 @@ class Jump:
 
 @dataclass(frozen=True, slots=True)
 class GlobalBatchComparison:
-    """The comparison of a run of several processes with a single one.
+    """The comparison of a run of several processes with a run of a single process.
 
     single, several: the labels of the runs
-    losses: the single run's losses compared with the mean of the ranks'
-    largest: the farthest tensor of each step
+    losses: the single run's losses compared with the mean of the ranks' losses
+    largest: the tensor with the largest distance in each step
     final: every tensor of the last step
-    lacking: the records that would show more
+    lacking: sentences about missing records that would show more
     """
 
     single: str
@@ -127,8 +127,8 @@ def compare_global_batch(single: RecordedRun, ranks: Sequence[RecordedRun]) -> G
 def whole_batch_compared(single: RecordedRun, several: RecordedRun) -> RunComparison:
     """Compare two runs as usual, but with the mean of the ranks' losses, and without tensors.
 
-    Tensors are left out because the run `several` has only those of rank 0. The result is never identical: the joint
-    records of the ranks have no bits to compare with those of one process.
+    Tensors are left out because the run `several` has only those of rank 0. The result never counts as identical,
+    since the joint records of the ranks have no bits to compare with those of one process.
     """
     losses = _losses(single, ranks_of(several))
     compared = compare_runs(single, several)
@@ -136,7 +136,8 @@ def whole_batch_compared(single: RecordedRun, several: RecordedRun) -> RunCompar
 
 
 def _losses(single: RecordedRun, ranks: Sequence[RecordedRun]) -> LossDrift:
-    # The ranks take equal parts of the batch, so the mean of their losses is the batch's loss, if all have one.
+    # The ranks take equal parts of the batch, so the mean of their losses is the batch's loss. Steps at which a rank
+    # has no loss are left out.
     losses = [{record.step: record.loss for record in run.journal.steps if record.loss is not None} for run in ranks]
     common = sorted(set.intersection(*(set(losses_of_rank) for losses_of_rank in losses)))
     means = {step: math.fsum(losses_of_rank[step] for losses_of_rank in losses) / len(losses) for step in common}
@@ -219,7 +220,7 @@ def _exact(single: RecordedRun, ranks: Sequence[RecordedRun], step: int) -> Mapp
 
 
 def _norm(a: Array, b: Array | None = None) -> float:
-    """Return ||a|| of the finite elements, or ||a - b||, infinite if a non-finite element differs from its partner."""
+    """Return ||a|| over the finite elements or, with b, ||a - b||, infinite if non-finite elements differ."""
     wide = np.complex128 if a.dtype.kind == "c" else np.float64
     if b is None:
         return float(np.linalg.norm(a.astype(wide)[np.isfinite(a)]))

@@ -1,13 +1,13 @@
-"""A paired test over seeds of whether one mode needs more steps than another to reach the same loss.
+"""A paired test, over seeds, of whether one mode needs more steps than another to reach the same loss.
 
 With t_X(v) the number of steps until the running minimum of X's loss is <= v, the lag of seed s is
 
     tau_s = mean over v of (t_B(v) - t_A(v)) / t_A(v)
 
-over 20 losses v, evenly spaced on a logarithmic scale, from below both first losses down to the lowest loss that both
-runs reach. The test over the seeds is Wilcoxon's signed-rank test: two-sided, without the seeds whose lag is 0, and
-exact (over all signs of the ranks that occurred; equal |tau| share the mean of their ranks). Its p is multiplied by the
-number of comparisons (Bonferroni).
+over 20 losses v, evenly spaced on a logarithmic scale, from just below both first losses down to the lowest loss that
+both runs reach. The test over the seeds is Wilcoxon's signed-rank test: two-sided, without the seeds whose lag is 0,
+and exact (over all signs of the ranks that occurred; equal |tau| share the mean of their ranks). The test's p is
+multiplied by the number of comparisons (Bonferroni).
 
 Seeds whose lag is 0 are evidence for neither side: when they counted as "not worse", a pure tie had p = 0.006.
 Source: F. Wilcoxon, Individual Comparisons by Ranking Methods, Biometrics Bulletin 1(6), 1945.
@@ -120,16 +120,16 @@ def relative_lag(a: LossSeries, b: LossSeries) -> float | None:
 
 
 def signed_rank_p(differences: Sequence[float]) -> float:
-    """Return the exact two-sided p of Wilcoxon's signed-rank test without the zeros; 1 if nothing is left.
+    """Return the exact two-sided p of Wilcoxon's signed-rank test on the non-zero differences; 1 if there are none.
 
     Under the null hypothesis each rank is positive or negative with probability 1/2. Differences of equal size share
-    the mean of their ranks, so twice the ranks are whole numbers. The distribution of the sum over the positive ranks
-    is built up rank by rank.
+    the mean of their ranks, so twice a rank is a whole number. The distribution of the sum over the positive ranks is
+    built up rank by rank.
     """
     values = np.array([value for value in differences if value != 0], dtype=np.float64)
     if not values.size:
         return 1.0
-    # Twice the ranks, which count from 1; ties share the mean of their ranks
+    # Twice the ranks, which are counted from 1; ties share the mean of their ranks
     sizes = np.abs(values)
     ordered = np.sort(sizes)
     first = np.searchsorted(ordered, sizes, "left")
@@ -148,7 +148,7 @@ def signed_rank_p(differences: Sequence[float]) -> float:
 
 
 def _progress(series: LossSeries) -> tuple[Steps, Floats]:
-    """Return the number of steps taken at each finite loss, counted from 1, and the lowest loss up to that one."""
+    """Return, for each finite loss, the number of steps up to that loss (at least 1) and the lowest loss so far."""
     steps, losses = series.recorded()
     finite = np.isfinite(losses)
     counted = steps[finite] - (steps[0] if steps.size else 0) + 1

@@ -24,7 +24,7 @@ class LossDrift:
 
     Everything but `common_steps` is None if there is no common step. `first_differing_step` is also None if every pair
     of losses has equal bits (all NaNs count as equal, -0.0 and 0.0 do not). The step of a maximum is the first step at
-    which it is reached.
+    which the maximum is reached.
     """
 
     common_steps: int
@@ -41,7 +41,7 @@ class LossDrift:
 def loss_drift(
     steps_a: Sequence[int], losses_a: Sequence[float | None], steps_b: Sequence[int], losses_b: Sequence[float | None]
 ) -> LossDrift:
-    """Compare the losses of run b with those of the reference a at the steps where both have one.
+    """Compare the losses of run b with those of the reference a at the steps where both have a loss.
 
     steps_a, steps_b: strictly increasing step numbers.
     losses_a, losses_b: one loss for each step; None for a step without a loss, which is skipped.

@@ -30,8 +30,8 @@ class Nonfinite:
 
     only: the first value that is not finite in one run alone; None if the runs agree, for example because both use a
         mask of infinities
-    in_b: whether `only` is in b
-    loss: the first loss that is not finite in both; later values mean nothing
+    in_b: whether b is the run in which `only` is not finite
+    loss: the first loss that is not finite in both runs; later values mean nothing
 
     The number of non-finite elements is not compared: if a loss scale overflows, rounding decides how many there are.
     """

@@ -37,7 +37,7 @@ class ParameterDrift:
     differing: the number of elements with different bits; all NaNs count as equal, -0.0 and 0.0 do not.
     numel: the total number of elements.
     scale_ulp: `max_absolute` in ULP of the reference's largest finite value. One such ULP is about the rounding error
-        of a sum over the tensor. None if max_ulp is None, and if the reference is all zero.
+        of a sum over the tensor. None if max_ulp is None, or if the reference is all zero.
     """
 
     name: str
@@ -53,7 +53,7 @@ class ParameterDrift:
 
 @dataclass(frozen=True, slots=True)
 class ParameterMismatch:
-    """A parameter whose shape or dtype differs between the two sides. If the shape is the same, it also has a drift."""
+    """A parameter whose shape or dtype differs between the sides. If only the dtype differs, it also has a drift."""
 
     name: str
     shape_a: tuple[int, ...]
@@ -78,8 +78,8 @@ class ParameterComparison:
 def parameter_drift(a: Mapping[str, NDArray[Any]], b: Mapping[str, NDArray[Any]]) -> ParameterComparison:
     """Compare the parameters b with the reference a, name by name.
 
-    Missing names and different shapes are reported, not raised. Integers, booleans and complex
-    numbers are compared too, without ULP.
+    Missing names and different shapes are reported in the result and raise no error. Integers, booleans and complex
+    numbers are compared without ULP.
     """
     both = sorted(a.keys() & b.keys())
     drifts = [_drift(name, a[name], b[name]) for name in both if a[name].shape == b[name].shape]
@@ -97,7 +97,7 @@ def parameter_drift(a: Mapping[str, NDArray[Any]], b: Mapping[str, NDArray[Any]]
 
 
 def _drift(name: str, a: NDArray[Any], b: NDArray[Any]) -> ParameterDrift:
-    # The ULP of the coarser dtype measures the distance, if it has one.
+    # Distances are measured in ULP of the coarser dtype, if both dtypes have ULP.
     has_ulp = a.dtype.type in _ULP_TYPES and b.dtype.type in _ULP_TYPES
     unit = min(a.dtype, b.dtype, key=lambda dtype: dtype.itemsize).newbyteorder("=") if has_ulp else None
     ulp, absolute, differing, largest = 0, 0.0, 0, 0.0
@@ -137,7 +137,8 @@ def _drift(name: str, a: NDArray[Any], b: NDArray[Any]) -> ParameterDrift:
 def _spacing(value: float, unit: np.dtype[Any]) -> float:
     """Return the distance from a magnitude to the next larger number of a format.
 
-    A subnormal magnitude counts as the smallest normal number, and one above half of the largest number as that half.
+    A subnormal magnitude counts as the smallest normal number. A magnitude above half of the largest number counts as
+    that half.
     """
     limits = np.finfo(unit)
     return float(np.spacing(unit.type(min(max(value, float(limits.tiny)), float(limits.max) / 2))))

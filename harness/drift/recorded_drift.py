@@ -46,7 +46,7 @@ def common_steps(a: Journal, b: Journal) -> list[tuple[StepRecord, StepRecord]]:
 def common_records(
     a: Journal, b: Journal
 ) -> Iterator[tuple[StepRecord, StepRecord, tuple[StepDigests, StepDigests] | None]]:
-    """Yield the records of each step that both runs have, with their digests if both have these as well."""
+    """Yield the records of each step that both runs have, and the step's digests if both runs have digests of it."""
     digests = common_digests(a, b)
     waiting = next(digests, None)
     for record_a, record_b in common_steps(a, b):
@@ -66,7 +66,7 @@ def bits(digest: Digest | None) -> tuple[int, int] | None:
 def differing_tensors(a: StepDigests, b: StepDigests) -> Iterator[tuple[str, str]]:
     """Yield the kind ("gradient" or "value") and the name of each tensor of a step whose bits differ.
 
-    Gradients come first, as they are computed before the values that they change.
+    Gradients come first, since they are computed before the values that they change.
     """
     for what, left, right in (("gradient", a.gradients, b.gradients), ("value", a.values, b.values)):
         for name in left:
@@ -81,8 +81,8 @@ def cut_short(a: RecordedRun, b: RecordedRun) -> RecordedRun | None:
     differ for another reason.
     """
     short, long = sorted((a, b), key=lambda run: len(run.journal.steps))
-    # An experiment is limited to the number of its run's steps, because a limit in seconds would end it at another
-    # step.
+    # An experiment is limited to the number of steps of the run that it repeats, because a limit in seconds would end
+    # the experiment at a different step.
     by = "max_steps" if short.manifest.experiment else "max_seconds"
     ended = by in short.journal.limits and len(short.journal.steps) < len(long.journal.steps)
     return short if ended else None
@@ -123,7 +123,7 @@ def differences(a: RecordedRun, b: RecordedRun) -> Iterator[RecordedDifference]:
 
 
 def first_computed_difference(a: RecordedRun, b: RecordedRun) -> int | None:
-    """Return the first step with a difference in something computed; differences in its inputs do not count."""
+    """Return the first step in which computed values differ. Differences in the inputs of steps do not count."""
     for step, groups in _groups_of_steps(a.journal, b.journal):
         if any(what not in INPUTS and _first(left, right) is not None for what, left, right in groups):
             return step
@@ -203,7 +203,7 @@ class GeneratorDifference:
     """A difference between the states of a `generator` (torch, python, numpy or a device).
 
     step: the first step before which the states differ
-    drawn: the step in which the runs drew differently from it; None if they began with different states
+    drawn: the step in which the runs drew differently from the generator; None if they began with different states
     used: whether the difference may have changed a value: the reference drew in step `drawn`, or one of the runs draws
         later
     """
@@ -235,7 +235,7 @@ def generator_differences(
         if first is None:
             continue
         drawn = records[first - 1][0].step if first else None
-        # If the reference drew in the step before, the other run drew that number elsewhere or not at all.
+        # If the reference drew in step `drawn`, the other run drew that number elsewhere or not at all.
         later = ({state for state in states[first:] if state is not None} for states in (states_of_a, states_of_b))
         used = (first > 0 and states_of_a[first - 1] != states_of_a[first]) or any(len(states) > 1 for states in later)
         generator_changes.append(GeneratorDifference(records[first][0].step, name, drawn, used))

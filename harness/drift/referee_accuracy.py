@@ -9,16 +9,16 @@ than that. r is computed for every floating value that differs between A and B, 
 One side is called closer if one of these rules holds; otherwise both are called equal:
 
 1. all values: the median of r is at least 1 in size (the typical error of one side is twice the other's), a two-sided
-   sign test (W. J. Dixon and A. M. Mood, JASA 41, 1946) over the r that are not 0 has p < 0.01, and no step's own
-   median says the opposite by as much;
-2. several steps: each of two or more steps has at least four values with |r| >= 0.25; nine in ten of them are on one
-   side, with a median of at least 0.5 in size; and the side is the same in all steps.
+   sign test (W. J. Dixon and A. M. Mood, JASA 41, 1946) over the r that are not 0 has p < 0.01, and no single step has
+   a median of the opposite sign that is at least 1 in size;
+2. several steps: each of two or more steps has at least four values with |r| >= 0.25; in each step, nine in ten of
+   these r have the same sign, and their median is at least 0.5 in size; and all steps favour the same side.
 
-The values of one step share their causes, so the sign test alone would call chance significant, and a median alone
-would rest on two or three values. For two orders of summation in a chain of 12 small layers, rule 1 wrongly called one
-closer in less than 1 of 100 cases with one step, and rule 2 in none of 200 cases with three steps. Rule 2 detects the
-effect of a single inaccurate kernel: such a kernel worsens some values of every step, and leaves the others as they
-were.
+The values of one step share their causes, so the sign test alone would call chance differences significant, and a
+median alone would rest on two or three values. For two orders of summation in a chain of 12 small layers, rule 1
+wrongly called one order closer in less than 1 of 100 cases with one step, and rule 2 in none of 200 cases with three
+steps. Rule 2 detects the effect of a single inaccurate kernel: such a kernel worsens some values of every step, and
+does not change the other values.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ MATERIAL = 0.25
 
 LEAST_MATERIAL = 4
 ONE_SIDED = 0.9
-"""The share of a step's materially different values that must be on one side."""
+"""The share of a step's materially different values that must favour the same side."""
 
 SIGNIFICANCE = 0.01
 """The p below which the sign test is significant. If all values have one sign, this takes 8 values."""
@@ -48,7 +48,7 @@ SIGNIFICANCE = 0.01
 
 @dataclass(frozen=True, slots=True)
 class StepErrors:
-    """r for each value of one step that differs between A and B, by its name.
+    """r of each value that differs between A and B in one step, keyed by the value's name.
 
     If a side is not finite, r is infinite or NaN and does not count.
     """
@@ -106,7 +106,7 @@ def accuracy(steps: Sequence[StepErrors], a: str = "the reference", b: str = "th
     middle = statistics.median(ratios)
     significance = sign_test(sum(ratio > 0 for ratio in ratios), sum(ratio < 0 for ratio in ratios))
     sided = _side_of_every_step(steps)
-    # If one step says the opposite, the agreement of the values of the other steps is chance.
+    # If one step clearly favours the other side, the agreement of the values in the remaining steps counts as chance.
     opposed = any(math.copysign(1, middle) * (step.median or 0.0) <= -MEDIAN for step in steps)
     clear = abs(middle) >= MEDIAN and significance < SIGNIFICANCE and not opposed
     closer = ("a" if middle > 0 else "b") if clear else "equal"
@@ -120,7 +120,7 @@ def accuracy(steps: Sequence[StepErrors], a: str = "the reference", b: str = "th
 
 
 def _side_of_every_step(steps: Sequence[StepErrors]) -> str:
-    """Return the side that is closer in each of several steps, by the second rule; "" without one."""
+    """Return the side that is closer in each of several steps by the second rule, or "" if there is none."""
     sides = set()
     for step in steps:
         telling = [ratio for ratio in step.finite if abs(ratio) >= MATERIAL]

@@ -20,7 +20,7 @@ COMPUTED = ("loss", "gradient", "value")
 
 @dataclass(frozen=True, slots=True)
 class Repetition:
-    """The comparison of a run with its repetition: equal bits, or else the first difference.
+    """The comparison of a run with its repetition: their bits are equal, or this is the first difference.
 
     `what` is initial, generator, batch, loss, gradient, value or steps. `text` is a sentence about the difference, and
     `remedy` says what to do. A generator that differs without any other difference does not count.
@@ -44,7 +44,7 @@ class Repetition:
 
 
 def repetition(first: RecordedRun, again: RecordedRun) -> Repetition:
-    """Compare a run with its repetition: everything in both journals."""
+    """Compare everything in the journals of a run and of its repetition."""
     difference = next((candidate for candidate in differences(first, again) if candidate.what != "generator"), None)
     if difference is None:
         return Repetition(True, text=f"{first.manifest.label} repeats bit for bit")

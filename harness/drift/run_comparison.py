@@ -1,6 +1,6 @@
-"""A comparison of two recorded runs: losses at every step, parameters at the last one.
+"""A comparison of two recorded runs: losses at every step, parameters at the last step for which both kept them.
 
-The results are distances. Whether they exceed rounding is not decided here.
+The results are distances. This module does not decide whether they exceed rounding.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 KINDS = ("script", "arguments", "autocast", "initial", "hyper-parameter", "generator", "batch", "steps")
-"""The kinds of differences, ordered so that at one step a cause comes before its consequence."""
+"""The kinds of differences, in an order in which a cause comes before its consequences in the same step."""
 
 
 @dataclass(frozen=True, slots=True)

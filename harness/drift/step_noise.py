@@ -7,11 +7,11 @@ start from a state that is one ULP off. The noise of a value x of the step is
 
 and, for a tensor of integers, the number of repetitions in which the tensor differed at all (flips).
 
-The results of ReLUs and maxima jump if an input passes a kink. Another kernel may pass a kink that no input passes in 8
-repetitions; its error is then several times the noise. So suspicious steps are repeated with rounding 16 times as
-strong (`reach` is the largest distance). If a value then moves by more than 3 * 16 times its rms, drift is compared
-with this jump. Measured on a residual network of 16 ReLUs under Inductor: 4 of 30 steps had such a kink, with drifts of
-250 to 2,600 times rms, and the other 26 had drifts of 1.3 to 5.5 times rms.
+The results of ReLUs and maxima jump if an input passes a kink. A different kernel may move an input past a kink that no
+input passes in 8 repetitions; the kernel's error is then several times the noise. So suspicious steps are repeated with
+rounding 16 times as strong (`reach` is the largest distance). If a value then moves by more than 3 * 16 times its rms,
+its drift is compared with this jump. Measured on a residual network of 16 ReLUs under Inductor: 4 of 30 steps had such
+a kink, with drifts of 250 to 2,600 times rms, and the other 26 had drifts of 1.3 to 5.5 times rms.
 
 Sources: D. S. Parker, Monte Carlo Arithmetic, UCLA CSD-970002, 1997; C. Denis, P. de Oliveira Castro and E. Petit,
     Verificarlo, ARITH 2016 (arXiv 1509.01347).
@@ -42,9 +42,9 @@ With the usual threshold of 16, a drift may be as large as 4 jumps, because seve
 """
 
 JUMP = 3.0
-"""The multiple of the proportional distance above which a movement is a jump.
+"""The multiple of `strength * rms`, the distance in proportion to the rounding, above which a movement is a jump.
 
-The farthest of 16 replays without a jump moves 0.7 to 2 times the proportional distance.
+The farthest of 16 replays without a jump moves by 0.7 to 2 times the distance in proportion.
 """
 
 
@@ -69,7 +69,7 @@ class TensorNoise:
 
     @property
     def jumps(self) -> bool:
-        """Check whether stronger rounding moves the value much farther than in proportion.
+        """Check whether stronger rounding moves the value much farther than in proportion to the rounding.
 
         If so, a discrete choice depends on rounding.
         """
@@ -94,7 +94,7 @@ class Noise:
     """The noise of one step's values, from `replays` repetitions.
 
     equal: whether the unchanged replay returned the step's own bits; if not, nothing was measured
-    reason, differs: why the replay returned other bits, and the values that were unequal
+    reason, differs: why the unchanged replay returned different bits, and the values that differed
     taped: whether the noise was measured on a tape of this very step
     unrepeatable: the calls of the step that compute other bits each time, as its noise file describes them
     settled: whether such calls were looked for
@@ -116,10 +116,10 @@ class Noise:
         return self.replays > 0 and bool(self.tensors)
 
     def at(self, step: int, outcome: TensorFile) -> Noise:
-        """Return the noise of another step with this `outcome`.
+        """Return the noise of another step, whose values are `outcome`.
 
         It is computed as if each value's relative noise were the same as in this step. The noise of a value that is
-        zero here is used unscaled.
+        zero in this step is used unscaled.
         """
         moved = {}
         for name, noise in self.tensors.items():
@@ -150,9 +150,9 @@ class Noise:
         return TensorNoise(statistics.median(relatives), 1.0) if relatives else None
 
     def rms_of(self, name: str, size: Fraction) -> float:
-        """Return the noise that the drift of a value of norm `size` is compared with; 0 if none is known.
+        """Return the noise with which the drift of a value of norm `size` is compared; 0 if none is known.
 
-        An unmeasured value has the noise of a value of norm 1, which is multiplied by the norm.
+        The noise of an unmeasured value is that of a value of norm 1, multiplied by `size`.
         """
         noise = self.of(name)
         if noise is None:
@@ -167,9 +167,9 @@ class Noise:
 
             z = (2 r k + k**2) / (2 r + 1)        k = sqrt(r**2 + z (2 r + 1)) - r
 
-        k is z for a gradient far above its noise, and sqrt(z) for one that is only rounding, such as the gradient of a
-        bias before a batch normalization: if it is rounded 10 times as coarsely, its square moves by 100 times the
-        noise.
+        k is z for a gradient far above its noise. k is sqrt(z) for a gradient that consists only of rounding, such as
+        that of a bias before a batch normalization: if such a gradient is rounded 10 times as coarsely, its square
+        moves by 100 times the noise.
 
         `state` is the name of a value that is nowhere negative, such as `state net.weight.exp_avg_sq`. For a name that
         is not a state, and for a gradient whose noise is unknown, z itself is returned.
@@ -258,7 +258,7 @@ def _times(factor: float, by: Norm) -> float:
 
 def _measured(value: Array, others: Sequence[Array]) -> TensorNoise:
     others = [repetition for repetition in others if repetition.shape == value.shape]
-    if not is_floating(value):  # integers have no error of a certain size: they differ or not
+    if not is_floating(value):  # integers have no rounding error: they are equal, or they differ
         return TensorNoise(0.0, 0.0, sum(not np.array_equal(value, repetition) for repetition in others))
     moved = root_mean_square(difference(value, repetition).distance for repetition in others)
     return TensorNoise(moved.value, norm(value).value)

@@ -4,16 +4,16 @@ For each value of the step (losses, gradients, parameters, buffers, and the opti
 
     z = ||B - A||_2 / (rms + u * ||A||_2 + tiny)
 
-A is the reference's value and B the other mode's, started from the same state. rms is how far random rounding
-moves A (see `step_noise`), u half the spacing of numbers at 1 in the coarser of both dtypes (the rounding of the value
-itself). tiny = 1e-43 is below the resolution of float32 near zero. z is 0 if and only if the values are equal.
-Multiplying A, B and rms by one factor leaves z as it is, up to tiny.
+A is the reference's value and B the other mode's value, computed from the same state. rms is how far random rounding
+moves A (see `step_noise`). u is half the spacing of numbers at 1 in the coarser of both dtypes (the rounding of the
+value itself). tiny = 1e-43 is far below the smallest normal float32. z is 0 if and only if the values are equal.
+Multiplying A, B and rms by the same factor does not change z, except for the effect of tiny.
 
-A NaN or an infinity on one side only, a value that one side lacks, and different shapes are infinitely far away. Where
-stronger rounding makes a value jump (a ReLU or a maximum next to its kink), the jump replaces rms. An optimizer's state
-that is nowhere negative is treated as a second moment, which is a square: its z is that of the gradient that was
-squared (`Noise.of_gradient`). Integers have no rounding: they are equal, or they differ. If replays with random
-rounding changed them as well, a discrete choice is on the edge, and a difference says nothing.
+A NaN or an infinity on one side only, a value that one side lacks, and different shapes count as infinitely far apart.
+Where stronger rounding makes a value jump (a ReLU or a maximum next to its kink), a quarter of the jump replaces rms.
+An optimizer's state that is nowhere negative is treated as a second moment, which is a square: its z is that of the
+gradient that was squared (`Noise.of_gradient`). Integers have no rounding: they are equal, or they differ. If replays
+with random rounding changed them as well, a discrete choice is on the edge, and a difference says nothing.
 
 Sources: the study behind the threshold is described in docs/reference/score.md; the idea of a tolerance measured by
     perturbation is also that of TTrace (arXiv 2506.09280) and of CESM-ECT (Baker et al., GMD 8, 2015).
@@ -165,5 +165,5 @@ def z_score(distance: Fraction, size: Fraction, rms: float, unit: float) -> floa
     """Return z of a floating value from ||B - A||, ||A||, rms and u."""
     if not distance or math.isinf(rms):
         return 0.0
-    # Unequal values never score 0: a quotient below the smallest float is rounded up to it.
+    # Unequal values never score 0: a quotient below the smallest float is rounded up to the smallest float.
     return as_float(distance / (Fraction(rms) + Fraction(unit) * size + Fraction(TINY))) or math.ulp(0.0)

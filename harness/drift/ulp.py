@@ -1,8 +1,8 @@
 """Distance between floating-point numbers in units in the last place (ULP).
 
 The representable numbers of one format are points on a line; the distance between two of them is the number of steps
-from one to the other. The bit pattern of a non-negative number, read as an integer, is its place on that line, and the
-sign bit mirrors it:
+from one to the other. The bit pattern of a non-negative number, read as an integer, is its place on that line. The sign
+bit mirrors this place about zero:
 
     distance(a, b) = | |a| - |b| |   for equal signs, where |x| is the pattern without its sign bit
     distance(a, b) =   |a| + |b|     for opposite signs
@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 NAN_DISTANCE = 2**64 - 1
-"""Distance between a NaN and a number. The largest distance between numbers (-inf and inf in float64) is below it."""
+"""Distance between a NaN and a number. The largest distance of two numbers (-inf and inf in float64) is smaller."""
 
 CHUNK = 1 << 20
 """The number of elements processed at a time, which bounds the temporary memory."""
@@ -32,8 +32,8 @@ _BFLOAT16_INFINITY = 0x7F80
 def ulp_distance(a: NDArray[Any], b: NDArray[Any], *, bfloat16: bool = False) -> NDArray[np.uint64]:
     """Count the steps between neighbouring representable numbers from each `a` to its `b`.
 
-    -0.0 and 0.0 are the same place. Infinity is one step past the largest finite number. Two NaNs
-    have distance 0, a NaN and a number `NAN_DISTANCE`. The count is exact for any pair.
+    -0.0 and 0.0 are the same place. Infinity is one step past the largest finite number. The distance of two NaNs is 0,
+    that of a NaN and a number `NAN_DISTANCE`. The count is exact for any pair.
 
     a, b: arrays of one shape and one dtype: float16, float32 or float64.
     bfloat16: the arrays are uint16 and hold the bit patterns of bfloat16 numbers.
@@ -53,15 +53,15 @@ def ulp_distance(a: NDArray[Any], b: NDArray[Any], *, bfloat16: bool = False) ->
 
 
 def max_ulp(a: NDArray[Any], b: NDArray[Any], *, bfloat16: bool = False) -> int:
-    """Return the largest `ulp_distance` of two arrays, 0 for empty ones, in bounded temporary memory."""
+    """Return the largest `ulp_distance` of two arrays, 0 for empty arrays, in bounded temporary memory."""
     _infinity(a, b, bfloat16)
     return max((int(ulp_distance(x, y, bfloat16=bfloat16).max()) for x, y in paired_chunks(a, b)), default=0)
 
 
 def paired_chunks(a: NDArray[Any], b: NDArray[Any]) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
-    """Yield both arrays in the same order as flat native-endian pieces of at most `CHUNK` elements.
+    """Yield flat native-endian pieces of both arrays, at most `CHUNK` elements at a time and in the same order.
 
-    A piece is valid only until the next one is requested.
+    A piece is valid only until the next piece is requested.
     """
     if a.shape != b.shape:
         raise ValueError(f"shapes differ: {a.shape} and {b.shape}")
@@ -78,7 +78,7 @@ def paired_chunks(a: NDArray[Any], b: NDArray[Any]) -> Iterator[tuple[NDArray[An
 
 
 def _infinity(a: NDArray[Any], b: NDArray[Any], bfloat16: bool) -> np.uint64:
-    """Return the bit pattern of infinity in the common format. Raise TypeError for a format that has no ULP here."""
+    """Return the bit pattern of infinity in the common format. Raise TypeError for a format without ULP."""
     formats = {a.dtype.newbyteorder("="), b.dtype.newbyteorder("=")}
     if bfloat16 and formats == {np.dtype(np.uint16)}:
         return np.uint64(_BFLOAT16_INFINITY)

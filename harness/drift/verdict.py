@@ -1,6 +1,6 @@
 """The verdict on a pair of runs, and the sentence that explains it.
 
-A verdict that makes a comparison void takes precedence over those about its result:
+A verdict that makes a comparison void takes precedence over verdicts about the comparison's result:
 
     failed > nondeterministic > different-setup > nonfinite > identical > beyond-rounding > rounding
 
@@ -34,7 +34,7 @@ SAME_DRAWS = ("use the same seeds in both", "let neither draw more than the othe
 class VerdictEvidence:
     """The evidence about one pair; `a` is the reference's name, `b` that of the other run.
 
-    failed: sentences about runs that failed (a run whose loss is not finite did not fail)
+    failed: sentences about runs that failed (a loss that is not finite is no failure)
     identical, first_differing_step: the comparison of the runs, each trained from its own state
     steps: the scores of steps that both modes took from one state
     unscored: why there are no scores
@@ -62,7 +62,7 @@ class VerdictEvidence:
 
 
 def decide(evidence: VerdictEvidence) -> Verdict:
-    """Judge a pair."""
+    """Return the verdict on a pair."""
     verdict = _void(evidence) or _beyond_rounding(evidence) or _undecided(evidence) or _rounding(evidence)
     worst = _worst(evidence.steps)
     significant = _significant(evidence)
@@ -78,7 +78,7 @@ def decide(evidence: VerdictEvidence) -> Verdict:
 def worst_of(steps: Sequence[StepScore] | Sequence[StepFindings]) -> float:
     """Return the largest score of some steps; 0 if there are none.
 
-    The score is infinite if integers differ that rounding never changed.
+    The score is infinite if there are differing integers that rounding never changed.
     """
     return max((math.inf if step.discrete else step.score for step in steps), default=0.0)
 
@@ -86,7 +86,7 @@ def worst_of(steps: Sequence[StepScore] | Sequence[StepFindings]) -> float:
 def _void(evidence: VerdictEvidence) -> Verdict | None:
     """Return a verdict that does not depend on scores; None if there is none.
 
-    An earlier check takes precedence over later ones.
+    The checks are in the order of the verdicts' precedence.
     """
     if evidence.failed:
         return Verdict("failed", f"failed: {'; '.join(evidence.failed)}")
@@ -106,7 +106,7 @@ def _void(evidence: VerdictEvidence) -> Verdict | None:
             text += f"; {evidence.drawing}"
         return Verdict("different-setup", text, step=causes[0].step)
     # After a value that is not finite in one run alone, or a loss that is not finite in both, nothing is comparable. A
-    # mask of infinities is harmless.
+    # mask of infinities that both runs have is harmless.
     nonfinite = evidence.nonfinite
     value = None if nonfinite is None else nonfinite.only or nonfinite.loss
     if nonfinite is not None and value is not None:
@@ -195,7 +195,7 @@ def _significant(evidence: VerdictEvidence) -> list[StepScore]:
     """Return the steps beyond the threshold.
 
     If the noise was not measured, only a step with an infinite score is beyond the threshold. A step whose drift is due
-    to ill-conditioned ops never is.
+    to ill-conditioned ops is never beyond it.
     """
     return [
         step
@@ -207,7 +207,7 @@ def _significant(evidence: VerdictEvidence) -> list[StepScore]:
 
 
 def _worst(steps: Sequence[StepScore]) -> StepScore | None:
-    """Return the step with the largest score, the first of equal ones."""
+    """Return the step with the largest score; if several steps have it, the first of them."""
     return max(sorted(steps, key=lambda step: step.step), key=lambda step: step.score, default=None)
 
 

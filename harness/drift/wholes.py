@@ -1,7 +1,7 @@
 """The tensors of a step, joined from the parts that the ranks of a run recorded.
 
-Counts and sums of squares add, minima and maxima are those of the parts, and sketches are linear. If there are several
-copies, only one counts. No hash is computed from several parts: only parts can be compared bit for bit.
+Counts, sums of squares and sketches add up; minima and maxima are taken over all parts. Of several copies of a part,
+only one counts. The hashes of parts cannot be joined, so only parts can be compared bit for bit.
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ def whole_steps(ranks: Sequence[RecordedRun]) -> Iterator[tuple[int, WholeStep]]
 
 
 def whole_values(ranks: Sequence[RecordedRun], step: int) -> tuple[dict[str, Array], dict[str, list[Shard | None]]]:
-    """Join the kept values of a step from the ranks' parts; return them and the place of each rank's part.
+    """Join the kept values of a step from the ranks' parts; return the values and the place of each rank's part.
 
-    Values that cannot be joined are left out. Raises KeyError if a rank has not kept the step.
+    Values that cannot be joined are left out. Raises KeyError if a rank has not kept the values of the step.
     """
     values = [run.journal.values(step) for run in ranks]
     entries = [entries_of(run) for run in ranks]
@@ -91,7 +91,7 @@ def whole_values(ranks: Sequence[RecordedRun], step: int) -> tuple[dict[str, Arr
 
 
 def block_of(shard: Shard, shape: Sequence[int]) -> tuple[slice, ...]:
-    """Return the place of a part of this shape in the whole."""
+    """Return the place of a part of this shape in the whole tensor."""
     assert shard.offset is not None
     return tuple(slice(first, first + size) for first, size in zip(shard.offset, shape, strict=True))
 
@@ -139,7 +139,7 @@ def _sketch(
 
 def _whole(parts: Sequence[Digest], shards: Sequence[Shard | str | None], sketch: Sketch | None) -> WholeDigest | None:
     spread = any(shard == "spread" or (isinstance(shard, Shard) and not _is_block(shard)) for shard in shards)
-    # The ranks whose parts make up the whole; of copies that no mesh knows of, rank 0
+    # The ranks whose parts make up the whole tensor; for copies outside of any device mesh, only rank 0
     counting = [
         rank
         for rank, shard in enumerate(shards)

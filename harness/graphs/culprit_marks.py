@@ -40,9 +40,9 @@ class SeenCulprit:
     own: str
 
     def is_at(self, node: Node) -> bool:
-        """Check whether the node is the culprit's op, or was decomposed from it, in one of its phases and modules.
+        """Check whether the node is the culprit's op, or part of its decomposition, in one of its phases and modules.
 
-        Without a known module, the node's line decides; without a known line, the op alone.
+        If no module is known, the line decides; if no line is known either, the op alone decides.
         """
         culprit = self.found
         names = {f"{node.domain}.{node.op}", node.full_op, node.original}
@@ -51,7 +51,7 @@ class SeenCulprit:
             return False
         if culprit.module is not None and node.module is not None:
             return node.module == culprit.module or node.module in culprit.places
-        # Only file name and line are compared: the run may have been recorded in another folder.
+        # Only the file's name and the line are compared: the run may have been recorded in a different folder.
         return not (culprit.source and node.source) or Path(culprit.source).name == Path(node.source).name
 
     def mark(self) -> Mark:
@@ -108,7 +108,7 @@ def _marked(nodes: Sequence[Node], culprits: Sequence[SeenCulprit]) -> dict[str,
 
 
 def _culprits(path: Path, mode: str) -> Iterator[SeenCulprit]:
-    """Yield the culprits of the pairs with this mode; a culprit that is not an op has no node to mark."""
+    """Yield the culprits of the pairs with this mode. A culprit that is not an op has no node, and is left out."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Read the graphs of a run. Nothing here writes."""
+"""Read the graphs of a run. This module writes nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..records.tools.graph_record import FOLDER, INDEX, SCHEMA, Cut, Graph, Node
 from ..runs.recorded_run import RecordedRun
 
 CONFIG = "config.json"
-"""The settings of the run, beside its manifest."""
+"""The file beside a run's manifest that contains the run's settings."""
 
 INDEX_TYPES: dict[str, type] = {
     **dict.fromkeys(("name", "stage", "phase", "graph", "hash", "pre", "reason"), str),
@@ -40,7 +40,7 @@ class GraphEntry:
 
     @property
     def base(self) -> str:
-        """The name without the stage, which all stages of one graph share."""
+        """The name without the stage. All stages of one graph share this name."""
         return self.name.removesuffix(f"-{self.stage}")
 
 
@@ -123,7 +123,7 @@ class RunGraphs:
         return list(entries)
 
     def _read(self, event: str, make: Callable[[dict[str, Any]], Read]) -> list[Read]:
-        """Read the lines of one event. Raises JournalError for a line without the fields of that event."""
+        """Read the lines of the index with this event. Raises JournalError if one lacks the event's fields."""
         records = []
         for number, line in self._events:
             if line["event"] != event:

@@ -24,7 +24,7 @@ first."""
 class Guard:
     """A context that keeps a failure of the recorder itself out of the training.
 
-    It catches every exception and calls `failed(doing, error)`; the script continues.
+    It catches every `Exception` and calls `failed(doing, error)`; the script continues.
     """
 
     __slots__ = ("_doing", "_failed")
@@ -50,7 +50,7 @@ class Part:
 
     stops: the words of a failure's notice that say which recording ends.
     needed: if an observer of this part cannot be created, the run is refused.
-    stays: when one observer of this part fails, all of them stop writing. They are still notified of every moment,
+    stays: when one observer of this part fails, all of them stop writing but are still notified of every moment,
         because the training itself may depend on them.
     """
 
@@ -110,7 +110,7 @@ class Audience:
     def tell(self, moment: Callable[Concatenate[Any, P], R], *args: P.args, **kwargs: P.kwargs) -> list[R]:
         """Call `moment`, a method of Observer, on all observers that override it, and return their answers."""
         name = moment.__name__
-        # Most observers override few moments, and `called_with` comes at every call of a model: search only once.
+        # Most observers override few moments, and `called_with` is reported at every call of a model: search only once.
         listeners = self._overriding.get(name)
         if listeners is None:
             original = getattr(Observer, name)

@@ -1,7 +1,7 @@
 """The interface through which the bring-up tools use a mode's backend. Each backend implements it once.
 
-`Mode.adapter()` returns it. `numdrift analyze`, `partition`, `metrics` and `snapshot` use backends only through this
-interface, so they all work with a plug-in that has an adapter (docs/guide/add-a-backend.md).
+`Mode.adapter()` returns the implementation. `numdrift analyze`, `partition`, `metrics` and `snapshot` use backends only
+through this interface, so they all work with a plug-in that has an adapter (docs/guide/add-a-backend.md).
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ class Adapter(Protocol):
     def compile_graph(self, graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         """Return a function that executes an aten graph on the backend.
 
-        It takes the graph's inputs as CPU tensors and returns its outputs as a tuple of CPU tensors. `inputs` are
-        examples, fake or real."""
+        The function takes the graph's inputs as CPU tensors and returns the graph's outputs as a tuple of CPU tensors.
+        `inputs` are examples, fake or real."""
 
     def observe_work(self, script: str, report: Callable[[Work], None]) -> AbstractContextManager[Tell]:
         """Return a context that calls `report` with each compilation, execution and transfer of the backend.
@@ -77,7 +77,7 @@ class Adapter(Protocol):
 
 
 def adapter_for(spec: ModeSpec) -> Adapter:
-    """Return the adapter of a mode. Raises ModeError, with the missing members, if the mode returns something else."""
+    """Return the adapter of a mode. Raises ModeError, which names the missing members, if it is incomplete."""
     made: Any = registry.load(spec.base)(spec).adapter()
     # An attribute that is only annotated is not in vars(Adapter).
     members = (*Adapter.__annotations__, *(name for name in vars(Adapter) if not name.startswith("_")))

@@ -46,13 +46,13 @@ class Capture:
         """Begin the capture. Called after the mode has prepared the process and before the script's first line."""
 
     def adopted(self, module: torch.nn.Module) -> None:
-        """A root module is about to be called for the first time; its mode has taken it over already."""
+        """A root module is about to be called for the first time; the mode has already taken it over."""
 
     def backward_started(self, losses: Sequence[torch.Tensor]) -> None:
         """A backward from these tensors is about to run."""
 
     def about_to_cut(self) -> None:
-        """A mode that cuts graphs is about to execute one; the script may have requested this cut."""
+        """A mode that cuts graphs is about to cut and execute one; the script may have requested this cut."""
 
     def closing(self, moment: Moment) -> None:
         """The mode is about to close a piece of work: `backward`, `step` or `end`."""

@@ -40,7 +40,7 @@ class ScriptFacts:
 class Mode(Protocol):
     """A way to execute a training, inside the training's process. This class lists all that the harness asks of a mode.
 
-    A mode derives from this class, or from a mode that does. Members with a body here are optional.
+    A mode derives from this class or from another mode. Members that have a body in this class are optional.
 
     capabilities: the facts by which the mode differs from others.
     device: the torch device for the script, passed in the environment variable DEVICE. It is known before `prepare`,
@@ -60,7 +60,7 @@ class Mode(Protocol):
     def require_here(self) -> None:
         """Raise NotAvailable or UsageError if this machine lacks the mode's device, package or backend.
 
-        The tools call it before they start anything.
+        The tools call this method before they start anything.
         """
         return
 
@@ -78,7 +78,7 @@ class Mode(Protocol):
     def adopt_function(self, function: Callable[..., Any]) -> Callable[..., Any] | None:
         """Return the mode's replacement for a function that computes loss and gradients together.
 
-        Return None if the mode executes the function itself.
+        Return None if the mode executes the function unchanged.
         """
         return None
 
@@ -134,7 +134,7 @@ class Mode(Protocol):
 
 @runtime_checkable
 class CuttingMode(Mode, Protocol):
-    """A mode that defers ops and executes them where their graph is cut; under the policy `off` it is never cut."""
+    """A mode that defers ops and executes them where their graph is cut; under the policy `off`, no graph is cut."""
 
     policy: str
 
@@ -143,6 +143,6 @@ class CuttingMode(Mode, Protocol):
     ) -> Callable[[], None]:
         """Call `about_to_cut` before each cut and `cut` after it, including the cuts that the script requests.
 
-        Return a function that stops this.
+        Return a function that ends these calls.
         """
         ...

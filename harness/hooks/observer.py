@@ -38,7 +38,7 @@ class Observer:
         step_ended, closing step, settled, reached step, begins
 
     Any method may raise: the training continues, and the observer is removed with a notice. The notice names the
-    observer's current activity, `doing`, or the observer itself if that is "".
+    observer's current activity, `doing`, or the observer itself if `doing` is "".
     """
 
     doing = ""
@@ -56,7 +56,7 @@ class Observer:
         begins when the previous one has ended."""
 
     def adopted(self, module: torch.nn.Module) -> None:
-        """A root module is about to be called for the first time; its mode has taken it over already."""
+        """A root module is about to be called for the first time; the mode has already taken it over."""
 
     def called(self, module: torch.nn.Module) -> None:
         """An outermost module is about to be called, whether or not it is a root module."""
@@ -72,10 +72,10 @@ class Observer:
         return False
 
     def tensors_found(self, step: int) -> None:
-        """Parameters that belong to no module were found, before their first update."""
+        """Parameters that belong to no module have been found. They have not been updated yet."""
 
     def backward_started(self, step: int, started: Sequence[torch.Tensor], losses: Sequence[torch.Tensor]) -> None:
-        """A backward from the tensors `started` is about to run; they correspond to the script's own `losses`."""
+        """A backward from the tensors `started` is about to run; they represent the script's own `losses`."""
 
     def backward_ended(self, step: int) -> None:
         """The backward has run, and nothing has used its gradients yet."""
@@ -100,13 +100,13 @@ class Observer:
         return {}
 
     def reached(self, progress: Progress, step: int) -> None:
-        """The training has reached this point of a step; with `step` and `end`, the number is the next step's."""
+        """The training has reached this point of a step; at the points `step` and `end`, `step` is the next step."""
 
     def phase(self, name: str, begins: bool) -> None:
         """The script enters or leaves a phase that it names (`numdrift.phase`)."""
 
     def close(self) -> None:
-        """Remove every hook and write all that is pending. Called once, also after a failure."""
+        """Remove every hook and write all that is pending. Called exactly once, even after a failure."""
 
     def forget(self) -> None:
         """Stop writing: this process is a fork, or the observer's part has failed."""
@@ -114,9 +114,9 @@ class Observer:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """The surroundings of an observer.
+    """The objects that an observer can use.
 
-    options: the observer's options, those of a bring-up tool.
+    options: the options of the bring-up tool that the observer belongs to.
     folder: the folder of the run, which contains its journal.
     named: returns the parameters and buffers that are known at the time.
     write: writes an event to the journal.
@@ -131,15 +131,15 @@ class Surroundings:
     write: Callable[..., None]
     notice: Callable[[str], None]
     bound: Callable[[], Mapping[str, torch.Tensor]] = dict
-    """The script's tensors by their role and name: `parameter net.0.weight`, `gradient net.0.weight`,
+    """Returns the script's tensors by their role and name: `parameter net.0.weight`, `gradient net.0.weight`,
     `state net.0.weight.exp_avg`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordingSurroundings(Surroundings):
-    """Further surroundings of the built-in observers.
+    """The objects that only the built-in observers can use.
 
-    table: returns the step's tensors, as the same list while the tensors are the same.
+    table: returns the step's tensors; as long as the tensors stay the same, so does the list object.
     losses: returns the losses of the step.
     gradients: returns the step's gradients that are in no `.grad`, by their parameters' names.
     logged_values: returns the values that the script has logged in the step.
@@ -147,9 +147,10 @@ class RecordingSurroundings(Surroundings):
     fields: returns the other observers' fields for a step's line of the journal.
     seconds: returns the time since the training began, in seconds.
     phases: the named phases that the script is in, the innermost last.
-    kernels: the kernels of the recorded steps that were not executed op by op, by step. The worker answers from them.
-    guard: returns a context that keeps a failure out of the training, for callers of an observer other than the
-        audience.
+    kernels: by step, the kernels of those recorded steps that were not executed op by op. The worker uses them to
+        answer requests.
+    guard: returns a context that keeps a failure out of the training. It is for code outside the audience that calls an
+        observer.
     """
 
     log: EventLog

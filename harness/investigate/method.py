@@ -47,7 +47,7 @@ from .questions.question_table import LAST_QUESTIONS, QUESTIONS
 from .questions.whole_trainings import MEMBERS, is_left_over, not_trained, without_culprits
 
 SINGLE = "single"
-"""The name of the run of one process with which runs of several processes are compared."""
+"""The name of the reference run in one process, with which the runs in several processes are compared."""
 
 MOST_STEPS = 8
 """The largest number of steps of a pair that are examined."""
@@ -132,10 +132,10 @@ def decide(runs: Sequence[RecordedRun], plan: InvestigationRequest, laboratory: 
     compared = [compare_runs(reference, run) for run in others]
     chosen = choose(reference, others, compared, plan, laboratory.progress)
     differing = [run for run, comparison in zip(others, compared, strict=True) if not comparison.identical]
-    # If the runs existed already, their causes may be known, too.
+    # If the runs existed already, the causes of their differences may be known, too.
     asks_for_causes = bool(differing) and plan.localize != "none" and laboratory.made > 0
     if asks_for_causes and plan.scripts:
-        # A script will show the cause of the difference: its interpreter imports its modules in the meantime.
+        # A script will show the cause of the difference. The interpreter for it imports its modules in the meantime.
         laboratory.scripts(spec_of(reference), [spec_of(run) for run in differing])
     with ExitStack() as beside:
         if differing:  # else nothing is compared with the noise
@@ -164,13 +164,13 @@ def decide(runs: Sequence[RecordedRun], plan: InvestigationRequest, laboratory: 
             laboratory.make(apart(reference, alone, doubtful, chosen))
             for run in differing:
                 settle_forced(laboratory, reference, run)
-            for run in differing:  # before the experiments that a drift beyond rounding needs
+            for run in differing:  # first, because a drift that a discrete choice explains needs no further experiments
                 look_closer(laboratory, reference, run)
             laboratory.make(unsure(reference, differing))
         laboratory.make(noise_without_tape(reference, chosen, progress))
         date_onset(laboratory, reference, differing, plan)
         laboratory.make(suspicious(reference, differing))
-        run_referee(folder, evidence_for(reference, differing[0]).taped, laboratory)  # for tapes recorded since then
+        run_referee(folder, evidence_for(reference, differing[0]).taped, laboratory)  # for tapes of suspicious steps
     laboratory.make(envelope(reference, plan.envelope))
     laboratory.make(seeds([reference, *others], plan.seeds))
 

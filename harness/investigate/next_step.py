@@ -4,7 +4,7 @@
     different inputs        a step in which the batch can be followed to its origin
     the first inquiry       the first significant step, or one right before it that comes close to the threshold;
                             if all drift is rounding, the last step that differs
-    a step was explained    the worst step beyond the threshold, unless it is explained
+    a step was explained    the worst step beyond the threshold, unless it is explained, too
     else                    the first significant step of the current verdict
 
 A step is examined once.
@@ -27,14 +27,14 @@ from .experiments.investigation_plan import InvestigationRequest
 from .questions.question import SEARCHED, Inquiry
 
 NEAR = 0.5
-"""The share of the threshold that the score of a step right before a significant one must reach for the fault to begin
-there."""
+"""A fault may begin in a step right before a significant one, if the step's score is at least this share of the
+threshold."""
 
 
 def next_inquiry(
     pair: PairFindings, evidence: PairEvidence, before: Sequence[Inquiry], plan: InvestigationRequest
 ) -> Inquiry | None:
-    """Return an inquiry into the next step of a pair after the inquiries `before`; None if there is none.
+    """Return an inquiry into the next step of a pair after the inquiries `before`; None if no step is left.
 
     Raises UsageError for a requested step that is not available.
     """
@@ -98,7 +98,7 @@ def _first(pair: PairFindings, evidence: PairEvidence) -> int | None:
 
 
 def _onset(pair: PairFindings) -> int | None:
-    """Return the first significant step, or the first of the steps right before it whose score comes near the
+    """Return the first significant step, or the first of the steps right before it whose scores come near the
     threshold.
 
     A fault may begin in a noisier step. Unless a culprit in that step is wrong by itself, the significant step is

@@ -90,7 +90,7 @@ def _check_backend(spec: ModeSpec, requests: Sequence[SwapRequest]) -> None:
 def swaps_of_run(spec: ModeSpec, journal: Path, described: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the manifest's entry for each swap of a run.
 
-    An entry combines the description by the run's process, from `described`, with the counted calls.
+    An entry combines the description that the run's process wrote, from `described`, with the counts of the calls.
     """
     # Not strict: a process that failed before its swaps existed has described none of them.
     counts = counts_of_run(spec, journal)

@@ -75,7 +75,7 @@ def planned(
     """Return the plan for the trainings that a user requests; `fields` are further fields of the plan.
 
     `resync` is a run. The plan's steps start from the states that this run kept, and the outcomes of these steps are
-    kept: they are the purpose of a resync. Raises UsageError, also if the run kept no state of a requested step.
+    kept: they are the purpose of a resync. Raises UsageError, for example if the run kept no state of a requested step.
     """
     suffix = check_name("--suffix", suffix) if suffix else ""
     if request.nproc > 1 and "max_seconds" in request.run:
@@ -124,7 +124,7 @@ def check_plan(plan: BatchPlan) -> None:
             f"{plan.folder}, where the script was run, is no longer there, and neither are the files that it reads by "
             "relative paths; put it back, or run the modes anew under another --name"
         )
-    # Modes with another Python are asked for their versions first: all later checks assume usable interpreters.
+    # Modes with a different Python are asked for their versions first: all later checks assume usable interpreters.
     for spec in plan.modes:
         check_interpreter(spec)
     check_kernels(plan.modes, plan.kernels, plan.trace_kernels)
@@ -146,7 +146,7 @@ def check_plan(plan: BatchPlan) -> None:
 
 
 def _check_folder(plan: BatchPlan) -> None:
-    """Check that the runs can be written, and replace no others. Raises UsageError."""
+    """Check that the runs can be written and that they replace no other runs. Raises UsageError."""
     # The folder need not exist yet: the nearest existing parent decides.
     folder = existing = plan.investigation.path
     while not existing.exists() and existing != existing.parent:
@@ -202,14 +202,14 @@ def script_sha256(script: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Reproducer:
-    """The file to run, and the name of its module if it was requested as one (otherwise empty)."""
+    """The file to run, and the name of its module if it was requested as a module (otherwise empty)."""
 
     path: Path
     module: str = ""
 
     @property
     def named_after(self) -> Path:
-        """The path that names its investigation: for `python -m pkg` the package, not its `__main__.py`."""
+        """The path that names the investigation: for `python -m pkg` the package, not its `__main__.py`."""
         return Path(self.module.rpartition(".")[2]) if self.module else self.path
 
 
@@ -257,7 +257,7 @@ def find_script(text: str) -> Path:
 
 
 def find_module(name: str) -> Reproducer:
-    """Return the file that `python -m NAME` would run from here, without importing anything from the package.
+    """Return the file that `python -m NAME` would run in this folder, without importing anything from the package.
 
     Raises UsageError.
     """

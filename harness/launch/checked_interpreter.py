@@ -34,7 +34,8 @@ if importlib.util.find_spec("torch_xla") is not None:
     answer["torch_xla"] = version("torch_xla")
 print(json.dumps(answer))
 """
-"""A program that finds the versions without importing torch, which takes seconds. It runs on Python 3.8 or later."""
+"""A program that finds the versions without an import of torch, which would take seconds. It runs on Python 3.8 or
+later."""
 
 
 def check_interpreter(spec: ModeSpec) -> dict[str, str]:

@@ -24,10 +24,10 @@ class Launch:
     """One process to start. Its output streams go directly to files.
 
     timeout: in seconds
-    variables: variables added to its environment, which must be set before torch is imported
+    variables: variables added to its environment; some must be set before torch is imported
     others: the ranks from 1 on, if this is rank 0 of a run of several processes
     reads_input: true if the process reads this process's standard input
-    held: true if the process stays alive and answers requests after its script has ended well
+    held: true if the process stays alive and answers requests after its script has ended without an error
     inherited: environment variables that the process starts from; None for those of this process
     """
 
@@ -84,7 +84,7 @@ def environment(spec: ModeSpec, inherited: Mapping[str, str], *, alone: bool = F
     variables.pop("DEVICE", None)
     if spec.deterministic in ("on", "warn") and spec.accelerator is not None:
         variables.setdefault(*CUBLAS_WORKSPACE)
-    if spec.contract == "off" and spec.accelerator is not None:  # here Inductor leaves contraction to Triton
+    if spec.contract == "off" and spec.accelerator is not None:  # on a device, Inductor leaves it to Triton
         variables["TRITON_DEFAULT_FP_FUSION"] = "0"
     if spec.threads is not None:
         variables |= {name: str(spec.threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
@@ -177,7 +177,7 @@ class Processes(Protocol):
 
 
 class StartedProcesses:
-    """Starts each process as from a shell."""
+    """Starts each process anew, as a shell does."""
 
     def expect(self, guests: Sequence[Guest]) -> None:
         pass

@@ -1,4 +1,4 @@
-"""The progress of a current run, read from its event log while the log grows."""
+"""The progress of a run that has not ended, read from its event log while the log grows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The private folders of a run, the files that the run wrote there, and what happens to them afterwards."""
+"""The private folders of a run, and the files that the run wrote to them, which are kept or removed after the run."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ MOST = 1000
 def own_folders(plan: BatchPlan, spec: ModeSpec, since: float) -> OwnFolders:
     """Return the private folders of a run.
 
-    They are the current folder, and the script's folder if it is elsewhere and not in a Python installation. `since` is
-    the time at which the first run of the investigation began.
+    They are the current folder, and the script's folder if that is outside of the current folder and of a Python
+    installation. `since` is the time at which the first run of the investigation began.
     """
     current_folder, cached = (plan.folder or Path.cwd()).resolve(), caches()
     ignored = tuple(
@@ -72,7 +72,7 @@ def own_folders(plan: BatchPlan, spec: ModeSpec, since: float) -> OwnFolders:
             why = f"{candidate} is shared with others: start the script in another folder"
             return OwnFolders(why=why, ignored=ignored, since=since)
     shared = [path for path in shared if any(path.is_relative_to(root) for root in wanted)]
-    # An overlay does not show mounts below it: each of them gets its own overlay.
+    # The overlay of a folder does not show the mounts inside the folder: each mount gets its own overlay.
     mounted = [
         mount
         for mount in mount_points()

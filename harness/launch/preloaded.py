@@ -1,9 +1,9 @@
 """Trainings that begin in milliseconds: instead of being started, they are forked from a process that has imported
 torch.
 
-`recorder/preloaded_process.py` is the other side. A fork computes the same as a started process, bit for bit. If
-forking is not possible (another system, an accelerator, a thread in the preloaded process), or if something fails on
-the way, the process is started. With `NUMDRIFT_PRELOAD=0` every process is started.
+`recorder/preloaded_process.py` is the program of that process. A fork computes the same bits as a started process. If
+forking is not possible (a system other than Linux, an accelerator, a thread in the preloaded process), or if it fails,
+the process is started. With `NUMDRIFT_PRELOAD=0` every process is started.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class PreloadedProcesses:
         self._processes.clear()
 
     def expect(self, guests: Sequence[Guest]) -> None:
-        """Begin to load what these guests share, so that several preloaded processes load at the same time."""
+        """Start the preloaded processes that these guests share, so that they import torch at the same time."""
         keys = [self._key(guest) for guest in guests]
         counts = Counter(keys)
         for guest, key in zip(guests, keys, strict=True):
@@ -215,7 +215,7 @@ class PreloadedProcess:
 
 
 class ForkedProcess:
-    """A fork of a preloaded process. This parent process reports on the connection how the fork ended."""
+    """A fork of a preloaded process. The preloaded process reports on the connection how the fork ended."""
 
     def __init__(self, pid: int, connection: socket.socket) -> None:
         self.pid = pid

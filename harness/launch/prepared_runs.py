@@ -91,7 +91,7 @@ def _prepare_rank(plan: BatchPlan, spec: ModeSpec, folder: RunFolder, rank: int,
 
 
 def _graph_variables(spec: ModeSpec, run: Path) -> dict[str, str]:
-    """Return the variables that must be set before a mode is imported, so that its graphs can be captured."""
+    """Return the variables that make a mode write the graphs that it executes; they must be set from the start."""
     dump = {"lazy": lazy_dump, "xla": xla_dump}.get(spec.base)
     return {} if dump is None else dump(run)
 

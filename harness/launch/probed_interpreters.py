@@ -22,7 +22,7 @@ def probed(interpreters: Sequence[str]) -> list[Mapping[str, Any]]:
     """Return the fingerprint of each interpreter, without a mode's changes.
 
     The fingerprint of an interpreter that does not answer within PATIENCE is empty. The call takes as long as the
-    slowest import of torch: 3 s if its files are in memory.
+    slowest import of torch: 3 s if torch's files are in memory.
     """
     with tempfile.TemporaryDirectory(prefix="numdrift-") as folder:
         answers = [Path(folder, f"{number}.json") for number in range(len(interpreters))]

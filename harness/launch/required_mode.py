@@ -1,7 +1,7 @@
 """Checks that a mode is available, before anything is started.
 
 Only a process of a mode touches the mode's device and loads its vendor's package, so such a process makes the check.
-For torch's own devices on the CPU, this process itself makes the check.
+For a mode without an accelerator, this process itself makes the check.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ PATIENCE = 180.0
 def require_mode(spec: ModeSpec, script: str = "", *, dry: bool = False) -> None:
     """Raise UsageError or NotAvailable if a mode or this machine lacks something.
 
-    With a `script`, the mode's backend must also be able to report the script's operators; with `dry`, without
-    executing them.
+    With a `script`, the mode's backend must also be able to report the script's operators. With `dry`, it must be able
+    to do so without executing them.
     """
     if spec.accelerator is None:
         load_target(PRESENCE)(spec)

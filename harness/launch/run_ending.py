@@ -46,7 +46,7 @@ def ending(journal: Journal, end: ProcessEnd, stderr: Path) -> Ending:
     if end.returncode == 0:
         outcome = "its journal has no end: the script left by os._exit, or the journal could no longer be written"
         return Ending("complete", outcome)
-    # Only the end is read: a script may have logged gigabytes.
+    # Only the end of the file is read: a script may have logged gigabytes.
     with stderr.open("rb") as file:
         file.seek(max(0, stderr.stat().st_size - 4096))
         lines = file.read().decode(errors="replace").strip().splitlines()
@@ -91,7 +91,7 @@ def run_manifest(runs: Sequence[RecordedRun], end: ProcessEnd) -> RunManifest:
 
 
 def run_ending(manifests: Sequence[RunManifest], end: ProcessEnd) -> Ending:
-    """Return the ending of the run: that of the first rank to fail, with its number."""
+    """Return the ending of the run: that of the first rank to fail, with the rank's number."""
     if end.why == "interrupted":
         return Ending("killed", INTERRUPTED)
     if end.why == "timeout":

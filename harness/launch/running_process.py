@@ -1,4 +1,4 @@
-"""The processes of a current run until they have ended: one process, or several ranks as torchrun would start them."""
+"""The processes of a run, from start to end: one process, or several ranks as torchrun would start them."""
 
 from __future__ import annotations
 
@@ -61,15 +61,15 @@ class Running:
         self._process: GuestProcess = start(launch, processes)
 
     def poll(self) -> ProcessEnd | None:
-        """Return the ending of the process, or None while it runs. A run that exceeds its time is ended here."""
+        """Return the ending of the process, or None while it runs. End a process that exceeds its time."""
         code = self._process.poll()
         elapsed = time.monotonic() - self.began
         if code is None and self.launch.timeout is not None and elapsed > self.launch.timeout:
             return self.stop(signal.SIGTERM, "timeout")
         if code is None:
             return None
-        # The kernel does not report which process it killed: a SIGKILL counts as the kernel's if its count of kills
-        # increased.
+        # The kernel does not report which process it killed. So a SIGKILL counts as the kernel's if the number of its
+        # kills has increased.
         killed_for_memory = code == -signal.SIGKILL and _oom_kills() > self._oom_kills
         return ProcessEnd(code, "out-of-memory" if killed_for_memory else "exited", elapsed, time.time())
 
@@ -89,12 +89,12 @@ class Running:
         return ProcessEnd(0, "exited", time.monotonic() - self.began, time.time())
 
     def stop(self, number: signal.Signals, why: Ended) -> ProcessEnd:
-        """Ask the process and everything that it started to end, then kill those that remain."""
+        """Ask the process, and all processes that it started, to end; then kill those that remain."""
         self.ask(number)
         return self.end(why, GRACE_SECONDS)
 
     def ask(self, number: signal.Signals) -> None:
-        """Send a signal to the process and everything that it started."""
+        """Send a signal to the process and to all processes that it started."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, number)
 
@@ -126,8 +126,8 @@ ADDRESS = "127.0.0.1"
 RUN_ID = "numdrift"
 
 UNHEARD_SECONDS = 0.2
-"""The longest time in seconds between the end of a process that wrote no end to its journal, and the poll that sees it:
-the time of several polls."""
+"""The longest time in seconds from the end of a process that wrote no end to its journal to the poll that sees this
+end: the time of several polls."""
 
 
 def rank_variables(rank: int, world_size: int, port: int) -> dict[str, str]:
@@ -155,7 +155,7 @@ def rank_variables(rank: int, world_size: int, port: int) -> dict[str, str]:
 
 
 def thread_variables(spec: ModeSpec, inherited: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables for one thread per rank, unless the user's variables say otherwise: torchrun's rule."""
+    """Return the variables for one thread per rank, as with torchrun, unless the user's variables say otherwise."""
     stated = spec.threads is not None or "OMP_NUM_THREADS" in {**inherited, **dict(spec.env)}
     return {} if stated else {"OMP_NUM_THREADS": "1"}
 
@@ -163,12 +163,12 @@ def thread_variables(spec: ModeSpec, inherited: Mapping[str, str]) -> dict[str, 
 def free_port() -> int:
     """Return a port of this machine on which nobody listens at this moment."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.bind((ADDRESS, 0))  # 0: the system chooses; before rank 0 binds it another process may take it
+        probe.bind((ADDRESS, 0))  # 0: the system chooses; before rank 0 binds the port, another process may
         return int(probe.getsockname()[1])
 
 
 class RunningRanks:
-    """The ranks of one current run, whose progress is that of rank 0.
+    """The ranks of one run. Its progress is that of rank 0.
 
     When a rank fails, the others have some time to end by themselves and are then ended. The run's time limit applies
     to all ranks at once.
@@ -202,8 +202,8 @@ class RunningRanks:
             return self._together("exited")
         if self.launch.timeout is not None and now - self.began > self.launch.timeout:
             return self.stop(signal.SIGTERM, "timeout")
-        # The other ranks wait for a peer that is gone, usually until their collective fails, and then report that
-        # themselves.
+        # The other ranks wait for a peer that is gone, usually until their collective fails. Then they report the
+        # failure themselves.
         if self._failed_at is not None and now - self._failed_at > GRACE_SECONDS:
             self._stop_rest(signal.SIGTERM, "with-another")
             return self._together("exited")
@@ -223,7 +223,7 @@ class RunningRanks:
         return self._together("exited")
 
     def stop(self, number: signal.Signals, why: Ended) -> ProcessEnd:
-        """Ask every rank that still runs to end, then kill those that remain."""
+        """Send the signal to every rank that is still running, then kill those that remain."""
         self._stop_rest(number, why)
         return self._together(why)
 
@@ -245,7 +245,7 @@ class RunningRanks:
     def _together(self, why: Ended) -> ProcessEnd:
         ends = tuple(self._ends[rank] for rank in range(len(self._running)))
         rank = first_to_fail([running.launch for running in self._running], ends)
-        # A run that was stopped is described by a rank that failed before, or else by the first rank that was stopped.
+        # If the run was stopped, use a rank that had failed before the stop, else the first rank that was stopped.
         if rank is None and why != "exited":
             rank = next((index for index, end in enumerate(ends) if end.why == why), 0)
         decisive, seconds = ends[rank or 0], time.monotonic() - self.began
@@ -266,7 +266,7 @@ def first_to_fail(launches: Sequence[Launch], ends: Sequence[ProcessEnd]) -> int
             continue
         failed_at[rank] = end.at
         if end.returncode < 0:
-            # A process killed by a signal could not write its end, so it ended before we saw it.
+            # A process killed by a signal could not write its end: it ended some time before a poll saw this.
             failed_at[rank] -= UNHEARD_SECONDS
         else:
             with suppress(OSError):

@@ -41,7 +41,8 @@ def supervise(
 ) -> bool:
     """Run every launch as a process of `processes`, at most `jobs` at a time. `finished` is called as each one ends.
 
-    On an accelerator, only one runs at a time unless `share_devices` is true: its memory may not be enough for two.
+    Only one process runs on an accelerator at a time, unless `share_devices` is true: the accelerator's memory may not
+    be enough for two.
 
     With `keep`, a held launch counts as ended when its script ends, and its process, which stays alive, is passed to
     `keep`.
@@ -126,7 +127,7 @@ def _device(launch: Launch) -> str | None:
 
 
 PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2)
-"""Signals that are passed on to scripts, which may handle them. They end nothing here."""
+"""Signals that are passed on to scripts, which may handle them. They do not end this process."""
 
 ENDING = (signal.SIGTERM, signal.SIGHUP)
 
@@ -144,10 +145,10 @@ def signals_for(pass_on: Callable[[signal.Signals], None]) -> Iterator[None]:
     """Call `pass_on` for each signal of PASSED_ON, and raise EndingSignal for ENDING, while the context is open.
 
     The process's own handlers of these signals are restored afterwards. A signal that the process ignores, such as
-    SIGHUP under nohup, stays ignored, here and in the processes that it starts. Only the main thread receives signals.
+    SIGHUP under nohup, stays ignored in it and in the processes that it starts. Only the main thread receives signals.
     """
     if threading.current_thread() is not threading.main_thread():
-        yield  # Python allows handlers only in the main thread: a run from another thread has none
+        yield  # Python allows handlers only in the main thread: a run from a different thread has none
         return
 
     def passed(number: int, _: FrameType | None) -> None:

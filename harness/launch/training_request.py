@@ -23,7 +23,7 @@ class TrainingRequest:
     """A script in some modes, the limits of its runs, and where they are written."""
 
     OF_RUN: ClassVar[Sequence[str]] = ("max_steps", "max_seconds")
-    """The options of a `RunRequest` that users may set here too, by their fields."""
+    """The fields of a `RunRequest` whose options are also options of this request."""
 
     script: str | None = None
     """A path, or the name of a console script; with `module`, the module's first argument."""

@@ -1,8 +1,8 @@
 """The default interpreter of mode `xla` and of the modes beside it: that of .venv-xla.
 
 torch_xla loads only with the torch that it was built for, so it has its own environment (`scripts/xla`). Modes that are
-compared with each other run in one interpreter unless they name others: two torch versions differ in more than the
-mode.
+compared with each other run in one interpreter unless they name others: runs with two versions of torch differ in more
+than the mode.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def is_xla_here() -> bool:
 
 
 def in_their_interpreters(modes: Sequence[ModeSpec], *, numpy: bool = False) -> Interpreters:
-    """Assign the interpreter of .venv-xla to the modes that name none, if a mode `xla` is among those.
+    """Assign the interpreter of .venv-xla to the modes that name none, if one of these modes is `xla`.
 
     If the modes have several interpreters, the differences between these are reported; the NumPy version is included if
     `numpy` is true (for a script that mentions it). Raises UsageError if there is no .venv-xla, or if an interpreter
@@ -75,7 +75,7 @@ def in_their_interpreters(modes: Sequence[ModeSpec], *, numpy: bool = False) -> 
 def _versions(modes: Sequence[ModeSpec], moved_names: Sequence[str], *, numpy: bool) -> list[str]:
     """Return sentences about the interpreters of the modes.
 
-    They say which interpreter runs which modes, how the interpreters differ, and what that means for the findings.
+    They say which interpreter runs which modes, how the interpreters differ, and how to interpret the findings.
     """
     groups: dict[tuple[str, str], list[str]] = {}
     for spec in modes:
@@ -94,8 +94,8 @@ def _versions(modes: Sequence[ModeSpec], moved_names: Sequence[str], *, numpy: b
 
 
 def _differing(groups: Mapping[tuple[str, str], Sequence[str]], *, alike: bool, numpy: bool) -> list[str]:
-    """Return sentences on how the first of several interpreters differs from each of the others, and what may be to
-    blame.
+    """Return sentences on how the first of several interpreters differs from each of the others, and on the possible
+    cause of a drift.
 
     `alike` is true if the modes differ in nothing but their interpreter.
     """

@@ -97,8 +97,8 @@ def localize_step(
 def followed_preparation(sides: Mapping[Side, StepSide], own: Collection[str]) -> dict[str, object]:
     """Find the causes of a difference in the first batch or the initial values of two trainings.
 
-    The tapes hold the ops of the scripts before their first step. This process's kernels execute them. Return
-    `culprits` and `notes`. Raises NotReplayable if a tape cannot be executed.
+    The tapes hold the ops that the scripts execute before their first step. This process's kernels execute these ops.
+    Return `culprits` and `notes`. Raises NotReplayable if a tape cannot be executed.
     """
     pair = paired(flow_of(sides["a"].tape), flow_of(sides["b"].tape))
     labels: dict[Side, str] = {side: sides[side].label for side in SIDES}
@@ -111,7 +111,7 @@ def followed_preparation(sides: Mapping[Side, StepSide], own: Collection[str]) -
 def _with_real_kernels(pair: TapePair, sides: Mapping[Side, StepSide]) -> tuple[TapePair, dict[Side, Found]]:
     """Return the pair with the real kernels of each side, and each side's nodes that differ from plain kernels."""
     found, kernels, once = dict[Side, Found](), dict[Side, Kernels](), UnrepeatableCalls()
-    # Side b first: the results of a compiled step are known at once, while those of an eager one take a while.
+    # Side b first: the results of a compiled step are known at once, while those of an eager step take a while.
     for side in reversed(SIDES):
         digests, calls = sides[side].digests, sides[side].calls
         if digests is None or calls is None:
@@ -167,7 +167,7 @@ def _causes(
 
 
 def _counted(differing: int, blocks: int, causes: Sequence[Cause]) -> str:
-    """Return `29 of 224 blocks compute other bits, from 7 causes`, without the causes that are inputs of the step."""
+    """Return `29 of 224 blocks compute other bits, from 7 causes`. Causes that are inputs of the step do not count."""
     count = sum(not cause.inputs for cause in causes)
     counted = [f"{count} cause{'s' if count != 1 else ''}"] if count or not causes else []
     counted += ["differing inputs of the step"] if count < len(causes) else []

@@ -68,7 +68,7 @@ def main(path: Path) -> int:
 def localized(config: LocalizerConfig, *, on_devices: bool) -> int:
     """Localize and return the exit code. Raises torch.OutOfMemoryError.
 
-    With `on_devices` this process executes calls on the tapes' devices if it can open them.
+    With `on_devices`, this process executes calls on the tapes' devices if it can open them.
     """
     modes: dict[Side, LocalizedSide] = {"a": config.a, "b": config.b}
     torch.set_num_threads(config.threads)  # until the tape's settings are known
@@ -78,7 +78,7 @@ def localized(config: LocalizerConfig, *, on_devices: bool) -> int:
         with ExitStack() as stack:
             sides = _sides(config, modes, stack, on_devices=on_devices)
             # Use the settings of the reference's step. An op of the other side may need different settings to compute
-            # its bits; its worker executes it.
+            # its bits; the other side's worker executes such an op.
             stack.enter_context(settings_of_step(sides["a"].tape.settings))
             if config.prepared:
                 facts |= followed_preparation(sides, config.own or ())
@@ -136,7 +136,7 @@ def _scripts(config: LocalizerConfig, modes: Mapping[Side, LocalizedSide], stack
 def _differs_op_by_op(step_side: StepSide, outcome: str, noise: Noise) -> list[str]:
     """Return the names of the values that differ between the tape and the mode's own step.
 
-    If there are any, the mode itself executes other calls than the tape recorded.
+    If there are any, the mode itself executes calls that differ from those on the tape.
     """
     if not outcome:
         return []
@@ -161,8 +161,8 @@ def _sides(
 ) -> dict[Side, StepSide]:
     """Connect to both sides' workers and read their tapes.
 
-    Calls on lists are split if one side calls an op on lists that the other does not. Raises NotReplayable with the
-    reason if a tape was not written, and JournalError if one is damaged.
+    Calls on lists are split if the sides call different ops on lists. Raises NotReplayable with the reason if a tape
+    was not written, and JournalError if a tape is damaged.
     """
     workers, tapes = dict[Side, Worker | None](), dict[Side, Tape]()
     for side in SIDES:

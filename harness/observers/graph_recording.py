@@ -12,7 +12,7 @@ from ..hooks.observer import Observer, Progress, RecordingSurroundings
 from ..records.tools.graph_record import FOLDER, GraphFolder
 
 CLOSED: dict[Progress, Moment] = {"optimizer": "backward", "step": "step", "end": "end"}
-"""The moment that the mode has just closed when the training reaches this point."""
+"""By the point that the training reaches: the moment that the mode has just closed."""
 
 
 class GraphRecording(Observer):
@@ -68,5 +68,5 @@ class GraphRecording(Observer):
 
     def _capture_failed(self, error: Exception) -> None:
         """Report an error that the capture raised when the observed code, not the recorder, called it."""
-        with self._guard:  # the guard reports it and ends the capture, as if the recorder had called it
+        with self._guard:  # the guard reports the error and ends the capture, as if the recorder had called the capture
             raise error

@@ -1,8 +1,8 @@
 """Records what a run's backend compiles, executes and transfers, step by step.
 
 The run's file `metrics.jsonl` has a line for the start, a line `setup` for everything before the first forward, a line
-for each completed step, a line `rest` for everything after the last one, and a line for the end. Each line is appended
-in one piece, so a killed run keeps every completed step.
+for each completed step, a line `rest` for everything after the last completed step, and a line for the end. Each line
+is appended in one piece, so a killed run keeps every completed step.
 """
 
 from __future__ import annotations
@@ -107,16 +107,16 @@ class MetricsInstrument(Observer):
         at = time.perf_counter() - (seconds or 0.0) - self._began
         plain = [work.kind, work.name, _rounded(seconds), work.size, work.cached, work.call, _rounded(at)]
         self._works.append([*plain, work.cause] if work.cause else plain)
-        if work.kind != "fallback":  # its graphs and copies are reported separately
+        if work.kind != "fallback":  # the graphs and copies of a fallback are reported separately
             self._worked += seconds or 0.0
 
     def _end_phase(self, now: float) -> None:
-        """Record the end of the current phase. For `recording`, the backend's work in it is subtracted."""
+        """Record the end of the current phase. In the phase `recording`, the backend's work does not count."""
         seconds, began = now - self._since, self._since
         if self._phase == RECORDING:
             seconds = max(0.0, seconds - self._worked)
         elif self._adapter.executes_at_once and self._phase in PHASES:
-            # An eager backend reports no graphs: each phase of the step counts as one execution, minus its copies.
+            # An eager backend reports no graphs: each phase of the step counts as one execution, without its copies.
             at, executing = _rounded(began - self._began), max(0.0, seconds - self._worked)
             self._works.append(["execute", self._phase, _rounded(executing), None, None, "", at])
         self._phases[self._phase] = self._phases.get(self._phase, 0.0) + seconds

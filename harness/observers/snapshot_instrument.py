@@ -26,7 +26,7 @@ SAFE_TO_STOP = ("forward", "backward", "optimizer", "step")
 
 
 class SnapshotInstrument(Observer):
-    """Takes snapshots as its options, a `Choice`, specify. On ranks that are not chosen it does nothing."""
+    """Takes snapshots as its options, a `Choice`, specify. On ranks that are not chosen, it does nothing."""
 
     def __init__(self, surroundings: Surroundings) -> None:
         self._surroundings = surroundings

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class SupportInstrument(Observer):
     """Observes from the script's first line to its last.
 
-    With the option `dry` the backend executes nothing; if the backend cannot do that, the script is not run at all.
+    With the option `dry`, the backend executes nothing. If the backend cannot do that, the script is not run at all.
     """
 
     def __init__(self, surroundings: Surroundings) -> None:

@@ -1,6 +1,6 @@
 """The first file that runs in a script's process: `python bootstrap.py PACKAGE CONFIG.json [MODULE]`.
 
-With a MODULE of numdrift, it calls that module's `main` with the path of the configuration, instead of the recorder.
+With a MODULE of numdrift, it calls that module's `main` with the path of the configuration, and starts no recorder.
 
 This file is started by its path, so the interpreter need not have numdrift installed. The package is loaded from its
 folder PACKAGE, and nothing else is added to the import path.
@@ -24,7 +24,7 @@ def main() -> int:
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGTERM)
     root, config = Path(sys.argv[1]), Path(sys.argv[2])
-    del sys.path[0]  # this folder: the script's own takes its place
+    del sys.path[0]  # this folder: the script's own folder takes its place
     spec = importlib.util.spec_from_file_location(
         "numdrift", root / "__init__.py", submodule_search_locations=[str(root)]
     )

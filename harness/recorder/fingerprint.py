@@ -1,7 +1,7 @@
 """The facts of a process that may change its numbers, as its run records them.
 
-They are versions, the libraries that torch was built with, threads, settings and variables. As a separate process, this
-module writes the same facts for an interpreter in which nothing else runs.
+The facts are versions, the libraries that torch was built with, threads, settings and variables. As a separate process,
+this module writes the same facts for an interpreter in which nothing else runs.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def numeric_variables() -> dict[str, str]:
 def fingerprint(variables: Mapping[str, str], *, numpy: bool) -> dict[str, object]:
     """Return the facts that may change a run's numbers, as plain JSON values. `numpy` adds NumPy's version."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch 2.9 warns when a precision is read, but means setting one
+        warnings.simplefilter("ignore")  # reading a precision makes torch 2.9 warn about setting one
         settings = _settings()
     return {
         "python": platform.python_version(),
@@ -78,7 +78,7 @@ def libraries(shown: str) -> dict[str, str]:
 def _settings() -> dict[str, object]:
     """Return the settings of torch that change kernels or the order of sums.
 
-    Settings that this version lacks are left out.
+    Settings that this version of torch lacks are left out.
     """
     onednn, attention = torch.backends.mkldnn, torch.backends.cuda
     kinds = ("flash", "mem_efficient", "math")

@@ -2,14 +2,14 @@
 
 A later observer acts on top of the earlier ones, and comes first when something ends (`OUTWARDS`):
 
-- a step is written before its files are: in lazy mode, the first observer that reads values decides what one graph
-  computes;
+- a step is written before its files are: in lazy mode, the first observer that reads values decides which values one
+  graph computes;
 - observation of the ops begins after a state is restored, and ends before the tape of the step is replayed;
 - generators are read after the state is restored, and a model's initial values before its first step begins;
 - graphs are captured before the mode executes them, and the tools read them after that.
 
-A new observer is a class of `observers/` and a line here. tests/harness/recorder/test_observing_order.py lists the
-order for a whole training.
+A new observer needs a class in `observers/` and a line in this file. tests/harness/recorder/test_observing_order.py
+lists the order for a whole training.
 """
 
 from __future__ import annotations

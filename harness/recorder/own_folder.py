@@ -1,4 +1,4 @@
-"""A private working folder for a run: an overlay that only its processes see. It works on Linux, without root.
+"""A private working folder for a run: an overlay that only the run's processes see. It works on Linux, without root.
 
     the folder as it was  +  what the run writes   =  what the script sees at the folder's own path
     (lower, read only)       (upper, in its run)      (mounted in a namespace of this process and its children)
@@ -53,12 +53,12 @@ def enter(config: RunConfig) -> str:
                 half.parent.mkdir(exist_ok=True)
                 half.write_text(json.dumps({"pid": os.getpid(), "why": why}), encoding="utf-8")
                 half.replace(half.with_name(READY))
-    os.chdir(folder)  # even if it is already the current one, which is the folder below the overlay
+    os.chdir(folder)  # even if its path is the current one: the process may still be in the folder below the overlay
     return why
 
 
 def _mount(files: OwnFolders) -> None:
-    """Mount an overlay on each folder. If it raises OSError, every folder is as it was before."""
+    """Mount an overlay on each folder. If this raises OSError, every folder is as it was before the call."""
     libc = ctypes.CDLL(None, use_errno=True)
     own_user = _unshare(libc, files.folders)
     with ExitStack() as stack:
@@ -84,13 +84,13 @@ def _mount(files: OwnFolders) -> None:
             for path, opened in through.items():
                 _mounted(libc, f"/proc/self/fd/{opened}", path, flags=BIND | RECURSIVE)
     if own_user:
-        # In its own user namespace the process has root's capabilities over its own files. They are dropped here.
+        # In its own user namespace, the process has root's capabilities over its own files. Drop these capabilities.
         header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION, 0)
         libc.capset(header, (ctypes.c_uint32 * 6)())
 
 
 def _unshare(libc: ctypes.CDLL, folders: Sequence[str]) -> bool:
-    """Leave the shared mounts. Return whether that took a user namespace, which needs no privileges."""
+    """Leave the shared mounts. Return whether this process had to enter a user namespace, which needs no privileges."""
     if libc.unshare(NEW_MOUNTS) == 0:
         return False
     user, group = os.geteuid(), os.getegid()

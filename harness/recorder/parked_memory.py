@@ -1,4 +1,4 @@
-"""Accelerator memory that a worker does not need: moved to the host while other processes use the device."""
+"""Accelerator memory that a worker does not need is moved to the host while other processes use the device."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ def _bytes_of(storage: torch.UntypedStorage) -> torch.Tensor:
 
 
 def device_memory(device: str) -> dict[str, int]:
-    """Return the memory of a device in bytes: allocated by the process, its peaks, and the device's `total`.
+    """Return a device's memory in bytes: allocated and reserved by this process, the peaks of both, and the `total`.
 
-    Return an empty dictionary if the device does not report it.
+    Return an empty dictionary if the device does not report its memory.
     """
     memory = memory_of(device)
     module = getattr(torch, kind_of_device(device), None)

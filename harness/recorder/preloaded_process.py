@@ -1,15 +1,15 @@
 """A process that has imported torch and forks the processes that would otherwise import it again.
 
 `python preloaded_process.py CONNECTION MODULE,...` takes the file descriptor of an open socket, and modules to import
-while it is idle. `launch/preloaded.py` is the other side. The exchange for each requested process:
+while it is idle. `launch/preloaded.py` has the client. The exchange for each requested process:
 
-    sends two streams and a connection      -->  imports the modules, forks, sends the process id
-    sends the instructions                  -->  the fork runs `bootstrap.py` with them
-    waits                                   <--  sends the exit code of the fork
+    the client sends two streams and a connection   -->  this process imports the modules, forks, sends the process id
+    the client sends the instructions               -->  the fork runs `bootstrap.py` with them
+    the client waits                                <--  this process sends the exit code of the fork
 
-A fork has the streams, session, variables, arguments and generators of a started process. This process runs no op and
-starts no thread, so a fork can take over its whole state. If an import fails, starts a thread or opens a device, this
-process no longer forks: it closes the connection of each request without an answer.
+A fork has the streams, session, variables, arguments and generators of a newly started process. This process runs no op
+and starts no thread, so a fork can take over its whole state. If an import fails, starts a thread or opens a device,
+this process no longer forks: it closes the connection of each request without an answer.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Preloaded:
     """The server in the preloaded process. It imports modules and forks processes on request.
 
     under_way: the process id and connection of each running fork, by the descriptor that reports the fork's end.
-    is_fit: whether a fork is still like a started process.
+    is_fit: whether a fork would still be like a newly started process.
     """
 
     def __init__(self, asking: socket.socket) -> None:
@@ -80,7 +80,7 @@ class Preloaded:
                 ahead = []
 
     def load(self, names: list[str]) -> bool:
-        """Import modules. Return whether a fork would still be like a started process."""
+        """Import modules. Return whether a fork would still be like a newly started process."""
         missing = [name for name in names if name not in sys.modules]
         if not missing:
             return self.is_fit
@@ -104,7 +104,7 @@ class Preloaded:
     def answer(self, imports: list[str], descriptors: list[int]) -> dict[str, Any] | None:
         """Fork the requested process, or silently close its connection.
 
-        Return the instructions in the fork, None elsewhere.
+        Return the instructions in the fork, and None in this process.
         """
         *streams, connection_number = descriptors
         connection = socket.socket(fileno=connection_number)
@@ -127,7 +127,7 @@ class Preloaded:
             end = os.pidfd_open(process)
             self.under_way[end] = process, connection
             self.watched.register(end, select.POLLIN)
-            with contextlib.suppress(OSError):  # the asking process has ended: the fork notices, too
+            with contextlib.suppress(OSError):  # if the asking process has ended, the fork notices that, too
                 connection.sendall(str(process).encode())
         else:
             connection.close()
@@ -145,7 +145,7 @@ class Preloaded:
 
 def fork() -> int:
     with warnings.catch_warnings():
-        # Python warns if there are threads. The only threads here are OpenBLAS's, which end before a fork.
+        # Python warns if there are threads. This process has no threads but OpenBLAS's, which end before a fork.
         warnings.simplefilter("ignore", DeprecationWarning)
         return os.fork()
 
@@ -184,7 +184,7 @@ def begin(connection: socket.socket, streams: list[int]) -> dict[str, Any]:
     if not message:  # nobody waits for this process any longer
         os._exit(1)
     for number, stream in zip((1, 2), streams, strict=True):
-        # Repeat what modules printed at import, because a started process would have printed it, too.
+        # Repeat the output of modules at import, because a newly started process would have this output, too.
         printed = os.pread(number, os.fstat(number).st_size, 0)
         os.dup2(stream, number)
         os.close(stream)
@@ -227,7 +227,7 @@ def fill_pools() -> list[object]:
 def elsewhere() -> list[object]:
     """Occupy a random number of pools and fill those before them, so that later addresses differ from fork to fork.
 
-    The kernel assigns each started process different addresses; they differ by whole pages. A training whose bits
+    The kernel assigns each newly started process different addresses; they differ by whole pages. A training whose bits
     depend on addresses, for example through the order of a large set of parameters, is not deterministic, and this must
     show. Return the objects that occupy the pools.
     """

@@ -4,9 +4,9 @@ It runs as `python bootstrap.py PACKAGE CONFIG numdrift.harness.recorder.presenc
 
     {"mode": ..., "script": path, "dry": false, "answer": path}
 
-With a script, the mode's backend must also be able to follow the script's operators; with `dry`, without executing
-them. The process writes the failure as JSON to `answer`, or null if the mode is available. So only a process of the
-mode loads a vendor's package.
+With a script, the mode's backend must also be able to follow the script's operators, and with `dry` it must do so
+without executing them. The process writes the failure as JSON to `answer`, or null if the mode is available. In this
+way, a vendor's package is loaded only in a process of the mode.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..records.modes.mode_spec import ModeSpec
 
 
 def main(config: Path) -> int:
-    """Answer the request in a file. Return the exit code for the process."""
+    """Answer the request that the file `config` contains. Return the exit code for the process."""
     request = json.loads(config.read_text(encoding="utf-8"))
     answer: dict[str, object] | None = None
     try:

@@ -1,8 +1,8 @@
 """The recorder: it reports the events in the script's process, step by step, to the observers that record them.
 
-It only reads, and only when the mode says that the values are available. A failure of the recorder is recorded as a
-notice and ends the recording, never the training. The mode is still notified of every moment, because it may act there
-(the lazy mode executes its graph).
+It only reads values, and only when the mode says that they are available. A failure of the recorder is recorded as a
+notice and ends the recording, never the training. The mode is still notified of every moment, because it may act at a
+moment (the lazy mode executes its graph).
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ class Recorder:
 
     def module_called(self, module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         self.losses.forward_begins()
-        if self._training.root_made_anew(module):  # in any step: it replaces a root that was taken over
+        if self._training.root_made_anew(module):  # in any step: the new root replaces one that was taken over
             self._mode.adopt(module)
             self._tell(Observer.taken_over, module, self.step)
         elif (self._adopting or self.step < SETTLED_STEP) and self._training.add_root(module):

@@ -58,7 +58,7 @@ def local_tensor(tensor: torch.Tensor) -> torch.Tensor:
 def own_part(target: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
     """Return this rank's part of a whole `value` if `target` is sharded.
 
-    A value that already is this rank's part is returned unchanged.
+    Any other value, such as one that already is this rank's part, is returned unchanged.
     """
     shard = shard_of(target)
     if shard is None or shard.offset is None or tuple(value.shape) != shard.whole:

@@ -1,4 +1,4 @@
-"""The settings of torch that each key of a mode sets, and conversely the value of a key that states given settings.
+"""The settings of torch that each key of a mode sets and, conversely, the value of a key that sets given settings.
 
 tf32=on                 precision.cuda.matmul, .conv and .rnn are tf32
 sdpa=math               attention.flash, .efficient and .cudnn are off
@@ -31,7 +31,7 @@ SETTINGS_OF_KEY: Mapping[str, Sequence[str]] = {
     "deterministic": ("deterministic",),
     "threads": ("threads",),
 }
-"""All settings that each key of a mode sets. `tf32` comes first, since setting a precision may set TF32, too."""
+"""All settings that each key of a mode sets. `tf32` comes first, since `matmul_precision` may set TF32, too."""
 
 
 def keys_of(names: Collection[str]) -> list[str]:
@@ -48,7 +48,7 @@ def stated_names(spec: ModeSpec) -> list[str]:
 def put_stated(spec: ModeSpec) -> None:
     """Set the settings of torch that the keys of a mode state."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch 2.9 warns about the older switches, which also set its precisions
+        warnings.simplefilter("ignore")  # torch 2.9 warns about the older switches for its precisions
         if spec.threads is not None:
             torch.set_num_threads(spec.threads)
         if spec.matmul_precision is not None:
@@ -61,7 +61,7 @@ def put_stated(spec: ModeSpec) -> None:
                 else:  # set the CPU's precision too: if it differs from CUDA's, torch refuses to report one for both
                     torch.set_float32_matmul_precision("highest")
             allow_tf32("cudnn", convolutions)
-            # Without TF32 the switch leaves convolutions at the general precision, which a script may have set.
+            # Without TF32, the switch leaves convolutions at the general precision. A script may have set it to TF32.
             for name, precision in read_settings(CONVOLUTIONS).items():
                 if precision == TF32 and not convolutions:
                     put_settings({name: EXACT[0]})
@@ -83,7 +83,7 @@ def _plain(spec: ModeSpec) -> dict[str, Any]:
 
 
 def value_of_key(key: str, settings: Mapping[str, Any]) -> str:
-    """Return the value of a key that states these settings, "" if none does."""
+    """Return the value of a key that states these settings, "" if no value does."""
     names = [name for name in SETTINGS_OF_KEY[key] if name in settings]
     if not names:
         return ""
@@ -118,8 +118,8 @@ def _reductions(settings: Mapping[str, Any]) -> str:
 def _precision(settings: Mapping[str, Any]) -> str:
     """Return the value of the switch `matmul_precision`.
 
-    If precisions were set one by one, torch does not report the switch. Its value then follows from the precision of
-    the CPU's products.
+    If precisions were set one by one, torch does not report the value of the switch. It then follows from the precision
+    of the CPU's matrix products.
     """
     products = settings.get("precision.mkldnn.matmul", EXACT[0])
     by_itself = {**dict.fromkeys(EXACT, "highest"), TF32: "high", "bf16": "medium"}.get(str(products), "")
@@ -140,7 +140,7 @@ def same_value(first: Any, second: Any) -> bool:
 
 
 def in_key_words(names: Collection[str], settings: Mapping[str, Any], keys: Sequence[str] = ()) -> list[str]:
-    """Return settings as a mode states them, `KEY=VALUE`; settings that no key states have their own names.
+    """Return settings as a mode states them, `KEY=VALUE`. If no key states a setting, KEY is the setting's name.
 
     If one of the given `keys` states some of the settings, the remaining settings are left out, since several keys and
     switches may set the same setting.

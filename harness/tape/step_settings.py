@@ -1,7 +1,7 @@
 """The settings of torch in a recorded step. A kernel's results may depend on them, not only on the op's arguments.
 
-A script may change them at any time (`torch.set_num_threads(1)` in its first line, another matmul precision from step
-100 on). So they are recorded with the step, and are set before its ops are executed elsewhere or later.
+A script may change the settings at any time (`torch.set_num_threads(1)` in its first line, a different matmul precision
+from step 100 on). They are therefore recorded with each step, and set before its ops are executed elsewhere or later.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ setting_lines = SettingLines()
 
 
 def read_settings(names: Iterable[str] | None = None) -> dict[str, Any]:
-    """Return the values of these settings, of all by default, as plain JSON values.
+    """Return the values of these settings, by default of all settings, as plain JSON values.
 
     A setting that this torch does not have is left out.
     """
@@ -115,10 +115,10 @@ def settings_of_step(wanted: Mapping[str, Any]) -> Iterator[None]:
 
 
 def put_settings(wanted: Mapping[str, Any]) -> None:
-    """Set the settings that differ, in their order, since a setting may change others that come after it."""
+    """Set the settings that differ from the wanted ones, in the order of SETTINGS: each may change later settings."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for name, setting in {**SETTINGS, **device_settings.settings}.items():
             if name in wanted and read_settings([name]).get(name) != wanted[name]:
-                with suppress(Exception):  # as when reading; torch itself refuses a wrong value of a damaged file
+                with suppress(Exception):  # as in `read_settings`; or torch refuses a value from a damaged file
                     setting.put(wanted[name])

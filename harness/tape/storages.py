@@ -17,14 +17,14 @@ Held = Callable[[torch.dtype], torch.dtype]
 
 
 class HeldSlots:
-    """The slots of a tape in a replay, in the recorded dtypes or others."""
+    """The slots of a tape in a replay, with the recorded dtypes or different ones."""
 
     def __init__(self, tape: Tape, held: Held = lambda recorded: recorded) -> None:
         self._tape = tape
         self._held = held
 
     def tensor(self, storage: torch.UntypedStorage, view: View) -> torch.Tensor:
-        """Return the tensor of a view, on this storage of its slot."""
+        """Return the tensor of a view, on this storage of the view's slot."""
         return viewed(storage, view, self._dtype(view))
 
     def bound(self, view: View, tensor: torch.Tensor) -> torch.UntypedStorage:
@@ -109,7 +109,7 @@ def viewed(storage: torch.UntypedStorage, view: View, dtype: torch.dtype | None 
 def bound(tensor: torch.Tensor, view: View, slot: Slot, dtype: torch.dtype | None = None) -> torch.UntypedStorage:
     """Return a storage for a slot that contains this tensor, in the recorded layout.
 
-    Raises NotReplayable for another shape.
+    Raises NotReplayable if the tensor does not have the recorded shape.
     """
     recorded = (view.offset, view.size, view.stride)
     is_on_device = str(tensor.device) == slot.device
@@ -126,7 +126,7 @@ def bound(tensor: torch.Tensor, view: View, slot: Slot, dtype: torch.dtype | Non
         return tensor.untyped_storage()
     if tuple(tensor.size()) != view.size:
         raise NotReplayable(f"an op returned the shape {tuple(tensor.size())}, but {view.size} is recorded")
-    # Kernels may sum in another order in another layout, so a result is copied to the recorded layout.
+    # Kernels may sum in a different order in a different layout, so a result is copied to the recorded layout.
     made = torch.UntypedStorage(slot.size, device=slot.device)
     viewed(made, view, dtype).copy_(tensor)
     return made
@@ -138,8 +138,8 @@ def bound(tensor: torch.Tensor, view: View, slot: Slot, dtype: torch.dtype | Non
 class SlotTable:
     """The slots of the storages that a recording encounters.
 
-    No storage is kept alive. Storages that exist before the step are copied to the CPU's memory, since an accelerator
-    has no memory to spare during a training.
+    The table keeps no storage alive. Storages that exist before the step are copied to the CPU's memory, since an
+    accelerator has no memory to spare during a training.
     """
 
     def __init__(self) -> None:
@@ -181,7 +181,7 @@ class SlotTable:
             self._slots.append(Slot(size, str(tensor.device), tensor.dtype))
             if is_input:
                 self.inputs[number] = bytes_of_storage(tensor).to("cpu", copy=True)
-        elif size > self._slots[number].size:  # an op has made it larger
+        elif size > self._slots[number].size:  # an op has enlarged the storage
             self._slots[number] = replace(self._slots[number], size=size)
         return View(number, tensor.dtype, int(tensor.storage_offset()), tuple(tensor.size()), tuple(tensor.stride()))
 

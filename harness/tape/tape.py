@@ -21,7 +21,8 @@ in-place ops therefore need no special treatment, and a call that only creates a
     backward aten.expand.default [3, (2,)] -> [3] (False,)
     backward aten.mul.Tensor [3, 3] -> [4] (True,)
 
-Slot 0 holds the weight, which exists before the step. `expand` returns another view of slot 3, which is not fresh.
+Slot 0 holds the weight, which exists before the step. `expand` returns another view of slot 3, so its output is not
+fresh.
 """
 
 from __future__ import annotations
@@ -74,9 +75,9 @@ class GeneratorState:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Draw:
-    """The draw of a random op: its outputs, then the arguments that it wrote.
+    """The values that a random op drew: its outputs, then the arguments that it wrote.
 
-    `states` are those of the default generators that the op advanced; it is empty if the generator was an argument.
+    `states` are the states of the default generators that the op advanced, none if its generator was an argument.
     """
 
     states: tuple[GeneratorState, ...]
@@ -98,8 +99,8 @@ class CompiledNode:
 
     graph: the name of the graph, which is the number of its region and its phase, such as "0 forward"
     name: the name of the node
-    origin: the op from which the node was decomposed (`aten.tanh_backward.default`), or its own op
-    group: a number that all nodes from one call of that op share
+    origin: the op from which the node was decomposed (`aten.tanh_backward.default`), or the node's own op
+    group: a number that all nodes from one call of `origin` share
     """
 
     graph: str
@@ -110,11 +111,11 @@ class CompiledNode:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Call:
-    """A call of an op. Lists in its arguments are tuples, tensors are views, generators are their states.
+    """A call of an op. In its arguments, tuples replace lists, views replace tensors, and states replace generators.
 
     outputs: a flat list of views, and of plain values if the op returned a number to the script
     fresh: for each output, whether this call creates its storage
-    module: the path from the outermost module that was called, None outside of any module
+    module: the path of the calling module within the outermost module that was called, None outside of any module
     frames: the frames of the user's own files, innermost first, each as `file:line function`; an op of the backward has
         the frames of the forward op whose derivative it is
     owners: the parameters that a call outside of any module concerns
@@ -123,10 +124,10 @@ class Call:
     grad: the grad mode
     compiled: the node of a compiled graph that the call represents
 
-    The other fields are for ops that are executed later than they are called:
-    iteration: the pass of the step in which the op was called
-    order: the index of the call among all calls
-    repeats: the number of the call that this call executes again
+    The other fields are for ops that are executed some time after they are called:
+    iteration: the number of the forward and backward pass, within the step, in which the op was called
+    order: the index of the call in the order in which the step called its ops
+    repeats: the position of the call that this call executes again
 
     settled: for a call that does not repeat, the results that an unchanged replay takes over from the tape (see
         `replaying.settling`): its fresh outputs, then the arguments that it has written
@@ -163,7 +164,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Watched:
-    """A value by which executions of the step are compared: the content of `view` before call number `position`."""
+    """A value that is compared between executions of the step: the content of `view` before call number `position`."""
 
     position: int
     name: str
@@ -180,8 +181,8 @@ class Tape:
     set_at: the lines of the script that set the settings
     batch: the arguments of the first root module that the script called, named `argument 0`, `argument 1`; they are not
         compared
-    starts: views of the values at the start of the step, by the names under which their values at its end are watched.
-        Set only for a step that writes nothing in place, since its updated parameters get other storages.
+    starts: views of the values at the start of the step, by the names under which the values at its end are watched.
+        Set only for a step that writes nothing in place, since its updated parameters are in different storages.
     """
 
     step: int

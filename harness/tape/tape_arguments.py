@@ -1,6 +1,6 @@
 """Convert the arguments of a tape's calls to JSON values and back. No argument is ever evaluated as code.
 
-Numbers, text, None and lists are the same in JSON. Anything else is an object with one key, which names its kind:
+Numbers, text, None and lists become their JSON counterparts. Anything else becomes an object with one key, its kind:
 `view`, `dtype`, `device`, `layout`, `memory_format`, `generator`, `complex`, or `float` for a number that JSON lacks.
 """
 
@@ -71,7 +71,8 @@ class Encoder:
 class Decoder:
     """A decoder of arguments. `state` returns a generator's state by its number.
 
-    With `on_the_cpu` every device is read as the CPU. The methods raise ValueError or TypeError for invalid values.
+    With `on_the_cpu`, every device but `meta` is read as the CPU. The methods raise ValueError or TypeError for invalid
+    values.
     """
 
     def __init__(self, state: Callable[[int], torch.Tensor], *, on_the_cpu: bool = False) -> None:
@@ -91,7 +92,7 @@ class Decoder:
         if kind in TABLES:
             return _entry(TABLES[kind], inner)
         if kind == "float":
-            # Only these are encoded in this way: a finite number is the same in JSON.
+            # Only these numbers are encoded in this way: JSON has all finite numbers.
             if inner not in ("nan", "inf", "-inf"):
                 raise ValueError(f"unknown number {inner!r}")
             return float(inner)
@@ -126,7 +127,7 @@ class Decoder:
 
 
 def whole(value: Any) -> int:
-    """Return the value if it is a whole number and not negative. Raises ValueError otherwise."""
+    """Return the value if it is a whole number that is not negative. Raises ValueError otherwise."""
     if type(value) is not int or not 0 <= value < 2**62:
         raise ValueError(f"expected a whole number, not {value!r}")
     return value

@@ -33,7 +33,7 @@ class Partitioned:
     path: the folder of the result
     failure: how the process failed, if it could not report its failure itself
     where: the file with the process's output
-    comparison: the comparison of a script's run with its unpartitioned run
+    comparison: the comparison of a script's partitioned run with its unpartitioned run
     """
 
     target: str
@@ -116,13 +116,15 @@ def _compared(reference: FinishedRun, run: FinishedRun) -> RunComparison | None:
         return compare_runs(
             *(RecordedRun(finished.folder.path, finished.manifest) for finished in (reference, run)),
         )
-    except NumdriftError:  # one of them has no step; its ending states the reason
+    except NumdriftError:  # one of the runs has no step; its ending states the reason
         return None
 
 
 def partition_module(request: PartitionRequest, target: str, spec: ModeSpec) -> Partitioned:
-    """Partition the module that a factory creates, in a process of the mode. With `bisect`, find the parts that carry
-    its drift. Raises UsageError."""
+    """Partition the module that a factory creates, in a process of the mode.
+
+    With `bisect`, find the parts of the module that carry its drift. Raises UsageError.
+    """
     place, _, factory = target.rpartition(":")
     if request.name is None:
         named_after = Path(f"{Path(place.removesuffix('.py')).name}-{factory}")

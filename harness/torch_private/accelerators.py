@@ -1,4 +1,4 @@
-"""Redirection of accelerators: devices that answer for others, and tensors that are moved in place."""
+"""Redirection of accelerators: devices that answer for other devices, and tensors that are moved in place."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .patches import Undo, wrapped
 from .presence import private, require
 
 PRIVATE_USE = "privateuseone"
-"""The name of the device type that torch keeps for plug-ins, until one of them renames it."""
+"""The name of the device type that torch keeps for plug-ins, until a plug-in renames it."""
 
 GUARDS = "_ZN3c104impl26device_guard_impl_registryE"
 """`c10::impl::device_guard_impl_registry`: the device guard of each device type; null where no guard is registered."""
@@ -29,8 +29,8 @@ NEVER_USED = 5
 """The number of the device type IDEEP, for which no build of torch registers a guard."""
 
 GET_DEVICE, ENTRIES = 2, 48
-"""The index of `getDevice` in a guard's table of virtual functions (the third since torch 1.0), and an upper bound for
-the entries of such a table."""
+"""The index of `getDevice` in a guard's table of virtual functions (it has been the third entry since torch 1.0), and
+an upper bound for the number of entries in such a table."""
 
 
 def device_number(kind: str) -> int | None:
@@ -55,8 +55,8 @@ _silent_guards: list[ctypes.Array[ctypes.c_void_p]] = []
 def _silent_guard(device_guard: int | None, mute: int | None) -> int:
     """Create a guard that returns the current device like `device_guard`, and otherwise does nothing, like `mute`.
 
-    `mute` is the guard of the CPU. Before each node the engine of autograd passes the current device to every
-    registered guard. A device's own guard ends the process when it receives a device of another type
+    `mute` is the guard of the CPU. Before each node, the engine of autograd passes the current device to every
+    registered guard. A device's own guard ends the process when it receives a device of a different type
     (`CUDAGuardImpl::uncheckedSetDevice`, torch 2.11).
     """
 
@@ -86,8 +86,8 @@ def device_meant(device: torch.device) -> torch.device:
 def answer_for(kinds: Sequence[str], device: str) -> Undo:
     """Make `device` answer when torch asks for the current device of one of `kinds`; return the undo.
 
-    `tensor.to("cuda")` asks this and moves to the device that answers. Raises NotAvailable if this torch keeps its
-    guards in another way.
+    `tensor.to("cuda")` asks torch for the current device, and moves the tensor to the device that answers. Raises
+    NotAvailable if this torch does not keep its guards in the expected way.
     """
     library, kind = Path(torch.__file__).parent / "lib" / "libc10.so", device.partition(":")[0]
     try:
@@ -181,7 +181,7 @@ def redirect_traced_devices(redirected: Callable[[Any], Any]) -> Undo:
     def redirecting(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def create_proxy(self: Any, kind: str, target: Any, args: Any, kwargs: Any, *extra: Any, **named: Any) -> Any:
-            # A call of `.cuda(...)` or `.to(0)` becomes one of `.to("cuda", ...)`.
+            # A call of `.cuda(...)` or `.to(0)` becomes a call of `.to("cuda", ...)`.
             if kind == "call_method" and target == "to":
                 me, *rest_of_args = args
                 if rest_of_args and type(rest_of_args[0]) is int:
@@ -208,7 +208,8 @@ def redirect_traced_devices(redirected: Callable[[Any], Any]) -> Undo:
 def without_weak_references(module: torch.nn.Module) -> Iterator[None]:
     """Remove the weak references of recurrent modules to their parameters within the context.
 
-    A tensor with a weak reference cannot become a tensor of another device. torch's own `to` also removes them.
+    A tensor with a weak reference to it cannot become a tensor of another device. torch's own `to` also removes the
+    references.
     """
     recurrent = [part for part in module.modules() if isinstance(part, torch.nn.RNNBase)]
     for part in recurrent:
@@ -231,14 +232,15 @@ def move_in_place(tensor: torch.Tensor, device: str) -> None:
         raise RuntimeError("it is being transformed by torch.func")
     value = tensor.detach().to(device)
     gradient = tensor.grad
-    # Between the CPU and the accelerators `.data =` is enough, since it can exchange the tensor's memory.
+    # Between the CPU and the accelerators, `.data =` is enough, since it can exchange the tensor's memory.
     if torch._has_compatible_shallow_copy_type(tensor, value):
         tensor.data = value
         if gradient is not None:
             tensor.grad = gradient.to(device)
         return
-    # A lazy tensor has another kind of implementation, so the two tensors exchange their implementations. Torch refuses
-    # if anything else holds one of them, so `value` is deleted first, and the tensor's hooks are restored afterwards.
+    # A lazy tensor has a different kind of implementation, so the two tensors exchange their implementations. Torch
+    # refuses if anything else holds an implementation, so `value` is deleted first, and the tensor's hooks are restored
+    # afterwards.
     new = torch.nn.Parameter(value) if isinstance(tensor, torch.nn.Parameter) else value
     hooks, after = tensor._backward_hooks, getattr(tensor, "_post_accumulate_grad_hooks", None)
     needs_gradient = tensor.requires_grad

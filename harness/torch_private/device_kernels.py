@@ -21,9 +21,9 @@ OWN, FALLBACK = "[kernel]", "[backend fallback]"
 class DeviceKernel:
     """The kernel of an overload on a device.
 
-    call: executes the kernel, even if it is replaced later, without a Python frame on the stack
-    is_fallback: the device has no kernel, and its fallback takes the op
-    is_read: the op returns a value to Python, as `.item()` does
+    call: executes the kernel, even after it has been replaced, and adds no Python frame to the stack
+    is_fallback: whether the device has no kernel, so that its fallback takes the op
+    is_read: whether the op returns a value to Python, as `.item()` does
     tensors: for each argument, whether it is a tensor
     """
 
@@ -37,7 +37,7 @@ class DeviceKernel:
     def inputs(self, args: Sequence[Any]) -> tuple[Any, ...]:
         """Return the arguments that the kernel takes when the dispatcher passes `args`.
 
-        The dispatcher passes a number unchanged to a Python kernel, but the kernel below needs a tensor.
+        The dispatcher passes a number unchanged to a Python kernel, but the device's kernel needs a tensor.
         """
         return tuple(
             wrapped_number(value) if is_tensor and isinstance(value, (bool, int, float, complex)) else value
@@ -46,7 +46,7 @@ class DeviceKernel:
 
 
 def device_kernels(key: str) -> Iterator[DeviceKernel]:
-    """Yield the aten ops that reach the backend with this dispatch key, without ops that are composed of others.
+    """Yield the aten ops that reach the backend with this dispatch key, without ops that are composed of other ops.
 
     Raises NotAvailable if this torch does not report them.
     """
@@ -103,8 +103,8 @@ _wrapped: dict[tuple[type, str], torch.Tensor] = {}
 def wrapped_number(value: complex) -> torch.Tensor:
     """Return the tensor in which torch wraps the number of `tensor * 2`. Such a tensor is weak in type promotion.
 
-    Autograd saves it for the backward of the product, where this function finds it. The product is computed in another
-    thread, where autograd is on, whatever the mode of the caller.
+    Autograd saves the tensor for the backward of the product, and this function reads it from there. The product is
+    computed in a new thread, where autograd is on, whatever the grad mode of the caller.
     """
     key = (type(value), repr(value))
     if key not in _wrapped:

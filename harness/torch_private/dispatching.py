@@ -1,4 +1,4 @@
-"""The dispatcher: modes that see or intercept every op, the ops that it knows, and the identity of storages."""
+"""The dispatcher: modes that see or intercept every op, the ops that are registered, and the identity of storages."""
 
 from __future__ import annotations
 
@@ -22,10 +22,12 @@ def dispatch_modes() -> list[Any]:
 
 
 without_function_modes: Any = getattr(torch._C, "DisableTorchFunction", torch.no_grad)
-"""A context in which tensor subclasses and torch function modes see nothing; a no-op without the hook."""
+"""A context in which tensor subclasses and torch function modes see nothing.
+
+Where torch lacks it, this is `torch.no_grad`, which hides nothing."""
 
 without_dispatch_modes: Any = getattr(torch._C, "_DisableTorchDispatch", torch.no_grad)
-"""A context in which dispatch modes see nothing; a no-op without the hook."""
+"""A context in which dispatch modes see nothing. Where torch lacks it, this is `torch.no_grad`, which hides nothing."""
 
 no_dispatch: Any = getattr(torch._C, "_disabled_torch_dispatch_impl", None)
 """The `__torch_dispatch__` of a class that does not define one; None where torch lacks it."""
@@ -37,7 +39,7 @@ def current_autograd_node() -> Any:
 
 
 def next_sequence_number() -> int:
-    """Return the number of this thread's next autograd node; a node's number links its backward to its forward."""
+    """Return the number of this thread's next autograd node. The number links a backward op to its forward op."""
     return int(private("torch.autograd", "_get_sequence_nr")())
 
 
@@ -46,7 +48,7 @@ NO_SEQUENCE = 2**64 - 1
 
 
 def sequence_number(node: Any) -> int | None:
-    """Return the number of an autograd node, None for one that belongs to no op."""
+    """Return the number of an autograd node, None for a node that belongs to no op."""
     require(node, "_sequence_nr")
     number = int(node._sequence_nr())
     return None if number == NO_SEQUENCE else number
@@ -96,7 +98,8 @@ class InterceptedOps(TorchDispatchMode):
 def functions_transformed() -> Iterator[None]:
     """Make `torch.func` transform the calls within the context.
 
-    Otherwise `torch.func` does not transform the calls of a dispatch mode's handler: its keys are excluded there (2.9).
+    Otherwise `torch.func` does not transform the calls that a dispatch mode's handler makes: torch excludes the keys of
+    `torch.func` within the handler (2.9).
     """
     keys = private("torch._C", "DispatchKey")
     excluded = private("torch._C", "_dispatch_tls_local_exclude_set")()
@@ -121,7 +124,7 @@ def as_torch_xla_gives(value: Any, args: Sequence[Any], kwargs: Mapping[str, Any
 
     torch_xla wraps its tensors so that torch makes their views and in-place writes functional. If an op takes wrapped
     tensors, torch wraps its results above the mode. The results of any other op, such as a batch moved to the device,
-    are wrapped by torch_xla itself, but not under a mode (2.9). Without the wrapper an in-place write to a view is
+    are wrapped by torch_xla itself, but not under a mode (2.9). Without the wrapper, an in-place write to a view is
     lost, and the graphs differ.
     """
     if not isinstance(value, torch.Tensor) or value.device.type != "xla":
@@ -169,7 +172,7 @@ def dispatches_itself(tensor: torch.Tensor) -> bool:
 
 @contextmanager
 def unseen() -> Iterator[None]:
-    """Hide the context from the modes that the script has left active, and from autograd."""
+    """Hide what the context executes from the modes that the script has left active, and from autograd."""
     with torch.no_grad(), without_dispatch_modes(), without_function_modes():
         yield
 

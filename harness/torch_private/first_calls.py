@@ -1,8 +1,8 @@
 """Math functions of the CPU, called once before a process of numdrift uses them for its own computations.
 
-If several threads make the first call of such a function at once, one thread's part can be wrong by up to 5e-5 of the
-values (pytorch/pytorch#188792: MKL VML looks for its kernel in the first call, oneMKL 2024.2). A training's process is
-left alone, so that it computes the same values as without numdrift.
+If several threads make the first call of such a function at once, one thread's part of the result can have a relative
+error of up to 5e-5 (pytorch/pytorch#188792: MKL VML looks for its kernel in the first call, oneMKL 2024.2). These calls
+are not made in a training's process, so that it computes the same values as without numdrift.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ acos acosh asin asinh atan atanh cos cosh erf erfc erfinv exp exp2 expm1 lgamma 
 tanh
 """
 FUNCTIONS = tuple(FUNCTION_NAMES.split())
-"""The names in torch of the functions that ATen leaves to MKL VML where available (aten/src/ATen/cpu/vml.h), and of
+"""Torch's names for the functions that ATen leaves to MKL VML where MKL is available (aten/src/ATen/cpu/vml.h), and for
 related functions."""
 
 

@@ -2,7 +2,7 @@
 
 torch 2.9 has a precision for each library and kind of op (`precision.cuda.matmul`) beside the older switches
 (`matmul_precision`, `cudnn_tf32`). Setting a switch sets the precisions as well. Setting a precision leaves the switch
-out of date, and reading the switch then raises. So switches come first here, and precisions after them.
+out of date, and reading the switch then raises. In this module, switches therefore come before precisions.
 
     >>> setting = KERNEL_SETTINGS["mkldnn"]
     >>> before = setting.read()
@@ -48,7 +48,7 @@ class KernelSetting:
 
 
 def _found(name: str) -> Callable[..., Any] | None:
-    """Return torch's original function of this name, even if it is replaced; None in a torch that lacks it."""
+    """Return the present function of `torch._C` with this name, None in a torch that lacks it."""
     return getattr(torch._C, name, None)
 
 
@@ -59,7 +59,10 @@ def _setting(
     shown: Callable[[Any], Any] = lambda value: value,
     arguments: Callable[[Any], Sequence[Any]] = lambda value: [value],
 ) -> KernelSetting | None:
-    """Return the setting that two functions read and set, called with `place` first; None if torch lacks one."""
+    """Return the setting that two functions read and set, None if torch lacks one of them.
+
+    `place` are the first arguments of both functions.
+    """
     read, put = _found(reader), _found(writer)
     if read is None or put is None:
         return None
@@ -80,7 +83,8 @@ def _precision(library: str, sort: str) -> KernelSetting | None:
 def _reduction(sort: str) -> KernelSetting | None:
     """Return the setting that lets sums of 16-bit products be rounded to 16 bits: "on" or "off".
 
-    In newer torch, " unsplit" follows if the sums must not be split, which only one of torch's libraries supports.
+    In newer versions of torch, " unsplit" follows if the sums must not be split. Only one of torch's libraries supports
+    this.
     """
     name = f"cublas_allow_{sort}_reduced_precision_reduction"
     read = _found(f"_get_{name}")
@@ -129,7 +133,7 @@ def _all_settings() -> Iterator[tuple[str, KernelSetting | None]]:
 def kernel_settings() -> dict[str, KernelSetting]:
     """Return the settings of this torch, switches before precisions.
 
-    They bypass later replacements of torch's functions.
+    The settings keep the present functions of torch, so later replacements of the functions do not affect them.
     """
     return {name: setting for name, setting in _all_settings() if setting is not None}
 
@@ -138,7 +142,7 @@ KERNEL_SETTINGS = kernel_settings()
 
 
 def allow_tf32(library: str, wanted: bool) -> None:
-    """Set a switch of `cublas` or `cudnn` for TF32, and the precisions that it includes."""
+    """Set the TF32 switch of `cublas` or `cudnn`, and the precisions that the switch includes."""
     put = _SWITCHES[library]
     if put is not None:
         put(wanted)
@@ -194,7 +198,7 @@ def setters() -> list[Setter]:
         ]
     functions.append(("_set_cudnn_benchmark", ["cudnn_benchmark"]))
     all_setters += [Setter(torch._C, name, changes) for name, changes in functions if hasattr(torch._C, name)]
-    # An attribute of `torch.backends.cudnn` is a property that holds its function.
+    # An attribute of `torch.backends.cudnn` is a property, which holds the function that sets it.
     changed_by = {function: changes for name, changes in functions if (function := _found(name)) is not None}
     for module in (torch.backends.cudnn, torch.backends.mkldnn):
         for attribute in vars(type(module)).values():

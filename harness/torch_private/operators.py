@@ -163,7 +163,7 @@ def written_names(overload: Any) -> frozenset[str]:
 
 
 def op_parts(overload: Any) -> tuple[str, str, str]:
-    """Return an overload's op, namespace and overload name, which is "" for the default one."""
+    """Return an overload's op, namespace and overload name; the overload name is "" for the default overload."""
     _, op, name = str(overload).split(".")
     return op, overload.namespace, "" if name == "default" else name
 
@@ -177,7 +177,7 @@ def schema_text(overload: Any) -> str:
 def view_behind(overload: Any) -> Any:
     """Return the view op whose copying form this op is, None if there is no such view op.
 
-    For `aten.t_copy.default` it is `aten.t.default`.
+    For `aten.t_copy.default`, the view op is `aten.t.default`.
     """
     name = str(overload).split(".")[1]
     packet = getattr(torch.ops.aten, name.removesuffix("_copy"), None) if name.endswith("_copy") else None
@@ -189,7 +189,7 @@ def is_composite(overload: Any) -> bool:
     """Return whether the op is composed of other ops above autograd, as `linear` is."""
     has_kernel = private("torch._C", "_dispatch_has_kernel_for_dispatch_key")
     name = overload.name()
-    # An op may have both kinds of kernel. A device then executes its own kernel.
+    # An op may have both a composite kernel and a device's own kernel. The device then executes its own kernel.
     has_own_kernel = any(has_kernel(name, key) for key in ("CPU", "CUDA", "Lazy", "CompositeExplicitAutograd"))
     return has_kernel(name, "CompositeImplicitAutograd") and not has_own_kernel
 
@@ -224,7 +224,7 @@ def written_values(overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
 
 
 def aten_overload(name: str) -> Any | None:
-    """Return the overload of a full name (`aten::add.Tensor`), None for one of another namespace."""
+    """Return the overload of a full name (`aten::add.Tensor`), None for an op that is not in `aten`."""
     space, _, full_name = name.partition("::")
     packet, _, overload = full_name.partition(".")
     return getattr(getattr(torch.ops.aten, packet, None), overload or "default", None) if space == "aten" else None

@@ -1,6 +1,7 @@
 """Ops that a script or one of its libraries defines, registered in a process that has not executed the script.
 
-Only their schemas are known. They have no kernel: only the script's own process can compute them.
+Such a process knows only the schemas of the ops. It has no kernels for them: only the script's own process can compute
+them.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ A name has one owner, or several owners that wrap it in the order in which they 
         patches.replace(torch.amp, "custom_fwd", hook)      # AlreadyPatched if it has an owner
         patches.wrap(torch, "Generator", lambda before: shifted(before))
     ...
-    patches.undo()                                          # the last one first
+    patches.undo()                                          # in reverse order
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ABSENT = object()
 
 @dataclass(slots=True)
 class _Layer:
-    """One owner's value for a name; without `make` the owner is exclusive."""
+    """One owner's value for a name; without `make`, the owner is exclusive."""
 
     owner: str
     make: Make | None
@@ -92,11 +92,11 @@ class Patches:
         replaced.put(replaced.layers[-1].value)
 
     def also(self, undo: Undo) -> None:
-        """Call `undo` too when the patches are undone, in its place in the order."""
+        """Also call `undo` when the patches are undone, at its position in the order."""
         self._undo.callback(undo)
 
     def undo(self) -> None:
-        """Undo everything in reverse order; if one undo fails the others still run."""
+        """Undo everything in reverse order. If one undo fails, the others still run."""
         self._undo.close()
 
     def __enter__(self) -> Self:

@@ -40,7 +40,7 @@ def original_kernel(overload: Any, key: str) -> Callable[..., Any]:
     ]
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        # `x * 2` calls mul.Tensor, and an override of it receives the number itself.
+        # `x * 2` calls mul.Tensor, and an override of this op receives the number itself.
         for place, name in tensors:
             value = args[place] if place < len(args) else kwargs.get(name)
             if isinstance(value, (int, float, complex)):
@@ -58,7 +58,7 @@ def _with_numbers(call: Callable[[], Any]) -> Any:
     (`ToIValueAllowNumbersAsTensors` in torch/csrc/jit/python/pybind_utils.h, torch 2.13).
     """
     results: list[Any] = []
-    before = getattr(_under_way, "call", None)  # a kernel may call others with numbers
+    before = getattr(_under_way, "call", None)  # a kernel may call other kernels with numbers
     _under_way.call = lambda: results.append(call())
     try:
         _number_taker()()
@@ -113,7 +113,7 @@ class OpaqueOps:
         self._library: Any = torch.library.Library("numdrift", "FRAGMENT")
 
     def define(self, name: str, schema: str, run: Callable[..., Any], fake: Callable[..., Any]) -> Any:
-        """Define an op with this schema (arguments and results): `run` computes it, `fake` its shapes."""
+        """Define an op with this schema (arguments and results). `run` computes the results, `fake` their shapes."""
         self._library.define(name + schema, tags=(torch.Tag.pt2_compliant_tag,))
         self._library.impl(name, run, "CompositeExplicitAutograd")
         torch.library.register_fake(f"numdrift::{name}", fake, lib=self._library)
@@ -132,7 +132,8 @@ def define_show_op(receive: Callable[[Sequence[torch.Tensor], str], None]) -> An
     tags = (torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout)
     library.define("show(Tensor[] values, str text) -> ()", tags=tags)
     library.impl("show", lambda values, text: receive(values, text), "CompositeExplicitAutograd")
-    # Not register_fake: it takes a tenth of a second to read the sources of every imported module for its caller's.
+    # register_fake is not used: to find its caller, it reads the sources of all imported modules, which takes a tenth
+    # of a second.
     library.impl("show", lambda values, text: None, "Meta")
     operation = torch.ops.numdrift.show.default
     private("torch.fx.node", "has_side_effect")(operation)

@@ -47,8 +47,8 @@ def skip_frame(function: Callable[..., Any]) -> None:
 def forget_known_functions() -> None:
     """Make dynamo look up again which functions it knows, and how it handles each of them.
 
-    If a function was replaced while dynamo looked it up, dynamo knows the replacement instead, and traces the function
-    like any other.
+    If a function was replaced while dynamo looked it up, dynamo knows the replacement instead, and traces the original
+    like any other function.
     """
     rules = sys.modules.get("torch._dynamo.trace_rules")
     functions = getattr(sys.modules.get("torch._dynamo.variables.torch"), "TorchInGraphFunctionVariable", None)
@@ -76,7 +76,7 @@ def is_wrapped(tensor: torch.Tensor) -> bool:
 
 
 def unwrapped(tensor: torch.Tensor) -> torch.Tensor | None:
-    """Return the script's tensor beneath all wrappers; None if one of them is vmap's, which holds many tensors."""
+    """Return the script's tensor beneath all wrappers; None if a wrapper is vmap's, which holds many tensors."""
     batched = getattr(_FUNCTORCH, "is_batchedtensor", None)
     inner = getattr(_FUNCTORCH, "get_unwrapped", None)
     while is_wrapped(tensor):

@@ -1,4 +1,4 @@
-"""The kernels of softmaxes, layer norm, batch norm and their backwards, and the texts that users read about each."""
+"""The kernels of softmaxes, layer norm, batch norm and their backwards, with the texts that users read about them."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def _normalization(
     return OpKernels(Operation(op, "normalization", summary, also=also), module, rows, prefix)
 
 
-# The ops that replace native_batch_norm in a compiled graph, with other arguments or results.
+# The ops that replace native_batch_norm in a compiled graph. Their arguments or results differ from its own.
 _LEGIT, _FUNCTIONAL = "_native_batch_norm_legit", "_native_batch_norm_legit_functional"
 _NO_TRAINING = "_native_batch_norm_legit_no_training"
 

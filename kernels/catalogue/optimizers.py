@@ -1,4 +1,4 @@
-"""The kernels of Adam's ops, over lists of tensors and fused, and the texts that users read about each."""
+"""The kernels of Adam's ops, over lists of tensors and fused, with the texts that users read about them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from .table import OpKernels, Row
 
 FAMILY = "optimizer"
 BOOK = "p + (-lr/(1-beta1^t) * m) / (sqrt(v)/sqrt(1-beta2^t) + eps)"
-# The list ops of Adam with foreach=True.
+# The ops on lists that Adam calls with foreach=True, and their formulas.
 FOREACH = {
     "addcmul": "self + value * (tensor1*tensor2)",
     "addcdiv": "self + value * (tensor1/tensor2)",

@@ -1,4 +1,4 @@
-"""The kernels of activations, their backwards, addcmul, addcdiv and lerp, and the texts that users read about each.
+"""The kernels of activations, their backwards, addcmul, addcdiv and lerp, with the texts that users read about them.
 
 A formula is evaluated operation by operation, and each operation rounds to the dtype of the inputs (even to
 bfloat16), unless the description says otherwise. fma(a, b, c) is a*b + c with one rounding. `decomposed` is

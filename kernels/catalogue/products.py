@@ -26,7 +26,7 @@ ORDERS = (
 
 ROUNDED_PRODUCTS = Row("decomposed", "every product rounded, then ATen's sum over k; needs memory for all products",
     "sum over k of round(a[i,k] * b[k,j])", "torch._inductor.decomposition, mm and bmm")
-# linear is swapped above autograd, so the backward of a kernel has the precision of its forward.
+# linear is swapped above autograd, which differentiates the kernel: its backward has the precision of its forward.
 LINEAR = (
     Row("decomposed", "t, mm and add as separate operations",
         "add(mm(x, t(W)), b)", "ATen/native/Linear.cpp, without its fused addmm"),
@@ -79,7 +79,7 @@ BLOCKWISE_BACKWARD = (
 
 
 def _sum_rows(end: str) -> tuple[Row, ...]:
-    """Return a row for each order of summation. `end` is the last step of a mean, appended to each formula."""
+    """Return a row for each order of summation. `end` is appended to each formula: a mean's division, or ""."""
     return (
         Row("sequential", "one element after the other; above 4096 elements a C compiler is needed",
             f"s = 0; s = s + x[i], i = 0, 1, ...{end}", "the definition", native=True),

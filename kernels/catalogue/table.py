@@ -1,6 +1,7 @@
 """The rows of the catalogue, and their conversion to records of ops and kernels.
 
-The tables are laid out by hand: a kernel's name and description on the first line of its row, formula and source below.
+The tables are laid out by hand: the first line of a row is the kernel's name and description, and its formula and
+source follow below.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ IMPLEMENTATIONS = "numdrift.kernels.implementations"
 class Row:
     """One kernel, and the texts that users read about it.
 
-    `function` is the function's name if it differs from the kernel's; `module:function` names a function in another
-    module. `of_torch` marks the decomposition that torch ships.
+    `function` is the name of the kernel's function, without the op's prefix, if it differs from the kernel's name;
+    `module:function` names a function in another module. `of_torch` marks the decomposition that torch ships.
     """
 
     name: str

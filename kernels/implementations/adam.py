@@ -29,8 +29,8 @@ sqrt(1 - beta2^t) and eps."""
 class FusedAdam:
     """Adam with one formula for the update. Its method `in_place` has the signature of the fused ops.
 
-    `decoupled` selects AdamW's weight decay. Both moments are rounded to the dtype `moments` when stored (None: they
-    are not rounded). Everything is computed in `dtype` (None: the dtype of the tensors).
+    `decoupled` selects AdamW's weight decay. New moments are rounded to the dtype `moments` before they are used and
+    stored (None: they are not rounded). Everything is computed in `dtype` (None: the dtype of the tensors).
     """
 
     update: Update
@@ -91,7 +91,7 @@ class FusedAdam:
 
 
 def into_new_lists(in_place: Callable[..., None]) -> Callable[..., tuple[list[Tensor], ...]]:
-    """Return the functional form of `in_place`, which returns the five written lists as new lists."""
+    """Return the functional form of `in_place`, which returns new lists in place of writing to its first five lists."""
 
     def functional(*lists: Any, **numbers: Any) -> tuple[list[Tensor], ...]:
         *written, state_steps = lists

@@ -1,8 +1,7 @@
-"""Kernels of `scaled_dot_product_attention`. The op is swapped above autograd, so they use differentiable operations.
+"""Kernels of `scaled_dot_product_attention`: `math_form`, `flash`, `decomposed`, `fp64` and `bf16`.
 
-Shapes: query [..., L, E], key [..., S, E], value [..., S, Ev]; the result [..., L, Ev]. Under autocast, the
-kernels compute in the dtype of autocast. The kernels themselves are `math_form`, `flash`, `decomposed`, `fp64` and
-`bf16` at the end of the file."""
+The op is swapped above autograd, so its kernels use differentiable operations. Under autocast, they compute in the
+dtype of autocast. Shapes: query [..., L, E], key [..., S, E], value [..., S, Ev] and the result [..., L, Ev]."""
 
 from __future__ import annotations
 
@@ -23,7 +22,8 @@ OP = "scaled_dot_product_attention"
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """The op's arguments. `mask` is added to the scores, as numbers: 0 for True and -inf for False."""
+    """The op's arguments. `mask` contains the numbers to add to the scores: for a boolean mask, 0 for True and -inf for
+    False."""
 
     query: Tensor
     key: Tensor
@@ -137,19 +137,20 @@ def op_by_op(arguments: Attention) -> Tensor:
 
 
 def in_float64(arguments: Attention) -> Tensor:
-    """Compute ATen's composition in float64 and round once, also in the backward. Raises KernelError for dropout."""
+    """Compute ATen's composition and its backward in float64, and round each result once. Raises KernelError for
+    dropout."""
     if arguments.dropout > 0:
         raise KernelError(f"{OP}=fp64", "cannot replay dropout, which draws random numbers")
     return with_math(arguments.to(torch.float64)).to(arguments.query.dtype)
 
 
 def in_bfloat16(arguments: Attention) -> Tensor:
-    """Compute ATen's composition in bfloat16, also in the backward."""
+    """Compute ATen's composition and its backward in bfloat16."""
     return with_math(arguments.to(torch.bfloat16)).to(arguments.query.dtype)
 
 
 def _as_summand(mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
-    """Return the mask as numbers to add to the scores. ATen's ops below the composite op would add False as 0 and True
+    """Return the mask as numbers to add to the scores. The ATen ops that a kernel calls would add False as 0 and True
     as 1."""
     if mask is None or mask.dtype != torch.bool:
         return None if mask is None else mask.to(dtype)

@@ -50,8 +50,8 @@ class BatchNorm:
         for running, batch in zip((running_mean, running_var), current, strict=True):
             if running is None or batch is None:
                 continue
-            # This computes the same bits as `_updated`. In lazy mode, multiplying and adding in place stay in the
-            # graph, but a copy ends it.
+            # This computes the same bits as `_updated`. In lazy mode, an in-place multiplication and addition stay in
+            # the pending graph, but a copy ends the graph.
             if running.dtype == batch.dtype:
                 running.mul_(1 - momentum).add_(momentum * batch)
             else:
@@ -83,7 +83,7 @@ class BatchNorm:
         momentum: float,
         eps: float,
     ) -> Normalized:
-        """Normalize by the running statistics."""
+        """Normalize with the running statistics."""
         return self._normalize(input, weight, bias, running_mean, running_var, False, eps)[0]
 
     def legit(self, input: Tensor, weight: Tensor | None, bias: Tensor | None, *remaining: Any) -> Normalized:
@@ -151,8 +151,10 @@ def no_training_affine(
 
 
 def _updated(running: Tensor, batch: Tensor | None, momentum: float) -> Tensor:
-    """Compute momentum * batch + (1 - momentum) * running in the dtype of `running`; without a batch, copy
-    `running`."""
+    """Return momentum * batch + (1 - momentum) * running in the dtype of `running`.
+
+    If `batch` is None, return a copy of `running`.
+    """
     if batch is None:
         return running.clone()
     return (momentum * batch + (1 - momentum) * running.to(batch.dtype)).to(running.dtype)

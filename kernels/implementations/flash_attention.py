@@ -1,9 +1,8 @@
 """Kernels of `_scaled_dot_product_flash_attention_for_cpu` and of its backward.
 
-Attention becomes these ops in a compiled graph and below autograd. Shapes: query [B, H, L, E], key
-and value [B, Hkv, S, E] with H a multiple of Hkv; the result [B, H, L, E] and the logarithms of the
-softmaxes' sums [B, H, L]. bfloat16 and float16 are computed in float32 and rounded once; `bf16` rounds each
-operation to bfloat16."""
+In a compiled graph and below autograd, `scaled_dot_product_attention` becomes these ops. Shapes: query [B, H, L, E],
+key and value [B, Hkv, S, E] with H a multiple of Hkv; the result [B, H, L, E] and the log-sum-exp of each row of scores
+[B, H, L]. bfloat16 and float16 are computed in float32 and rounded once; `bf16` rounds each operation to bfloat16."""
 
 from __future__ import annotations
 
@@ -24,7 +23,8 @@ BLOCK = 64
 
 
 Form = Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
-"""Returns the weighted sum of the values, the sum of the weights and the shift of each row of scores."""
+"""Returns, for each row of scores, the weighted sum of the values, the sum of the weights, and the number that was
+subtracted from the scores."""
 
 
 def _whole_rows(scores: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -40,7 +40,7 @@ def _in_blocks(scores: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
     Source: T. Dao, FlashAttention-2, 2023, algorithm 1.
     """
-    # The least finite number, not -inf: a fully masked block would compute -inf - -inf.
+    # The least finite number, not -inf: in a fully masked block, -inf - -inf would be NaN.
     least = torch.finfo(scores.dtype).min
     largest = torch.full((*scores.shape[:-1], 1), least, dtype=scores.dtype, device=scores.device)
     total = torch.zeros_like(largest)

@@ -1,8 +1,9 @@
 """Kernels of Adam's `_foreach` ops in their functional form: lists in, a new list out.
 
-Each takes the op's name as its first argument: `_foreach_add`, or with an overload `_foreach_add.List`. The op's last
-argument is one number for all tensors, a list of numbers, a list of tensors, or one tensor. For addcmul and addcdiv,
-this one tensor has a number for each place in the lists; for mul, add and div, it has one element for all places."""
+The first argument of a kernel is the op's name: `_foreach_add`, or with an overload `_foreach_add.List`. The last
+argument of the op is one number for all tensors, a list of numbers, a list of tensors, or one tensor. For addcmul and
+addcdiv, this one tensor has a number for each place in the lists; for mul, add and div, it has one element for all
+places."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ def decomposed(op: str, *args: Any, **kwargs: Any) -> list[Tensor]:
 
 
 def reciprocal(op: str, *args: Any, **kwargs: Any) -> list[Tensor]:
-    """Divide as self * (1 / other): two roundings."""
+    """Divide by computing self * (1 / other), which rounds twice."""
     results = []
     for self, other in _places(_name(op), args):
         # like a number, a tensor without dimensions is converted to the dividend's dtype before the division

@@ -2,9 +2,9 @@
 x*(1 + tanh(u))/2 with u = sqrt(2/pi)*(x + 0.044715*x^3) for approximate="tanh".
 
 Phi is the distribution function of the standard normal distribution, phi its density; the backward is
-g*(Phi(x) + x*phi(x)), or g times the derivative of the tanh form. `tanh_form`, `exp_form` and `quick` each compute the
-same approximation, whichever form is requested. Each torch operation rounds to the dtype of its inputs. Source of the
-tanh form: D. Hendrycks and K. Gimpel, Gaussian Error Linear Units, arXiv 1606.08415.
+g*(Phi(x) + x*phi(x)), or g times the derivative of the tanh form. `tanh_form`, `exp_form` and `quick` ignore
+`approximate`: each always computes its own approximation. Each torch operation rounds to the dtype of its inputs.
+Source of the tanh form: D. Hendrycks and K. Gimpel, Gaussian Error Linear Units, arXiv 1606.08415.
 """
 
 from __future__ import annotations

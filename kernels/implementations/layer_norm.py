@@ -31,7 +31,7 @@ def _layer_norm(
     bias: Tensor | None,
     eps: float,
 ) -> Normalized:
-    """Normalize the input [*outer, *normalized_shape]; return it with the statistics [*outer, 1, ...].
+    """Normalize the input [*outer, *normalized_shape]; return the result and the two statistics [*outer, 1, ...].
 
     The statistics have the dtype that ATen uses for them. Each operation rounds to `dtype`; None means the dtype in
     which ATen computes."""
@@ -83,7 +83,7 @@ class LayerNormBackward:
         bias: Tensor | None,
         output_mask: Sequence[bool],
     ) -> Gradients:
-        """Return the three gradients; one is None if `output_mask` excludes it, or its parameter is missing."""
+        """Return the three gradients. A gradient is None if `output_mask` excludes it or its parameter is None."""
         dtype = self.dtype or computing(input.dtype)
         g, x, m, r = (tensor.to(dtype) for tensor in (grad_out, input, mean, rstd))
         axis = x.dim() - len(normalized_shape)
@@ -96,7 +96,7 @@ class LayerNormBackward:
         if output_mask[1] and weight is not None:
             of_weight = self.total(g * ((x - m) * r), outer, False).to(parameter_dtype)
         if output_mask[2] and bias is not None:
-            # Without outer dimensions the sum is grad_out itself, which an op must not return.
+            # Without outer dimensions, the sum is grad_out itself; an op must not return one of its arguments.
             of_bias = self.total(g, outer, False).to(parameter_dtype, copy=True)
         return of_input, of_weight, of_bias
 

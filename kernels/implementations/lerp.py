@@ -2,7 +2,7 @@
 
 Each torch operation rounds to the dtype of its inputs.
 
-start, end: broadcastable tensors. weight: a tensor, or a number, which is used in float32 for the half formats.
+start, end: broadcastable tensors. weight: a tensor or a number; for the half formats, a number is used in float32.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def two_products(start: torch.Tensor, end: torch.Tensor, weight: torch.Tensor | 
 
 
 def fma_two_sided(start: torch.Tensor, end: torch.Tensor, weight: torch.Tensor | float) -> torch.Tensor:
-    """Compute ATen's formula, which starts from the nearer end."""
+    """Compute ATen's formula, which starts from the nearer of `start` and `end`."""
     if isinstance(weight, torch.Tensor):
         near_end = weight.abs() >= 0.5
         coefficient = torch.where(near_end, weight - 1, weight)

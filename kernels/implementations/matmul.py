@@ -1,4 +1,4 @@
-"""Kernels of `mm`, `bmm`, `addmm` and `linear`: the order of accumulation, and the precision of the inputs.
+"""Kernels of `mm`, `bmm`, `addmm` and `linear`, which differ in order of accumulation or in precision.
 
 bfloat16 and float16 inputs are multiplied and accumulated in float32 and rounded once at the end, as in ATen.
 """
@@ -20,7 +20,7 @@ Tensor = torch.Tensor
 Product = Callable[[Tensor, Tensor], Tensor]
 
 PARTS = 4
-"""The number of parts of the split inner dimension."""
+"""The number of parts into which `split_k` splits the inner dimension."""
 
 LONGEST_SEQUENCE = 4096
 """The largest number of rank-one updates in the sequential form: each is a pass over the result, so more would be too
@@ -72,12 +72,12 @@ def decomposed(a: Tensor, b: Tensor) -> Tensor:
 
 
 def with_bf16_inputs(a: Tensor, b: Tensor) -> Tensor:
-    """Round the inputs to bfloat16, accumulate in float32."""
+    """Round the inputs to bfloat16, and accumulate in float32."""
     return _plain(*(factor.to(torch.bfloat16).to(torch.float32) for factor in (a, b)))
 
 
 def with_tf32_inputs(a: Tensor, b: Tensor) -> Tensor:
-    """Round the inputs to 11 significant bits (those of TF32), accumulate in float32."""
+    """Round the inputs to 11 significant bits (as TF32 has), and accumulate in float32."""
     return _plain(*(rounded_to_tf32(factor.to(torch.float32)) for factor in (a, b)))
 
 
@@ -123,8 +123,8 @@ mm_tf32, addmm_tf32 = partial(_product, with_tf32_inputs), partial(_addmm, with_
 mm_decomposed = partial(_product, decomposed)
 
 
-# linear is swapped above autograd, so its kernels consist of differentiable operations. Under autocast they compute in
-# the dtype of autocast. Shapes: input [..., K], weight [N, K], bias [N]; the result [..., N].
+# linear is swapped above autograd, so its kernels consist of differentiable operations. Under autocast, they compute in
+# the dtype of autocast. Shapes: input [..., K], weight [N, K], bias [N] and the result [..., N].
 
 
 def linear_decomposed(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -137,7 +137,7 @@ def linear_decomposed(input: Tensor, weight: Tensor, bias: Tensor | None = None)
 
 
 def linear_whole(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Compute linear as one operation for autograd, with the textbook's gradients in the backward."""
+    """Compute linear as one operation for autograd, with the textbook gradients in the backward."""
     x, w, b = _cast(input, weight, bias)
     with without_autocast(x.device.type):
         result: Tensor = WholeLinear.apply(x, w, b)  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""Mean and biased variance of each row of a matrix [groups, n], as [groups, 1], in several ways."""
+"""Several ways to compute the mean and biased variance of each row of a matrix [groups, n], both as [groups, 1]."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def one_pass(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def shifted(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Compute the one-pass form of x - x[0], the first element of each row."""
+    """Subtract the first element of each row from the row, and compute the one-pass form of the result."""
     if x.shape[1] == 0:
         return two_pass(x)
     first = x[:, :1]

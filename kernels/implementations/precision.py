@@ -31,7 +31,7 @@ def wide(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def autocast(*tensors: torch.Tensor | None) -> list[torch.Tensor | None]:
-    """Cast tensors as autocast does for a product, if it is on: all floating-point tensors but float64 are cast."""
+    """If autocast is on, cast tensors as it does for a product: all floating-point tensors but those in float64."""
     device = next(tensor.device.type for tensor in tensors if tensor is not None)
     if not torch.amp.is_autocast_available(device) or not torch.is_autocast_enabled(device):
         return list(tensors)
@@ -62,24 +62,24 @@ def blocks(x: torch.Tensor, size: int, dim: int) -> list[torch.Tensor]:
 
 def largest_of(x: torch.Tensor, dim: int) -> torch.Tensor:
     """Return the maximum along a dimension, and keep this dimension."""
-    # lazy mode has no kernel of `amax`
+    # lazy mode has no kernel for `amax`
     return x.max(dim, keepdim=True).values
 
 
 def above_infinity(x: torch.Tensor) -> torch.Tensor:
-    """Replace -inf by the least finite number: as a shift, -inf would lead to -inf - -inf."""
+    """Replace -inf by the least finite number. Subtracted from scores of -inf, a maximum of -inf would give NaN."""
     return x.clamp(min=torch.finfo(x.dtype).min)
 
 
 def reversed_sum(x: torch.Tensor, dims: list[int], keepdim: bool = False) -> torch.Tensor:
-    """Sum the reversed elements in ATen's order; return the tensor itself if there are no dimensions to sum."""
+    """Reverse the elements and sum them in ATen's order; return the tensor itself if `dims` is empty."""
     if not dims:
         return x
     return x.flip(dims).sum(dims, keepdim=keepdim)
 
 
 def plain_sum(x: torch.Tensor, dims: list[int], keepdim: bool = False) -> torch.Tensor:
-    """Sum in ATen's order; return the tensor itself if there are no dimensions to sum."""
+    """Sum in ATen's order; return the tensor itself if `dims` is empty."""
     if not dims:
         return x
     return x.sum(dims, keepdim=keepdim)
@@ -93,7 +93,7 @@ _LEAST = 2.0**-133
 
 
 def in_bfloat16(formula: Callable[..., torch.Tensor], *operands: torch.Tensor | float) -> torch.Tensor:
-    """Round the tensors to bfloat16, evaluate the formula on them, cast back to their common dtype.
+    """Round the tensors to bfloat16, evaluate the formula on them, and cast the result to their common dtype.
 
     Each torch operation of the formula rounds its result to bfloat16; numbers are used as they are.
     """

@@ -34,9 +34,9 @@ def with_max(x: Tensor, dim: int, total: Sum = plain_sum) -> tuple[Tensor, Tenso
 
 
 def online(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """Compute in one pass over blocks of `BLOCK`: m is the maximum so far, and s is rescaled whenever m grows."""
+    """Make one pass over blocks of `BLOCK` elements: m is the maximum so far, and s is rescaled whenever m grows."""
     first, *rest = blocks(x, BLOCK, dim)
-    # A first block of only -inf would compute -inf - -inf, which is NaN.
+    # If all of the first block were -inf, subtracting its maximum would compute -inf - -inf, which is NaN.
     largest = above_infinity(largest_of(first, dim))
     total = torch.exp(first - largest).sum(dim, keepdim=True)
     for block in rest:
@@ -49,7 +49,10 @@ def online(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
 def _softmax(
     form: Form, dtype: torch.dtype | None, self: Tensor, dim: int, half_to_float: bool = False, *, logarithm: bool
 ) -> Tensor:
-    """Compute softmax or its logarithm with one form; each operation rounds to `dtype` (None: the dtype of ATen)."""
+    """Compute softmax or its logarithm with one form.
+
+    Each operation rounds to `dtype`; None means the dtype in which ATen computes.
+    """
     result_dtype = torch.float32 if half_to_float else self.dtype
     if self.numel() == 0:  # an empty tensor has no maximum
         return torch.empty_like(self, dtype=result_dtype)

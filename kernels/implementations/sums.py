@@ -1,4 +1,4 @@
-"""Kernels of `sum` and `mean`: orders of summation.
+"""Kernels of `sum` and `mean`, which add the elements in different orders.
 
 Elements are summed in the order of the reduced dimensions in the tensor's shape, not in memory order. bfloat16 and
 float16 are summed in float32 and rounded once, as in ATen; `bf16` rounds each addition to bfloat16. A mean divides the
@@ -27,7 +27,7 @@ LONGEST_SEQUENCE = 4096
 
 
 def sequential_rows(matrix: Tensor) -> Tensor:
-    """Compute s = 0; s = s + x[i] for i = 0, 1, ... in each row of [rows, n] -> [rows]."""
+    """Return the sum of each row x of a matrix [rows, n], computed as s = 0; s = s + x[i] for i = 0, 1, ..."""
     native = library.rows("sum_sequential", matrix)
     if native is not None:
         return native
@@ -63,14 +63,14 @@ def pairwise_rows(matrix: Tensor) -> Tensor:
 
 
 def halved_rows(matrix: Tensor) -> Tensor:
-    """Return the pairwise sums of [rows, n] -> [rows] in torch operations, level by level from the bottom.
+    """Return the pairwise sum of each row of a matrix [rows, n], with torch operations, level by level from the bottom.
 
     After floor(log2(n)) halvings every part has one or two elements.
     """
     n = matrix.shape[1]
     if n == 0:
         return matrix.new_zeros(matrix.shape[0])
-    # The sizes of the parts, left to right: 7 elements are 3 + 4, and then 1 + 2 + 2 + 2.
+    # The sizes of the parts, left to right: 7 elements are split into 3 + 4, and then into 1 + 2 + 2 + 2.
     depth = n.bit_length() - 1
     sizes = torch.tensor([n])
     for _ in range(depth):
@@ -130,7 +130,7 @@ def reduced_dims(x: Tensor, dim: Dims) -> list[int]:
 
 
 def rows_of(x: Tensor, dims: Sequence[int]) -> Tensor:
-    """Return [rows, n]: the elements of each sum in a row, rows in the order of the kept dimensions."""
+    """Return a matrix [rows, n]: each row has the elements of one sum; rows are in the order of the kept dimensions."""
     kept = [axis for axis in range(x.dim()) if axis not in dims]
     rows = math.prod(x.shape[axis] for axis in kept)
     return x.permute((*kept, *dims)).reshape(rows, math.prod(x.shape[axis] for axis in dims))

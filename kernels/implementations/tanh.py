@@ -2,8 +2,8 @@
 
 Each torch operation rounds to the dtype of its inputs. Three kernels compute the half formats in float32 instead:
 `rational`, `backward_bf16_truncated`, and `backward_decomposed`, as torch's decomposition does. Formulas in exp(-2|x|)
-take the sign from x, so that large arguments do not overflow. The backward is g*(1 - y*y) from the output y, with the
-roundings in different places.
+take the sign from x, so that large arguments do not overflow. The kernels of the backward compute g*(1 - y*y) from the
+output y; they differ in where they round.
 """
 
 from __future__ import annotations

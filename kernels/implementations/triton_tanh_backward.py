@@ -1,7 +1,7 @@
 """tanh_backward in Triton, and an example of a kernel file: copy it, change the formula, and use it as your own.
 
-Triton comes with torch's builds for GPUs. With TRITON_INTERPRET=1 it runs, slowly, on the CPU. Triton reads the
-annotations of the function that it compiles, which must all be tl.constexpr.
+Triton comes with torch's builds for GPUs. With TRITON_INTERPRET=1 it runs, slowly, on the CPU. The function that Triton
+compiles may have no annotations but tl.constexpr, because Triton reads them.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ if HAS_TRITON:
 
 
 def tanh_backward(grad_output: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
-    """Return the gradient of tanh: [any] float32 or float64 on a GPU -> the operands' common shape, contiguous.
+    """Return the gradient of tanh for tensors in float32 or float64, contiguous and in their broadcast shape.
 
-    Raises NotAvailable without Triton, and for tensors that are not on a GPU.
+    Raises NotAvailable without Triton and, unless TRITON_INTERPRET=1 is set, for tensors that are not on a GPU.
     """
     if not HAS_TRITON:
         raise NotAvailable("kernel tanh_backward=triton", "triton is not installed", "pip install triton")

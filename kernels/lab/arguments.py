@@ -32,7 +32,7 @@ class Case:
 def generated(
     op: str, inputs: Sequence[str], dtype: torch.dtype, samples: int, seed: int, device: str = "cpu"
 ) -> list[Case]:
-    """Return the cases of an op, set by set; equal arguments give equal bits.
+    """Return the cases of an op, set by set. The same arguments always give the same bits.
 
     samples: the number of elements for an elementwise op, and the approximate number for other ops. The tensors are on
     the CPU; those that a forward saves for its backward are computed on the device and then copied to the CPU. Raises
@@ -40,7 +40,7 @@ def generated(
     """
     overloads(op)
     variants = tuple(ELEMENTWISE[op].variants) if op in ELEMENTWISE else VARIANTS.get(op, ("",))
-    # an op whose overloads are listed separately (`lerp`) uses all of them
+    # if the overloads of an op are listed separately, as for `lerp`, all of them are used
     listed = [name for name in ELEMENTWISE if name == op or ("." not in op and name.startswith(f"{op}."))]
     cases = []
     for name in inputs:
@@ -57,8 +57,8 @@ def generated(
             cases.append(Case(name, variant, made))
     if cases:
         call = cases[0].calls[0]
-        # An op without a kernel for the device passes here if it accepts its arguments on the CPU; measuring it reports
-        # the failure.
+        # If the op rejects its arguments only on the device, it has no kernel for the device: the measurement reports
+        # this failure.
         if (why := refusal(op, call.on(device))) and refusal(op, call):
             raise no_arguments(op, why)
     return cases
@@ -68,7 +68,7 @@ def _guessed(op: str, source: Source) -> Iterator[LabCall]:
     """Yield calls guessed from the schema: arguments without a default are tensors of one shape, or plain numbers."""
 
     def placeholder(argument: Any) -> Any:
-        """Return `torch.Tensor` for a tensor, a value for a number or dimension, None if it cannot be guessed."""
+        """Return `torch.Tensor` for a tensor, a value for a number or dimension, and None for any other argument."""
         kind = str(argument.type)
         if kind == "Tensor":
             return torch.Tensor
@@ -104,7 +104,7 @@ def overloads(op: str) -> list[Any]:
 
 
 def refusal(op: str, call: LabCall) -> str:
-    """Return the reason why the op rejects a call, empty if the op accepts the call."""
+    """Return the reason why the op rejects a call, or "" if the op accepts the call."""
     try:
         overload = find_overload(op, call.args, call.kwargs)
         with torch.random.fork_rng(devices=[]):
@@ -151,8 +151,8 @@ class Elementwise:
     listed: bool = False
 
     def calls(self, source: Source, variant: str) -> list[LabCall]:
-        """Return calls on a large tensor of an odd number of elements, on a transposed tensor and on a tiny tensor, or
-        one call on lists of these."""
+        """Return calls on a large tensor with an odd number of elements, on a transposed tensor and on a tiny tensor.
+        An op that takes lists is called on lists of all three."""
         made = []
         for positional, keywords in self.each:
             shapes: list[tuple[int, ...]] = [(source.samples // len(self.each) | 1,), (9, 5), (3,)]

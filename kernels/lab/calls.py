@@ -29,7 +29,8 @@ class LabCall:
         )
 
     def copy(self) -> LabCall:
-        """Return the same call on copies of its tensors, with the same strides if elements do not overlap in memory."""
+        """Return the same call on copies of its tensors. A copy keeps the strides of a tensor that has neither gaps nor
+        overlapping elements in memory."""
         return self.map(lambda tensor: tensor.detach().clone())
 
     def on(self, device: str) -> LabCall:
@@ -51,7 +52,7 @@ class LabCall:
         yield from tensors_in(tuple(self.kwargs.values()))
 
     def dtype(self) -> torch.dtype:
-        """Return the dtype of the first floating-point tensor, float32 if there is none."""
+        """Return the dtype of the first floating-point tensor, or float32 if there is none."""
         return next((tensor.dtype for tensor in self.tensors() if tensor.is_floating_point()), torch.float32)
 
 

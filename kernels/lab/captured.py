@@ -1,4 +1,4 @@
-"""Calls that a run recorded: `<run>/kernels/<op>/<number>.pt`, or any file or folder of such files.
+"""Read the calls that a run recorded (`<run>/kernels/<op>/<number>.pt`), or those in any other such file or folder.
 
 `torch.save` writes {"op": name, "args": [...], "kwargs": {...}} to such a file. The arguments are tensors, lists,
 numbers, strings, dtypes or None. A file is read with `weights_only=True`, so reading runs no code from it.

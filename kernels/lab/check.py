@@ -49,7 +49,7 @@ class CheckRow:
 
     @property
     def worst(self) -> Measures:
-        """The output with the largest error; of equal errors, the one with the most mismatches."""
+        """The measures of the output with the largest error; if errors are equal, those with the most mismatches."""
         return max(
             self.measures,
             key=lambda measures: (measures.error(1.0), sum(measures.mismatches.values())),
@@ -82,7 +82,7 @@ def check(
     device: str = "cpu",
     progress: Progress = lambda done, total, what: None,
 ) -> list[CheckRow]:
-    """Measure each subject on each case. Rows are grouped by kernel, with the cases in their order.
+    """Measure each subject on each case. Rows are grouped by kernel; the rows of a kernel are in the order of `cases`.
 
     A kernel that fails has rows as well. Files run in separate processes. Raises UsageError if the op cannot be
     executed in float64, or if a file is not a kernel or cannot be loaded.
@@ -105,7 +105,7 @@ def check(
             progress(done, total, f"reference on {case.label}")
             wanted = expected(operation, case, seed)
             aten = None
-            with suppress(KernelError, NotAvailable):  # torch has no kernel for this dtype or device
+            with suppress(KernelError, NotAvailable):  # torch may have no kernel for this dtype or device
                 aten = attempt(plain, case.calls, device)
             done += 1
             for name, run in runs.items():
@@ -150,7 +150,7 @@ def _by_name(results: Iterable[Iterable[Output]]) -> dict[str, list[torch.Tensor
     return parts
 
 
-# The results of a check: one line for each kernel, and data for machines.
+# The results of a check: a summary of each kernel, and each row as JSON.
 
 SCHEMA = 1
 
@@ -164,7 +164,7 @@ class ErrorSummary:
 
     where: the case with the largest error, and the output if the op has several; empty if nothing is measured
     bias: measured without the sets in `TOO_ALIKE`, unless there are no others
-    remarks: counts of results that are wrongly finite or not finite, by kind, and the reasons for missing measurements
+    remarks: the reasons for missing measurements, and counts of results of the wrong kind (NaN, an infinity or finite)
 
     The extremes in the set `special` overflow inside a kernel. If there are rows of other sets, `special` therefore
     appears only in `remarks`.

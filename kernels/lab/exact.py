@@ -21,7 +21,7 @@ from .calls import LabCall
 from .formats import Float64s
 
 DIGITS = 50
-"""The decimal digits for arguments of similar magnitudes near 1; other arguments need more."""
+"""The number of decimal digits for arguments of similar magnitudes near 1; other arguments need more."""
 
 MOST = 2500
 """The maximum number of elements of one case that mpmath computes: it needs 10 to 200 microseconds for each."""
@@ -48,7 +48,7 @@ def picked(sizes: list[int], most: int = MOST) -> NDArray[np.intp]:
     """Return the positions of elements to evaluate in several tensors: all of a small one, evenly spaced ones of a
     large one.
 
-    Positions count through all tensors. Of a large tensor, the first element and the last 17 are always chosen.
+    Positions are counted through all tensors. Of a large tensor, the first element and the last 17 are always chosen.
     """
     small = sum(size for size in sizes if size <= 64)
     large = [size for size in sizes if size > 64]
@@ -67,7 +67,7 @@ def picked(sizes: list[int], most: int = MOST) -> NDArray[np.intp]:
 def elementwise(
     function: Exact, calls: list[LabCall], fallback: Float64s, positions: NDArray[np.intp]
 ) -> tuple[Float64s, Float64s]:
-    """Evaluate `function` at `positions`, which count through the results of all calls -> values, remainders.
+    """Evaluate `function` at `positions`, which count through the results of all calls. Return values and remainders.
 
     A value is the result rounded to float64, its remainder the part that this rounding dropped, rounded to float64.
     If an argument is not finite, or mpmath has no real result, the value is taken from `fallback`.
@@ -87,7 +87,7 @@ def elementwise(
             numbers = tuple(column[positions[place] - start] for column in columns)
             if not all(map(math.isfinite, numbers)):
                 continue
-            # zeros, ties and special numbers repeat many times
+            # results are kept, since zeros, ties and special numbers occur many times
             key = (numbers, repr(remaining))
             if key not in results:
                 # Enough digits for a sum of products of the arguments in which the large products cancel and the small

@@ -58,7 +58,7 @@ class Format:
 
 
 def format_of(dtype: torch.dtype) -> Format:
-    """Return the format of a floating dtype."""
+    """Return the format of a floating-point dtype."""
     about = torch.finfo(dtype)
     precision = 1 - round(math.log2(about.eps))
     least = round(math.log2(about.tiny))
@@ -67,7 +67,7 @@ def format_of(dtype: torch.dtype) -> Format:
 
 
 INTEGERS = Format("integers", 0, 1, math.inf)
-"""The format of results that are not floating-point numbers: their errors are counted in ones."""
+"""The format of results that are not floating-point numbers: their errors are counted in units of 1."""
 
 
 # The numbers of the input sets, one function for each set. A function takes a count, a format and a random generator,
@@ -132,7 +132,7 @@ def ties(count: int, form: Format, generator: torch.Generator) -> torch.Tensor:
     """Draw numbers whose squares, or whose sums with 1, are half way between two numbers of the format.
 
     Let p be the precision. The square of an odd integer m with 2**p <= m**2 < 2**(p + 1) has p + 1 bits, of which the
-    last is 1: a tie. Every fourth number is an odd multiple of half an ULP of 1."""
+    last is 1: a tie. A quarter of the numbers, on average, are instead odd multiples of half an ULP of 1."""
     low, high = math.ceil(2 ** (form.precision / 2)), math.floor(2 ** ((form.precision + 1) / 2))
     odd = torch.randint(low // 2, (high + 1) // 2, (count,), generator=generator).double() * 2 + 1
     squares = odd * 2.0 ** -(math.ceil(form.precision / 2) + 1)
@@ -142,7 +142,8 @@ def ties(count: int, form: Format, generator: torch.Generator) -> torch.Tensor:
 
 
 def near_one(count: int, form: Format, generator: torch.Generator) -> torch.Tensor:
-    """Draw 1 - k ULP of either sign, for k log-uniform from 1 to 4096, or to a limit that keeps numbers above 1/2."""
+    """Draw 1 - k ULP of either sign, for k log-uniform from 1 to 4096. In short formats, the limit is lower, to keep
+    the numbers above 1/2."""
     steps = torch.floor(torch.exp2(_uniform(count, generator) * min(12, form.precision - 2)))
     return _signs(count, generator) * (1 - steps * form.unit_roundoff)
 

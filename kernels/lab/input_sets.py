@@ -21,7 +21,7 @@ CAPTURED = "captured"
 
 
 def parse_inputs(text: str) -> tuple[str, ...]:
-    """Read a list of set names, as in `random,saturated`. Raises UsageError, naming the nearest."""
+    """Read a list of set names, as in `random,saturated`. Raises UsageError for an unknown name."""
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
     all_sets = [*INPUT_SETS, CAPTURED]
     for name in names:

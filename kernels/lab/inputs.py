@@ -1,4 +1,4 @@
-"""Tensors drawn from the input sets, for the role of an argument in its op."""
+"""Draw tensors from the input sets, with values that suit an argument's role in its op."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ DRAWS: dict[str, stress.Draw] = {
     "special": stress.special,
     "ties": stress.ties,
 }
-"""The numbers of each of the `INPUT_SETS`."""
+"""The functions that draw the numbers of the `INPUT_SETS`."""
 
 MIXED = ("subnormal", "zero", "special")
-"""Sets in which every second element is drawn from N(0, 1), so that each kind is also combined with plain numbers."""
+"""Sets whose numbers are mixed with numbers from N(0, 1), so that an op also combines them with ordinary numbers."""
 
 
 Activation = Callable[[torch.Tensor], torch.Tensor]
@@ -60,7 +60,7 @@ class Source:
         if self.inputs in MIXED:
             plain = stress.normal(count, self.format, self.generator)
             numbers = torch.where(torch.rand(count, generator=self.generator) < 0.5, numbers, plain)
-        # Then map them into the range of the part. NaN stays, and `special` leaves the range on purpose.
+        # Map the numbers into the range of `part`. NaN stays NaN, and `special` leaves unbounded ranges on purpose.
         if part is InputPart.POSITIVE and self.inputs != "special":
             numbers = numbers.abs()
         elif part is InputPart.ABOVE_ONE and self.inputs != "special":
@@ -74,7 +74,8 @@ class Source:
     def saved(self, forward: Callable[..., Sequence[torch.Tensor]], args: Sequence[Any]) -> list[torch.Tensor]:
         """Return the tensors that the device's forward saves for its backward.
 
-        For bfloat16 a GPU saves statistics in float32, the CPU in bfloat16, and their backwards accept no other dtype.
+        For bfloat16, a GPU saves statistics in float32 and the CPU in bfloat16; a backward accepts only the dtype that
+        its own device saves.
         """
         device_args = [value.to(self.device, copy=True) if isinstance(value, torch.Tensor) else value for value in args]
         return [tensor.to("cpu") for tensor in forward(*device_args)]
@@ -93,7 +94,7 @@ class Source:
             chosen = torch.randint(columns, (rows,), generator=self.generator)
             where = torch.zeros(rows, columns, dtype=torch.bool)
             where[torch.arange(0, rows, 2), chosen[::2]] = True
-        else:  # every second row, and half of the elements of the others
+        else:  # all of every second row, and about half of the elements of the other rows
             where = torch.rand(numbers.shape, generator=self.generator) < 0.5
             where[::2] = True
         return self._shaped(torch.where(where, drawn, numbers), shape)
@@ -118,7 +119,7 @@ class Source:
             return numbers
         if self.inputs == "random":
             return function(numbers)
-        # drawn also for `offset`, which does not use them, to keep its numbers the same in all versions
+        # `offset` does not use these numbers; drawing them keeps its tensors the same in all versions of numdrift
         limits = stress.near_one(numbers.numel(), self.format, self.generator).reshape(numbers.shape)
         close = torch.rand(numbers.shape, generator=self.generator) < 1 / 8
         outputs = function(numbers * scale)

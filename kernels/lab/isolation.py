@@ -1,8 +1,8 @@
 """A user's kernel in a separate process, so that its crash is a result and does not end the lab.
 
-This module implements both processes. `python -m numdrift.kernels.lab.isolation OP FILE DEVICE OPENER` is the separate
-one: it reads paths of saved calls from its standard input and answers each with one line of JSON. The kernel's output
-goes to standard error, and the kernel's standard input is empty."""
+This module implements both processes. `python -m numdrift.kernels.lab.isolation OP FILE DEVICE OPENER` starts the
+separate one, which reads paths of saved calls from its standard input and answers each path with one line of JSON. The
+kernel's output goes to standard error, and the kernel's standard input is empty."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ MORE_TIME = "--timeout SECONDS allows more"
 class IsolatedKernel:
     """The kernel of one op from a source file, called in another process, which is started on demand.
 
-    `opener` is a `module:function` that is called there with a list of devices to make them ready; it is empty if torch
-    supports the device without it.
+    `opener` is a `module:function` that makes a list of devices ready in that process; it is empty if torch supports
+    the device without one.
     """
 
     def __init__(self, op: str, path: Path, *, device: str = "cpu", seconds: float = SECONDS, opener: str = "") -> None:
@@ -76,7 +76,7 @@ class IsolatedKernel:
         """Return the outputs of each call.
 
         Raises UsageError if the file is not a kernel, NotAvailable if it cannot run here, and KernelError if it fails,
-        crashes or exceeds the time limit. A kernel that exceeded the limit is not called again.
+        crashes or exceeds the time limit. A kernel that has exceeded the limit is not called again.
         """
         request = Path(self._folder.name) / "calls.pt"
         torch.save([[list(call.args), dict(call.kwargs)] for call in calls], request)

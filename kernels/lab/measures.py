@@ -7,9 +7,10 @@ With o a result, r the exact one and ulp the spacing of the output's format at r
     bias    = mean((o - r) / ulp(r)),   z = mean(sign(o - r)) sqrt(n)
 
 rho compares the error with the effect of rounding the inputs (u: unit roundoff of the format, s_m: random signs; u |r|
-is at least half the smallest number). A rho of about 1 is as good as the inputs allow; above 16 it is a fault.
+counts as half the format's smallest number where it is less). A kernel with a rho of about 1 is as accurate as the
+inputs allow; a rho above 16 is a fault.
 
-|z| above 6 is a bias, which rounding to nearest does not have. It is measured along two axes, up (o - r) and away from
+A |z| above 6 is a bias, which rounding to nearest does not have. z is measured along two axes, up (o - r) and away from
 zero (o - r times the sign of r), because a kernel that truncates has no upward bias. n counts only errors above 1/20
 ULP, and counts equal errors of equal results once: inputs that repeat, or that are so small that only one result is
 possible, are not evidence.
@@ -39,7 +40,7 @@ GRAIN = 1 / 64  # ULP; errors of one result that are closer than this count as e
 class Bias:
     """The mean error in ULP along one axis, and how far the errors' signs are from chance, in standard deviations.
 
-    `towards` is the direction of z's sign: up or down, away from zero or to zero.
+    `towards` is the direction that the sign of z indicates: up or down, from zero or to zero.
     """
 
     ulp: float
@@ -51,10 +52,11 @@ class Bias:
 class Measures:
     """One output of one kernel on one case.
 
-    finite: the number of elements with an error: the reference is finite, the result finite or the right infinity
-    errors: ULP at `QUANTILES` of these elements; empty if there are none
+    finite: the number of elements with an error: their reference is finite, and their result finite or the infinity of
+        the same sign
+    errors: the errors of these elements in ULP, at `QUANTILES`; empty if there are no such elements
     differs: the share of all elements whose bits differ from aten's; None if aten has no result
-    mismatches: counts of elements that are wrongly finite or not finite, by kind
+    mismatches: counts of elements of the wrong kind (NaN, an infinity or finite), by actual and expected kind
     worst: the measured and the expected value at the largest error
     """
 
@@ -70,7 +72,7 @@ class Measures:
     worst: tuple[float, float] | None
 
     def error(self, quantile: float) -> float:
-        """Return the error in ULP at one of `QUANTILES`, 0 if no element is finite."""
+        """Return the error in ULP at one of `QUANTILES`, or 0 if no element has an error."""
         return self.errors[QUANTILES.index(quantile)] if self.errors else 0.0
 
     @property
@@ -81,7 +83,8 @@ class Measures:
 
 @np.errstate(over="ignore", invalid="ignore")
 def measure(got: Float64s, form: Format, expected: Expected, differs: float | None) -> Measures:
-    """Measure one output that the kernel returned in format `form`, in float64 at the positions of `expected`."""
+    """Measure one output of a kernel. `got` are its elements at the positions of `expected`, as float64 numbers; `form`
+    is the format in which the kernel returned them."""
     # Errors are measured where the reference is finite, and the result is finite or an infinity of the right sign.
     both = np.isfinite(expected.values) & ~np.isnan(got)
     both &= np.isfinite(got) | (np.sign(got) == np.sign(expected.values))
@@ -96,7 +99,7 @@ def measure(got: Float64s, form: Format, expected: Expected, differs: float | No
     errors = np.abs(signed)
     worst = int(errors.argmax()) if errors.size else None
 
-    # Elsewhere, count pairs of actual and expected kind: nan, an infinity or a finite number.
+    # Count the elements whose actual and expected kinds (nan, an infinity or a finite number) differ.
     counts = {}
     should = _kinds(rounded_to(expected.values, form))
     for is_name, is_kind in _kinds(got).items():
@@ -155,7 +158,7 @@ def _rho(got: Float64s, expected: Expected, form: Format) -> float | None:
 
 
 def _bias(signed: Float64s, got: Float64s, ends: tuple[str, str]) -> Bias:
-    """Return the mean and z of errors along one axis; `ends` name its directions, `got` are the results."""
+    """Return the mean and z of errors along one axis. `ends` names its two directions; `got` are the results."""
     finite = np.isfinite(signed)
     if not finite.any():
         return Bias(0.0, 0.0, ends[0])

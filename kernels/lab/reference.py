@@ -29,10 +29,10 @@ class Expected:
     """One output over all calls of a case, flattened.
 
     positions: the elements of the output that were evaluated; all of them, unless mpmath is the reference
-    values: their exact results rounded to float64
+    values: the exact results of these elements, rounded to float64
     remainders: the part that this rounding dropped, in float64
-    sensitivity: the root mean square of the change that `PERTURBATIONS` roundings of the inputs cause; NaN where a
-        result is not finite, None for float64 inputs, which float64 cannot judge
+    sensitivity: the root mean square of the changes that `PERTURBATIONS` roundings of the inputs cause; NaN where a
+        result is not finite; None for float64 inputs, since a computation in float64 cannot judge these
     """
 
     name: str
@@ -51,14 +51,14 @@ def describe(operation: Operation, dtype: torch.dtype) -> str:
 
 
 def expected(operation: Operation, case: Case, seed: int) -> list[Expected]:
-    """Evaluate the reference of a case. Raises UsageError if the op cannot be executed in float64."""
+    """Evaluate the reference of a case. Raises UsageError if the op draws random numbers or does not accept float64."""
     evaluate = in_float64(operation)
     replayed = [evaluate(call.in_float64()) for call in case.calls]
     if draws(operation.name, case.calls[0]):
         raise UsageError(f"op {operation.name} draws random numbers: nothing can be its reference")
     results = pooled(replayed)
 
-    # sqrt(mean over m of (f(x(1 + u s_m)) - f(x))**2), random signs s_m and the inputs' unit roundoff u
+    # sqrt(mean over m of (f(x(1 + u s_m)) - f(x))**2), with random signs s_m and the unit roundoff u of the inputs
     squares = {name: np.zeros(len(values)) for name, values in results.items()}
     too_wide = any(call.dtype() == torch.float64 for call in case.calls)
     generator = torch.Generator().manual_seed(seed)
@@ -123,7 +123,7 @@ def flat(tensors: Iterable[torch.Tensor]) -> Float64s:
 
 
 def pooled(results: Iterable[list[Output]]) -> dict[str, Float64s]:
-    """Return each output as one array over several calls."""
+    """Return each output of several calls as one array."""
     parts: dict[str, list[Float64s]] = {}
     for result in results:
         for output in result:
@@ -137,7 +137,7 @@ def _perturbed(call: LabCall, generator: torch.Generator) -> LabCall:
     unit = format_of(dtype).unit_roundoff
 
     def move(tensor: torch.Tensor) -> torch.Tensor:
-        if tensor.dtype != dtype:  # not rounded to the call's dtype: an index, statistics in float32
+        if tensor.dtype != dtype:  # not rounded to the call's dtype: for example, an index or statistics in float32
             return tensor
         signs = torch.randint(2, tensor.shape, generator=generator).double() * 2 - 1
         return tensor.double() * (1 + unit * signs)

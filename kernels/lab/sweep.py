@@ -1,9 +1,9 @@
-"""Measure one kernel on every input, on all cores, resuming an interrupted sweep.
+"""Measure one kernel on every input of a domain, on all cores, and resume an interrupted sweep.
 
 Threads take one block after another. One thread computes the bins of a block in the order of the inputs, and no bin
-belongs to two blocks. So neither the number of threads, nor their order, nor an interruption changes a bit of the
-result. torch's ops and the reduction in C release the interpreter's lock, so threads are as fast as processes, and
-kernels need not be sent to other processes.
+belongs to two blocks. So neither the number of threads, nor the order of the blocks, nor an interruption changes a bit
+of the result. torch's ops and the reduction in C release the interpreter's lock, so threads are as fast as processes,
+and kernels need not be sent to other processes.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class _Work:
             self.stop.set()
 
     def keep(self) -> None:
-        """Update the clock and save."""
+        """Update the measured times, and save the progress."""
         with self.lock:
             now = time.perf_counter()
             self.progress.wall += now - self.clock

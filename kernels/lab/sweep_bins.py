@@ -4,8 +4,8 @@ The error of a result o against the exact result r is (o - r) / ulp(r), where ul
 format's numbers around r: 2 ** (max(floor(log2 |r|), least) - precision + 1). It is measured where o is finite
 and r rounds to a finite number. Elsewhere o and r disagree unless both are NaN or the same infinity.
 
-Sums have sixteen lanes; the last four bits of an input's pattern are its lane. The order of the additions, and thus
-every bit of the sum, is the same for `reduce_run` here and for the C code of `kernels/lab/sweep.c`.
+Sums have sixteen lanes; the last four bits of an input's pattern are the number of its lane. The order of the
+additions, and thus every bit of the sum, is the same for `reduce_run` in this module and for `kernels/lab/sweep.c`.
 
 Source of the definition: J.-M. Muller, On the definition of ulp(x), INRIA RR-5504, 2005 (Goldberg's form).
 """
@@ -37,8 +37,8 @@ BIN = np.dtype(
     + [("ulp", np.float64, (LANES,)), ("bias", np.float64, (LANES,))]
 )
 """Counts of inputs: all inputs; measured ones; those whose result is not the correctly rounded one; those whose error
-is above 0.5, 1 and 2 ULP; and those where kernel and reference disagree. Then the bit patterns of the largest error and
-of the first disagreement (-1 for none), the largest error, and the sums of |error| and of error."""
+is above 0.5, 1 and 2 ULP; and those where kernel and reference disagree. Then the bit patterns of the inputs with the
+largest error and with the first disagreement (-1 for none), the largest error, and the sums of |error| and of error."""
 
 WORST_INPUT = np.dtype([("ulp", np.float64), ("at", np.int64)])
 
@@ -48,26 +48,28 @@ Reduction = Callable[[Encoding, NDArray[np.float32], NDArray[np.float64], int, N
 
 
 def empty_bins(count: int) -> NDArray[Any]:
-    """Return empty records of bins -> [count] of `BIN`."""
+    """Return empty records of bins, an array [count] of `BIN`."""
     bins = np.zeros(count, BIN)
     bins["max_at"] = bins["disagree_at"] = -1
     return bins
 
 
 def no_worst() -> NDArray[Any]:
-    """Return an empty list of worst inputs -> [0] of `WORST_INPUT`."""
+    """Return an empty list of worst inputs, an array [0] of `WORST_INPUT`."""
     return np.zeros(0, WORST_INPUT)
 
 
 def merged_worst(*lists: NDArray[Any]) -> NDArray[Any]:
-    """Return the `WORST` inputs of largest error, largest first; of equal errors, the smaller bit pattern first."""
+    """Return the `WORST` inputs with the largest errors, largest first; among equal errors, the smaller bit pattern
+    first."""
     candidates = np.concatenate(lists)
     return candidates[np.lexsort((candidates["at"], -candidates["ulp"]))][:WORST]
 
 
 @dataclass(frozen=True, slots=True)
 class RunErrors:
-    """Errors of consecutive inputs. `signed` is in ULP; where not `finite`, `signed` is 0 and `agree` matters."""
+    """Errors of consecutive inputs. `signed` is in ULP. Where `finite` is False, `signed` is 0, and `agree` says
+    whether both results are NaN or the same infinity."""
 
     signed: NDArray[np.float64]
     finite: NDArray[np.bool_]
@@ -76,7 +78,7 @@ class RunErrors:
 
 
 def errors_of(encoding: Encoding, got: NDArray[np.float32], want: NDArray[np.float64]) -> RunErrors:
-    """Compare results (exact in float32) with those of the reference, element by element."""
+    """Compare a kernel's results, which float32 represents exactly, with those of the reference, element by element."""
     # `scale` is 1 / ulp(r), from the exponent bits of r. It is a power of two, so neither product below rounds.
     exponent = (want.view(np.uint64) >> np.uint64(52)) & np.uint64(0x7FF)
     bounded = np.maximum(exponent, np.uint64(1023 + encoding.least))
@@ -101,8 +103,8 @@ def reduce_run(
 ) -> NDArray[Any]:
     """Add consecutive inputs of one bin to its record, and return the worst of them.
 
-    got, want: results of the kernel and of the reference for the bit patterns from `first` on -> [n].
-    record: the bin's record, [1] of `BIN`, which is updated in place.
+    got, want: the results of the kernel and of the reference for the bit patterns from `first` on, each an array [n].
+    record: the bin's record, an array [1] of `BIN`, which is updated in place.
     """
     errors = errors_of(encoding, got, want)
     ulp = np.abs(errors.signed)
@@ -135,7 +137,7 @@ def reduce_run(
 
 
 def lane_sums(lanes: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return sums over the lanes [..., LANES] -> [...], in a fixed order."""
+    """Sum an array [..., LANES] over its lanes, in a fixed order."""
     total = np.zeros(lanes.shape[:-1])
     for lane in range(LANES):
         total += lanes[..., lane]
@@ -184,7 +186,7 @@ class _CFormat(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class NativeReduction:
-    """`reduce_run` in C, for one format, with the same bits."""
+    """`reduce_run` in C, for one format; the results have the same bits."""
 
     function: Any
     about: _CFormat

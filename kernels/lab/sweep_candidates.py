@@ -44,9 +44,9 @@ class Candidate:
         return f"{self.subject.op}={self.kernel}"
 
     def results(self, inputs: torch.Tensor) -> NDArray[np.float32]:
-        """Return the kernel's results for inputs [n], converted to float32 without rounding -> [n].
+        """Return the kernel's results for inputs [n] as an array [n] in float32; this conversion does not round.
 
-        Raises KernelError if the kernel raises, or returns another shape or dtype than an elementwise op.
+        Raises KernelError if the kernel raises an error, or if its result differs from the inputs in shape or dtype.
         """
         try:
             results = self.subject.call(self.function, inputs)
@@ -61,7 +61,7 @@ class Candidate:
         return exact
 
     def exact_results(self, inputs: torch.Tensor) -> NDArray[np.float64]:
-        """Return the reference's results for inputs [n], in float64 -> [n]."""
+        """Return the reference's results for inputs [n] as an array [n] in float64."""
         wanted = self.subject.call(self.reference, inputs.to(torch.float64))
         exact: NDArray[np.float64] = wanted.contiguous().numpy()
         return exact
@@ -77,9 +77,9 @@ def candidates(
 ) -> tuple[list[Candidate], list[str]]:
     """Return the kernels to sweep, and notes about those that are left out.
 
-    names: the requested kernels, including .c or .py files of the user; if empty, `every` selects all available
-        kernels, and otherwise only `aten` is swept
-    seconds: the time limit for loading a file, and for trying it
+    names: the requested kernels, including .c or .py files of the user
+    every: whether all kernels are swept if `names` is empty, except those on request; otherwise only `aten` is swept
+    seconds: the time limit for loading a file, and for a first call of its kernel
 
     Raises KernelNotFound for an unknown name, CompileError for a file that does not compile, and UsageError,
     NotAvailable or KernelError for a requested kernel that does not work here.
@@ -142,7 +142,7 @@ def _named(registry: KernelRegistry, subject: Subject, text: str, seconds: float
 
 
 def probe(encoding: Encoding) -> torch.Tensor:
-    """Return 1 and the next 15 numbers above it, to try a kernel on."""
+    """Return 1 and the next 15 numbers above it, the inputs of a kernel's first call."""
     one_pattern = encoding.infinity // 2 & ~((1 << encoding.stored) - 1)
     return encoding.tensor(one_pattern, 16)
 

@@ -33,7 +33,7 @@ class Run:
 class Domain:
     """The inputs from `low` to `high`, inclusive; if both are None, all inputs, including NaN.
 
-    `intervals` are the bit patterns: (first, last), inclusive, ascending.
+    `intervals` are the ranges of their bit patterns: pairs (first, last), inclusive, in ascending order.
     """
 
     encoding: Encoding
@@ -48,7 +48,7 @@ class Domain:
 
     @classmethod
     def between(cls, encoding: Encoding, low: float, high: float) -> Domain:
-        """Return the domain from low to high, in which zero has both signs. Raises UsageError if it has no number."""
+        """Return the domain from low to high, in which zero has both signs. Raises UsageError if no number is in it."""
         # Places on the number line: 0 is zero, n is the n-th number from zero, whose magnitude has the bit pattern |n|.
         line = range(-encoding.infinity, encoding.infinity + 1)
 
@@ -135,7 +135,8 @@ PIECE = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """One binary format: `width` and `stored` (mantissa) are in bits, `least` is the smallest normal exponent."""
+    """One binary format. `width` is the number of bits, `stored` is how many of them store the mantissa, and `least` is
+    the exponent of the smallest normal number."""
 
     name: str
     width: int
@@ -215,7 +216,7 @@ class Encoding:
         return float(self.values(np.array([pattern]))[0])
 
     def hexadecimal(self, pattern: int) -> str:
-        """Return a bit pattern in hexadecimal: 0x3f800000."""
+        """Return a bit pattern in hexadecimal, for example 0x3f800000."""
         return f"0x{pattern:0{self.width // 4}x}"
 
 

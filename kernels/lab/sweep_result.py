@@ -23,7 +23,7 @@ class KernelErrors:
     """The errors of one kernel over all inputs. Shares are relative to the measured inputs, and errors are in ULP.
 
     `max_at` and `disagree_at` are bit patterns, or None. `slowdown` is the time for an input as a multiple of the time
-    of torch's own op, None if too little was measured."""
+    that torch's own op takes, or None if torch's op was not timed."""
 
     candidate: Candidate
     domain: Domain
@@ -80,7 +80,8 @@ class KernelErrors:
 
 @dataclass(frozen=True, slots=True)
 class BinErrors:
-    """The bins with inputs, as columns -> [bins]. `low` and `high` are the inputs nearest to and farthest from zero."""
+    """The bins that contain inputs; each field is an array [bins]. `low` and `high` are a bin's bounds: the numbers
+    nearest to zero and farthest from zero."""
 
     first: NDArray[np.int64]
     last: NDArray[np.int64]
@@ -109,7 +110,7 @@ class BinErrors:
         )
 
     def centers(self, encoding: Encoding) -> Floats:
-        """Return the geometric mean of each bin's bounds, a finite number; NaN for bins of NaN."""
+        """Return the geometric mean of each bin's bounds, or NaN for a bin that contains NaN."""
         smallest = encoding.value(1)
         low, high = np.maximum(np.abs(self.low), smallest), np.abs(self.high)
         with np.errstate(invalid="ignore"):  # a product of roots, because the product of the numbers would overflow
@@ -164,14 +165,15 @@ def json_number(value: float) -> float | str:
 # The errors of all kernels at the inputs around one input.
 
 RADIUS = {16: 48, 32: 160}
-"""The number of inputs on each side, by the width of the format."""
+"""The number of inputs on each side of the worst input, by the width of the format."""
 
 
 @dataclass(frozen=True, slots=True)
 class Zoom:
-    """Signed errors in ULP at the bit patterns from `first` on, for each kernel -> [n]; NaN where not finite.
+    """The signed errors in ULP of each kernel at the `n` bit patterns from `first` on.
 
-    All patterns have one sign; `center`, the worst input of `kernel`, is among them.
+    `errors` has an array [n] for each kernel's name, with NaN where the result of the kernel or of the reference is not
+    finite. All patterns have one sign; `center`, the worst input of `kernel`, is among them.
     """
 
     encoding: Encoding
@@ -182,14 +184,14 @@ class Zoom:
 
     @property
     def offsets(self) -> NDArray[np.int64]:
-        """The places of the inputs on the number line, counted from the center -> [n]."""
+        """The places of the inputs on the number line, counted from `center`: an array [n]."""
         count = len(next(iter(self.errors.values())))
         steps = np.arange(self.first, self.first + count, dtype=np.int64) - self.center
         return -steps if self.center >= self.encoding.sign else steps
 
     @property
     def inputs(self) -> NDArray[np.float64]:
-        """The inputs -> [n]."""
+        """The inputs, an array [n]."""
         count = len(next(iter(self.errors.values())))
         return self.encoding.values(np.arange(self.first, self.first + count))
 
@@ -204,11 +206,11 @@ class Zoom:
 
 
 def zoom_on_worst(all_errors: Sequence[KernelErrors]) -> Zoom | None:
-    """Return the neighbourhood of aten's worst input if its error is above half an ULP, else of the worst input of all
-    kernels.
+    """Return the neighbourhood of aten's worst input if its error is above half an ULP, and otherwise that of the worst
+    input of all kernels.
 
-    Return None if every kernel is exact. Coarse kernels are inaccurate for many inputs, so the inputs for which torch
-    is inaccurate matter more.
+    Return None if every kernel is exact. aten comes first because a coarse kernel is inaccurate for many inputs, so
+    the inputs for which torch is inaccurate matter more.
     """
     aten = [
         kernel_errors for kernel_errors in all_errors if kernel_errors.kernel == "aten" and kernel_errors.max_ulp > 0.5

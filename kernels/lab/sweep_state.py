@@ -1,8 +1,8 @@
 """The progress of one kernel's sweep, and its storage between commands.
 
-In the kernel's folder, `sweep.json` has the state's identity and the name of the file of arrays, `bins-<n>.npz`. The
-arrays are written first, under a new name; then `sweep.json` is replaced atomically. However the process ends, the
-folder has a complete state."""
+In the kernel's folder, `sweep.json` contains the identity of the state and the name of the file of arrays,
+`bins-<n>.npz`. The arrays are written first, under a new name; then `sweep.json` is replaced atomically. However the
+process ends, the folder contains a complete state."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _FILE = "sweep.json"
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Everything that a result depends on; a state is used only if all of it is the same."""
+    """Everything that a result depends on. A stored state is used only if its identity is the same in every field."""
 
     op: str
     kernel: str
@@ -68,7 +68,7 @@ class Identity:
         return out / "kernels" / name
 
     def changes(self, before: Mapping[str, Any]) -> list[str]:
-        """Return the differences from another identity, as `torch 2.12.0 -> 2.13.0`."""
+        """Return the differences from another identity, for example `torch 2.12.0 -> 2.13.0`."""
         return [
             f"{name} differs" if name == "source" else f"{name} {before.get(name)} -> {value}"
             for name, value in asdict(self).items()

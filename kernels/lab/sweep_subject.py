@@ -1,4 +1,4 @@
-"""The op that a sweep measures: the argument that varies, and the values at which the others are held."""
+"""The op that a sweep measures: the argument that varies, and the values at which its other arguments are held."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _PROBE = (0.25, 0.375, 0.5, 0.625, 0.75, 0.875, 1.0)
 class Subject:
     """One overload of an op, as a function of one tensor.
 
-    `varied` is the argument that takes all inputs. `held` are the other passed arguments in the order of the schema:
-    numbers for tensors, anything for other arguments.
+    `varied` is the argument that takes all inputs. `held` are the names and values of the other passed arguments, in
+    the order of the schema; the value of a tensor is the number that fills it.
     """
 
     op: str
@@ -62,7 +62,7 @@ class Subject:
         return args, kwargs
 
     def described(self) -> str:
-        """Return the varied and the held arguments as text: `output, with grad_output = 1`."""
+        """Return the varied and the held arguments as text, for example `output, with grad_output = 1`."""
         others = ", ".join(f"{name} = {value:g}" if isinstance(value, float) else f"{name} = {value}"
                            for name, value in self.held)  # fmt: skip
         return f"{self.varied}, with {others}" if others else self.varied
@@ -73,7 +73,7 @@ def subject_of(op: str, encoding: Encoding, vary: str | None = None, hold: Seque
 
     vary: the argument that varies; by default the last tensor argument. hold: NAME=VALUE for other arguments; the
     value of a tensor is rounded to the format. Tensors are held at `HELD_AT` by default, other arguments at the op's
-    default. Raises KernelNotFound for an unknown op, UsageError for an op or arguments that cannot be swept.
+    default. Raises KernelNotFound for an unknown op, and UsageError for an op or arguments that cannot be swept.
     """
     overload = _overload(op)
     arguments = {argument.name: argument for argument in schema_of(overload).arguments}
@@ -109,7 +109,8 @@ def subject_of(op: str, encoding: Encoding, vary: str | None = None, hold: Seque
 
 
 def roundings(subject: Subject, hold: Sequence[str]) -> list[str]:
-    """Describe the tensors in `hold` that the format rounds more than float32 does: `output=0.999 is 1 in bfloat16`."""
+    """Describe the values of tensors in `hold` that the format rounds more than float32 does: `output=0.999 is 1 in
+    bfloat16`."""
     notes = []
     held = dict(subject.held)
     tensors = {argument.name for argument in schema_of(subject.overload).arguments if _is_tensor(argument)}
@@ -122,7 +123,7 @@ def roundings(subject: Subject, hold: Sequence[str]) -> list[str]:
 
 
 def _overload(op: str) -> Any:
-    """Return the named overload, else the first that takes a tensor and writes to no argument."""
+    """Return the overload that `op` names, or else the first that takes a tensor and writes to no argument."""
     name, _, wanted = op.partition(".")
     packet = find_packet(name)
     if wanted:
@@ -137,7 +138,8 @@ def _overload(op: str) -> Any:
 
 
 def _parsed(op: str, hold: Sequence[str], arguments: Mapping[str, Any], varied: str) -> dict[str, Any]:
-    """Read NAME=VALUE texts as values by name: numbers for tensors, else Python literals, else the text itself."""
+    """Read NAME=VALUE texts as values by name: a number for a tensor; for other arguments a Python literal, or else the
+    text itself."""
     values: dict[str, Any] = {}
     for text in hold:
         name, equals, value = text.partition("=")
@@ -231,10 +233,10 @@ _SHAPES = ((7,), (3, 3))
 
 
 def _mixing(call: Callable[[Any, torch.Tensor], Any], overload: Any) -> str:
-    """Return the reason why an op cannot work element by element, empty if it may.
+    """Return the reason why an op cannot work element by element, or "" if it may.
 
-    call: the op as a function of the overload and one float64 tensor. It is tried on 7 numbers and on 3 x 3 numbers,
-        each time also with one number changed. Inputs that the op rejects prove nothing."""
+    call: the op as a function of the overload and one float64 tensor. It is called on 7 numbers and on 3 x 3 numbers,
+        and on the same numbers with one of them changed. Inputs that the op rejects prove nothing."""
     schema = schema_of(overload)
     # the schema is read first because a call may crash: batch norm without its statistics does (torch 2.13)
     if [str(result.type) for result in schema.returns] != ["Tensor"]:

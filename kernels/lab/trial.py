@@ -1,7 +1,7 @@
 """Try a user's kernel on a small input, in a separate process because it may crash.
 
 python -m numdrift.kernels.lab.trial FILE OP RESULT OPENER writes the outcome to RESULT, as JSON. If OP is empty, the
-outcome has only the functions that the file exports.
+outcome contains only the dtypes for which the file exports a function.
 """
 
 from __future__ import annotations
@@ -33,15 +33,16 @@ SAMPLES = 16
 """The approximate number of elements on which ops that are not elementwise are tried."""
 
 NEAR = 1 / 16
-"""The relative error up to which results are near each other. Most results of any kernel of an op are near aten's."""
+"""The relative difference up to which two results are near each other. Most results of any kernel of an op are near
+aten's."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """The dtypes that a file exports, the outcome of the trial for each dtype in words, and warnings.
+    """The dtypes that a file's kernel computes, the outcome of the trial for each dtype in words, and warnings.
 
-    `expects` is the declaration that the op expects. If there is an `error`, the other fields are empty and `exit_code`
-    is that of the error.
+    `expects` is the function declaration that the op expects. If there is an `error`, the other fields are empty and
+    `exit_code` is the exit code of that error.
     """
 
     dtypes: tuple[str, ...] = ()
@@ -53,7 +54,7 @@ class Trial:
 
 
 def tried(path: Path, op: str, opener: str = "") -> Trial:
-    """Load the file and, for an op, call its kernel for each dtype; for `opener` see `IsolatedKernel`."""
+    """Load the file and, if an op is named, call the kernel in each dtype. `opener` is as in `IsolatedKernel`."""
     try:
         if not op:
             dtypes = tuple(exported(path, compile_library(user_source(path))))
@@ -146,9 +147,9 @@ NO_KERNEL = "Could not run 'aten::"
 def attempt(kernel: Kernel, calls: Sequence[LabCall], device: str) -> list[list[Output]]:
     """Return the outputs of each call, on the CPU; the calls themselves stay unchanged.
 
-    Raises KernelError if the kernel raises, returns other shapes or dtypes than the op, or writes to arguments that the
-    op does not write to. Raises NotAvailable if the kernel does not support the dtype or the device, if torch's own op
-    cannot be called for comparison, or if the kernel itself raises NotAvailable.
+    Raises KernelError if the kernel raises an error, returns shapes or dtypes that differ from the op's, or writes to
+    arguments that the op does not write to. Raises NotAvailable if the kernel does not support the dtype or the device,
+    if torch's own op cannot be called for comparison, or if the kernel itself raises NotAvailable.
     """
     name = f"{kernel.op}={kernel.name}"
     for call in calls:
@@ -217,12 +218,12 @@ def _name(dtype: torch.dtype) -> str:
 
 
 def why_not(kernel: Kernel) -> str:
-    """Return the reason why a kernel cannot run here; empty when it can. Raises KernelNotFound for an op unknown to
-    torch."""
+    """Return the reason why a kernel cannot run on this machine, or "" if it can. Raises KernelNotFound for an op that
+    torch does not have."""
     op_overloads = overloads(kernel.op)
     runs_here = kernel.devices == ANY_DEVICE or "cpu" in kernel.devices
     for device in () if runs_here else kernel.devices:
-        with suppress(RuntimeError, AttributeError):  # torch was built without it
+        with suppress(RuntimeError, AttributeError):  # torch was built without the device
             runs_here = runs_here or bool(torch.get_device_module(device).is_available())
     if not runs_here:
         return f"needs a {' or '.join(kernel.devices)} device"

@@ -1,8 +1,8 @@
 """The signature of a user's kernel, derived from the op's schema in aten, and calls of kernels written in C.
 
 In C: void kernel_float32(int64_t n, <numbers and texts>, <tensors>, float *result). Every tensor is a pointer
-to n contiguous elements, every number or flag a double, every text a `const char *`, each group in the order
-of the schema. An optional tensor that is missing is NULL, an optional number NAN."""
+to n contiguous elements, every number or flag a double, every text a `const char *`. Each group is in the order
+of the schema. A missing optional tensor or text is NULL, and a missing optional number is NAN."""
 
 from __future__ import annotations
 
@@ -91,7 +91,8 @@ class KernelSignature:
         return {argument.name: passed.get(argument.name, argument.default) for argument in self.arguments}
 
     def example(self, dtype: torch.dtype, device: str = "cpu") -> tuple[list[Any], dict[str, Any]]:
-        """Return arguments to try the op with: [2, 3] tensors of distinct values in 0..1, else defaults, else 0.5."""
+        """Return arguments for a trial call: tensors [2, 3] of distinct values between 0 and 1, and the defaults of
+        other arguments. A number without a default is 0.5."""
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
         for place, argument in enumerate(self.arguments, 1):
@@ -123,8 +124,8 @@ class KernelSignature:
 
 
 def signature_of(op: str) -> KernelSignature:
-    """Return the signature of the overload that `op` names, or else of the overload that writes to no argument and
-    takes the most tensors.
+    """Return the signature of the overload that `op` names, or else of the overload that takes the most tensors among
+    those that write to no argument.
 
     Raises KernelNotFound, with the nearest name, for an op that torch does not have.
     """
@@ -149,7 +150,7 @@ def _signature(op: str, overload: Any) -> KernelSignature:
         arguments.append(
             Argument(
                 name=argument.name,
-                # in a pointwise op an int is a plain number, elsewhere it is a dimension or a size
+                # in a pointwise op, an int is a plain number; in other ops, it is a dimension or a size
                 kind="number" if of == "int" and pointwise else _KINDS.get(of, "other"),
                 keyword=argument.kwarg_only,
                 optional=optional,
@@ -163,8 +164,9 @@ def _signature(op: str, overload: Any) -> KernelSignature:
 class CKernel:
     """The functions of a compiled file by dtype, called like an op.
 
-    `name` is `op=name`. The result is contiguous, has the operands' common shape and dtype, and is on the device of the
-    first operand. Operands on other devices are first copied to the CPU, which executes a lazy operand's graph.
+    `name` has the form `op=name`. The result is contiguous, has the operands' common shape and dtype, and is on the
+    device of the first operand. Operands on other devices are first copied to the CPU; for a lazy operand, this copy
+    executes the pending graph.
     """
 
     name: str

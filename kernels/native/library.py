@@ -1,8 +1,8 @@
 """The C kernels that numdrift ships, as functions of tensors.
 
-Each returns None where it does not apply: without a compiler, for tensors on a device or of a dtype that it does not
-support, and for tensors without memory (lazy, meta, fake, functional). The caller then computes the same bits with
-torch's operations.
+Each function returns None if its kernel does not apply: without a compiler, for tensors on a device or of a dtype that
+the kernel does not support, and for tensors without memory (lazy, meta, fake, functional). The caller then computes the
+same bits with torch's operations.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ ELEMENTWISE = {
     "lerp_fma": (3, 0),
     "fma": (3, 0),
 }
-"""The numbers of tensors and scalars that each kernel of elementwise.c takes; the file has the formulas."""
+"""The numbers of tensors and scalars that each kernel of elementwise.c takes; that file contains the formulas."""
 
 ROWS = ("sum_sequential", "sum_pairwise", "sum_kahan")
-"""The kernels of rows.c; the file has their orders of summation."""
+"""The kernels of rows.c; that file contains their orders of summation."""
 
 SUFFIXES = {torch.float32: "float32", torch.float64: "float64"}
 """The suffixes of the shipped kernels' symbols, by dtype."""

@@ -16,7 +16,7 @@ from .sum_references import Pair, constant, over, pair, plus, settled, times
 # the definition multiplies infinity by zero.
 
 _SILU_ZERO = (-1.2784645427610737, -1.0946994183093437e-16)
-"""The zero of silu's derivative, that is, of exp(x) + x + 1, as high and low part."""
+"""The zero of silu's derivative, that is, of exp(x) + x + 1, as a high and a low part."""
 
 
 def tanh(x: torch.Tensor) -> torch.Tensor:
@@ -74,7 +74,8 @@ _SATURATED = 64.0
 
 @dataclass(frozen=True, slots=True)
 class _Zero:
-    """A zero of a derivative, as high and low part, with the Taylor coefficients there from the first power on."""
+    """A zero of a derivative, as a high and a low part, with the Taylor coefficients of the derivative at this zero,
+    from the first power on."""
 
     high: float
     low: float

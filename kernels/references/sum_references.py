@@ -99,7 +99,7 @@ def mean(
 
 
 def compensated(rows: Tensor) -> Tensor:
-    """Sum rows, [rows, n] -> [rows]. A row with an infinity or NaN is summed plainly."""
+    """Return the sum of each row of a matrix [rows, n]. A row with an infinity or NaN is summed by torch."""
     high, low = rows, torch.zeros_like(rows)
     while high.shape[1] > 1:
         if high.shape[1] % 2:
@@ -116,8 +116,8 @@ def compensated(rows: Tensor) -> Tensor:
 
 # Numbers of about 106 bits, as the unevaluated sum of two float64 tensors: a high part and its rounding error.
 #
-# Source: T. J. Dekker, A floating-point technique for extending the available precision, Numer. Math. 18, 1971. A part
-# that overflows becomes nan; `settled` replaces it with the plain float64 value.
+# Source: T. J. Dekker, A floating-point technique for extending the available precision, Numer. Math. 18, 1971. If a
+# part overflows, the result becomes nan; `settled` replaces it with the plain float64 value.
 
 Pair = tuple[torch.Tensor, torch.Tensor]
 

@@ -70,7 +70,7 @@ class WholeComposites:
         self._patches.also(change_around_inner_compile(fold_calls, unfold_calls))
 
     def replace_python_kernels(self, target: Target, replacement: Callable[[Original], Original]) -> None:
-        """Replace torch's Python implementations of the op as well."""
+        """Also replace torch's Python implementations of the op."""
         self._patches.also(composite_ops.replace_python_kernels(target.overload, replacement))
 
     def close(self) -> None:
@@ -119,8 +119,8 @@ class WholeComposites:
         return call
 
     def _opaque_op(self, group: Group) -> tuple[Any, int]:
-        """Return an op that computes the results of groups of this name, such as
-        `numdrift::linear_backward(gradients, saved, number)`, and the number of this group."""
+        """Return the op that computes the results of all groups with this group's name, for example
+        `numdrift::linear_backward(gradients, saved, number)`, and return this group's number."""
         number = self._numbers.setdefault(group.text, len(self._numbers))
         self._groups.setdefault(number, group)
         if group.name not in self._opaque:

@@ -1,8 +1,8 @@
 """The call counts of swapped kernels, in a file that survives the process, even if a kernel crashes it.
 
-The file is mapped into memory. Counting is one store to it, which the operating system preserves however the process
-ends. Each record is five unsigned 64-bit numbers: the calls in the forward, the backward and the optimizer, the places
-where a compiler traced the kernel into its graph, and the calls that are running.
+The file is mapped into memory. Each count is one store into this memory, which the operating system preserves however
+the process ends. A record contains five unsigned 64-bit counts: calls in the forward, the backward and the optimizer,
+places where a compiler traced the kernel into its graph, and calls that have not ended.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ RECORD = struct.Struct(f"={len(COLUMNS)}Q")
 
 @dataclass(frozen=True, slots=True)
 class SwapCounts:
-    """The calls of one swapped kernel by phase; `running` counts calls that began and did not end."""
+    """The calls of one swapped kernel by phase; `running` counts calls that have begun but not ended."""
 
     forward: int = 0
     backward: int = 0
@@ -64,14 +64,14 @@ class CountsFile:
         return [SwapCounts(*numbers) for numbers in RECORD.iter_unpack(self._memory[:])]
 
     def forget(self) -> None:
-        """Count in this process's own memory from now on, because it is a fork of the counted process."""
+        """Count in this process's own memory from now on, because this process is a fork of the counted process."""
         copy = mmap.mmap(-1, len(self._memory))
         copy[:] = self._memory[:]
         self._memory, self._numbers = copy, memoryview(copy).cast("Q")
 
 
 def read_counts(path: Path, records: int) -> list[SwapCounts]:
-    """Return the counts that a run wrote, zeros if it wrote none."""
+    """Return the counts that a run wrote, or zeros if it wrote none."""
     data = path.read_bytes() if path.exists() else b""
     whole = len(data) // RECORD.size * RECORD.size
     counts = [SwapCounts(*numbers) for numbers in RECORD.iter_unpack(data[:whole])]

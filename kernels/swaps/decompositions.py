@@ -1,4 +1,4 @@
-"""Swaps inside compiled graphs: where a compiler would decompose the op, it finds one opaque op instead.
+"""Swaps inside compiled graphs: where a compiler would decompose a swapped op, it finds one opaque op instead.
 
 The opaque op is `numdrift::<op>_<overload>`. Its arguments are the number of the place in the graph, and the arguments
 of the aten op. In Inductor, a swapped graph therefore never has the same cache key as an unswapped graph. The kernel is
@@ -44,7 +44,7 @@ class SwappedDecompositions:
 
     def __init__(self, execution: SwapExecution) -> None:
         self._execution = execution
-        # a copy, whose changes apply from `install` to `close`
+        # a copy; changes to it take effect from `install` to `close`
         self._table = inductor_decompositions()
         self._sites = Sites()
         self._places: list[TracedPlace] = []
@@ -80,8 +80,8 @@ class SwappedDecompositions:
         def run(place: int, *args: Any, **kwargs: Any) -> Any:
             traced = self._places[place]
             result = self._execution.run(traced.swap, SwappedCall(target, target.overload, args, kwargs), traced.site)
-            # The surrounding code was generated for the strides and dtypes of the meta kernel's result, so this result
-            # must have the same.
+            # The surrounding code was generated for the strides and dtypes that the meta kernel returned, so this
+            # kernel's results must have the same strides and dtypes.
             expected = self._promised.of(target.overload, args, kwargs)
             return conform(str(traced.swap.request), result, expected, strided=True, cast=True)
 

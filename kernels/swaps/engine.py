@@ -47,9 +47,9 @@ class Swaps:
     def install(self, device: str, *, compiled: bool = False) -> None:
         """Swap the ops that are dispatched on `device`; with `compiled`, also the ops that compilers trace.
 
-        If a swap names a module, or ops are observed, modules are followed. With `compiled` they are not, because a
-        compiler would trace their hooks. Raises NotAvailable, KernelNotFound, and UsageError for `decompose.<op>=off`
-        of an op that is not decomposed.
+        If a swap names a module, or ops are observed, hooks follow the modules. With `compiled` they do not, because a
+        compiler would trace the hooks. Raises NotAvailable, KernelNotFound, and UsageError for `decompose.<op>=off` of
+        an op that is not decomposed.
         """
         ops = dict.fromkeys([*(swap.request.op for swap in self._swaps), *self.observed])
         if not ops:
@@ -93,7 +93,7 @@ class Swaps:
     def describe(self, accelerator: str | None = None) -> list[dict[str, str]]:
         """Return each swap in the manifest's form; `computed_by` says whether C code or torch operations compute it.
 
-        `accelerator` is the device that the mode computes on, None for the CPU.
+        `accelerator` is the device on which the mode computes, or None for the CPU.
         """
         return [
             {
@@ -123,7 +123,7 @@ class Swaps:
         return [f"{native[0].request} is computed by {library.status()}"]
 
     def modules(self) -> dict[str, list[str]]:
-        """Return the modules that called each op that is swapped only at some sites."""
+        """Return, for each op that is swapped only at some sites, the modules that called it."""
         return {op: list(modules) for op, modules in self._execution.modules.items()}
 
     def counts(self) -> list[SwapCounts]:
@@ -131,7 +131,7 @@ class Swaps:
         return self._counts.read()
 
     def forget(self) -> None:
-        """Stop counting, because this is a fork of the counted process."""
+        """Stop counting in the file, because this process is a fork of the counted process."""
         self._counts.forget()
 
     def close(self) -> None:
@@ -154,7 +154,7 @@ class Swaps:
             return
         try:
             original = original_kernel(target.overload, key)
-        except NotAvailable:  # nothing is dispatched there, so nothing can be called
+        except NotAvailable:  # torch has no kernel for this key, so no call can be dispatched to it
             return
 
         self._overrides.replace(

@@ -25,7 +25,7 @@ Arguments = Sequence[Any]
 Keywords = Mapping[str, Any]
 
 CALLS_WATCHED = 8
-"""The number of calls of a user's kernel whose arguments are compared before and after."""
+"""The number of calls of a user's kernel whose arguments are compared before and after the call."""
 
 MODULES_NAMED = 8
 """The maximum number of modules that a message names."""
@@ -86,11 +86,11 @@ class SwapExecution:
         # itself.
         running = self._running.targets
         inside = running and (not running[-1].composite or any(target.op == call.target.op for target in running))
-        # Kernels compute floating-point tensors; torch computes anything else (a count, a mask).
+        # Kernels compute floating-point tensors; torch computes anything else (for example, a count or a mask).
         if inside or not any(tensor.is_floating_point() for tensor in call.tensors):
             return call.by_torch()
-        # A compiler inspects the call's result before it traces the call. Torch's own kernel, whose results have the
-        # same shapes and dtypes, then executes the call.
+        # A compiler inspects the call's result before it traces the call. For this inspection, torch's own kernel
+        # suffices, because its results have the same shapes and dtypes.
         if call.traced and not is_being_traced():
             return call.by_torch()
         site = traced_site() if call.traced else self._sites.here()
@@ -99,8 +99,8 @@ class SwapExecution:
         return self.run(swap, call, site)
 
     def called_at(self, op: str, site: CallSite) -> None:
-        """Record the modules that call an op that is swapped only at some sites. They are reported if no such site is
-        reached."""
+        """Record the modules that call an op, if the op is swapped only at some sites. If the run reaches none of these
+        sites, the modules are reported."""
         modules = self.modules.get(op)
         if modules is not None and site.module is not None and len(modules) < MODULES_NAMED:
             modules[site.module] = None
@@ -164,7 +164,7 @@ class SwapExecution:
 
 
 def _functional(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function without views and mutations, even under a dispatch mode."""
+    """Return a form of the function that uses no views and no mutations, even under a dispatch mode."""
     transformed = torch.func.functionalize(function, remove="mutations_and_views")
 
     def functional(*args: Any, **kwargs: Any) -> Any:
@@ -174,7 +174,7 @@ def _functional(function: Callable[..., Any]) -> Callable[..., Any]:
     return functional
 
 
-# The checks of a kernel against the op that it replaces: results of the same kind, and unchanged arguments.
+# The checks of a kernel against the op that it replaces: results of the same shapes and dtypes, unchanged arguments.
 
 
 def conform(kernel: str, result: Any, expected: Sequence[ExpectedTensor], *, strided: bool, cast: bool = False) -> Any:
@@ -218,7 +218,7 @@ def mapped(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
 
 @contextmanager
 def arguments_left_alone(kernel: str, target: Target, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[None]:
-    """Raise KernelError if the kernel wrote to an argument that the op does not write to."""
+    """Raise KernelError at the end of the context if the kernel wrote to an argument that the op does not write to."""
     # Values are compared, because torch does not count writes below autograd.
     written = written_names(target.overload)
     names = [argument.name for argument in arguments_of(target.overload)]
@@ -245,5 +245,5 @@ def refuse_unsupported(kernel: Kernel, tensors: Sequence[torch.Tensor]) -> None:
 
 
 def text_of(shape: Sequence[int], dtype: torch.dtype) -> str:
-    """Return the dtype and shape of a tensor, as `float32[3, 4]`."""
+    """Return the dtype and shape of a tensor as text, for example `float32[3, 4]`."""
     return f"{str(dtype).removeprefix('torch.')}[{', '.join(map(str, shape))}]"

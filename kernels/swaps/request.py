@@ -7,7 +7,7 @@
     kernel.sum.dim_IntList=kahan        one overload of an op
     kernel.tanh_backward=mine.c         a user's own kernel
 
-Parsing needs no torch.
+Parsing does not import torch.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ OWN = (".c", ".py")
 
 @dataclass(frozen=True, slots=True)
 class SwapRequest:
-    """One requested swap. `key` is its text, `module` and `occurrence` are its scope, if any."""
+    """One requested swap. `key` is its text before `=`; `module` and `occurrence` are its scope, if any."""
 
     key: str
     op: str
@@ -79,8 +79,8 @@ def _request(group: str, key: str, kernel: str) -> SwapRequest:
 def check_swaps(requests: Sequence[SwapRequest], registry: KernelRegistry, device: str) -> None:
     """Find each op and kernel, and compile users' C files; users' Python files are parsed but not executed.
 
-    Raises KernelNotFound, with the nearest name, CompileError, and UsageError for an invalid file of a user or a
-    kernel that does not run on `device`."""
+    Raises KernelNotFound, with the nearest name; CompileError for a file that does not compile; and UsageError for any
+    other invalid file, and for a kernel that does not run on `device`."""
     for request in requests:
         check_op(request.op, registry)
         kernel = find_kernel(request, registry, run=False)
@@ -91,14 +91,14 @@ def check_swaps(requests: Sequence[SwapRequest], registry: KernelRegistry, devic
 
 
 def check_op(op: str, registry: KernelRegistry) -> None:
-    """Raise KernelNotFound, with the nearest op, if there is no such op or it computes nothing."""
+    """Raise KernelNotFound if there is no such op (naming the nearest one) or if the op cannot be swapped."""
     registered = {operation.name for operation in registry.operations()}
     if op not in registered:
         load_target("numdrift.kernels.swaps.swap:targets_of")(op)
 
 
 def find_kernel(request: SwapRequest, registry: KernelRegistry, *, run: bool = True) -> Kernel:
-    """Return the kernel of a request. `run` executes a user's Python file; otherwise its record has only a name.
+    """Return the kernel of a request. `run` executes a user's Python file; otherwise, only the file's name is known.
 
     Raises KernelNotFound, and for a user's kernel the errors of `user_kernel`.
     """
@@ -114,9 +114,9 @@ def find_kernel(request: SwapRequest, registry: KernelRegistry, *, run: bool = T
 
 
 def known_kernels(own: Sequence[tuple[str, Path]] = (), *, run: bool = True) -> KernelRegistry:
-    """Return a registry of the shipped kernels and of the user's own, passed as (op, path).
+    """Return a registry of the shipped kernels and of the user's own, which are passed as pairs (op, path).
 
-    `run` executes the user's Python files. Raises the errors of `user_kernel`, and UsageError for a taken name.
+    `run` executes the user's Python files. Raises the errors of `user_kernel`, and UsageError if a name is taken.
     """
     registry = built_in()
     for op, path in own:

@@ -29,8 +29,8 @@ MARK = "numdrift_module"
 
 @dataclass(frozen=True, slots=True)
 class CallSite:
-    """The site of one call. `module` is the path from the outermost called module, "" for that module itself, None if
-    modules are not followed."""
+    """The site of one call. `module` is the path from the outermost called module: "" for that module itself, and None
+    if modules are not followed."""
 
     phase: Phase
     module: str | None = None
@@ -100,17 +100,17 @@ class ModulePaths:
         self._hooks.close()
 
     def _entered(self, module: torch.nn.Module, inputs: Any) -> None:
-        if self._stack:  # the nodes that created its inputs belong to the calling module
+        if self._stack:  # the nodes that created this module's inputs belong to the calling module
             self._mark(inputs, self._stack[-1])
         else:
             self._roots = [module]
         root = self._roots[0]
         names = self._names.get(root)
-        if names is None or id(module) not in names:  # seen for the first time, or added to its root since
+        if names is None or id(module) not in names:  # the root is new, or the module was added to it later
             named = root.named_modules(remove_duplicate=True)
             names = {id(submodule): without_wrapper(name) for name, submodule in named}
             self._names[root] = names
-        # a module that its root does not contain (one created in a forward) is named by its class
+        # a module that its root does not contain (for example, one created in a forward) is named by its class
         self._stack.append(names.get(id(module), type(module).__name__))
 
     def _left(self, module: torch.nn.Module, _: Any, outputs: Any) -> None:
@@ -122,7 +122,7 @@ class ModulePaths:
         self._mark(outputs, path)
 
     def _mark(self, tensors: Any, path: str) -> None:
-        """Mark the autograd nodes behind these tensors with the path, unless they already have one."""
+        """Mark the autograd nodes behind these tensors with the path, unless they are already marked."""
         pending = [tensor.grad_fn for tensor in tensors_in(_leaves(tensors)) if tensor.grad_fn is not None]
         while pending:
             node = pending.pop()

@@ -29,7 +29,7 @@ class Swap:
 
     number: its index among the swaps of its mode, and among the records of the counts
     alternates: the kernels of the same name for ops that replace the op in other modes
-    watched: the number of calls whose arguments were compared before and after
+    watched: the number of calls whose arguments were compared before and after the call
     """
 
     number: int
@@ -113,9 +113,9 @@ class Target:
     """One overload that a swap replaces.
 
     functional: the overload whose results the op's kernels compute
-    functional_name: the name of `functional`, which kernels of any op receive (`lerp.Scalar`)
+    functional_name: the name of `functional` (`lerp.Scalar`), the first argument of kernels of any op
     composite: whether torch composes the overload from other ops above autograd
-    writes: the arguments that receive the results; if there are none, the kernel's results are the op's
+    writes: the arguments that receive the results; if there are none, the op returns the kernel's results
     """
 
     op: str
@@ -133,7 +133,7 @@ class Target:
         named = {name: value for name, value in kwargs.items() if name not in self.writes}
         results = kernel(*args, **named)
         for output, result in zip(tensors_in(outputs), tensors_in(results), strict=True):
-            # as in torch, an `out=` of another shape is resized; the first argument never is
+            # as in torch, an `out=` of a different shape is resized; the first argument never is
             if output is not args[0] and output.shape != result.shape:
                 output.resize_(result.shape)
             output.copy_(result)

@@ -70,7 +70,8 @@ class CallTrace:
 
 
 def describe(value: Any) -> str:
-    """Describe a value in one phrase; a tensor by dtype, shape, and range unless reading it would execute a graph."""
+    """Describe a value in one phrase. A tensor is described by dtype, shape and, unless reading it would execute a
+    graph, range."""
     if not isinstance(value, torch.Tensor):
         if isinstance(value, (list, tuple)) and any(True for _ in tensors_in(value)):
             return f"[{', '.join(describe(element) for element in value)}]"

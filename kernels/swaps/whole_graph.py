@@ -116,7 +116,8 @@ def _contracted(graph: Graph, groups: Sequence[Group], ranks: Ranks) -> list[Nod
         ordered = in_order({item: (rank, 0) for item, rank in items.items()}, needs)
         if len(ordered) == len(items):
             return ordered
-        # Items that are neither before nor behind all cycles are in a cycle or between two: leave out one such group.
+        # Any item that is neither before nor behind all cycles is in a cycle or between two cycles; leave out one group
+        # of this kind.
         users: dict[Any, set[Any]] = {item: set() for item in items}
         for item, needed in needs.items():
             for needed_item in needed:
@@ -199,7 +200,7 @@ class _Folded:
 
 
 def unfold(graph: Graph) -> None:
-    """Restore the folded nodes in place; all other nodes stay, including nodes added since."""
+    """Restore the folded nodes in place; all other nodes stay, including those added after the folding."""
     folded = _Folded.read(graph)
     keys, places, now = folded.keys, folded.places, folded.now
 

@@ -44,7 +44,7 @@ class CompositeCall:
     sequence: frozenset[int]
 
     def arguments(self, nodes: Mapping[str, Node]) -> tuple[Any, Any] | None:
-        """Return positional and keyword arguments with nodes in place of tensors, None if a node is missing."""
+        """Return positional and keyword arguments with nodes in place of tensors, or None if a node is missing."""
         try:
             return None if self.args is None else (_placed(self.args, nodes), _placed(dict(self.kwargs), nodes))
         except KeyError:
@@ -89,7 +89,10 @@ class Group:
 
     @property
     def result(self) -> Node | None:
-        """Return the output that is the call's only result; any other outputs are the same elements in other shapes."""
+        """Return the output that is the call's only result, or None if there is no such output.
+
+        Further outputs may only be the elements of this result in different shapes.
+        """
         if self.backward or len(self.call.results) > 1:
             return None
         # Shapes are compared only here, for a forward: sizes may be symbols, and comparing a gradient's size with the
@@ -165,8 +168,8 @@ def groups_of(graph: Graph, calls: Sequence[CompositeCall]) -> list[Group]:
 
 
 def _group(call: CompositeCall, backward: bool, nodes: Iterable[Node]) -> Group | None:
-    """Return a group, or None if no node can represent it: it computes nothing, or has values besides tensors and
-    sizes."""
+    """Return a group, or None if no node can represent it, because it computes nothing, or because it takes or returns
+    values that are neither tensors nor sizes."""
     members = dict.fromkeys(nodes)
     # Views of outside tensors that are also used outside stay outside, with the views from which they are taken.
     results: Container[str] = () if backward else call.results
@@ -201,7 +204,7 @@ def is_tensor(node: Node) -> bool:
 
 
 def is_view(node: Node) -> bool:
-    """Check whether a node returns another view of its input."""
+    """Check whether a node returns a view of its input."""
     return is_operator(node.target) and returns_view(node.target)
 
 

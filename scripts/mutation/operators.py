@@ -44,7 +44,7 @@ ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
     ast.Pow: ast.Mult,
 }
 UNSWAPPED = {"isinstance", "issubclass", "getattr", "hasattr", "setattr", "cast", "field", "TypeVar", "print"}
-"""Functions whose arguments are not swapped, because such a call would fail at once."""
+"""Functions whose arguments are not swapped, because the changed call would fail at once."""
 
 COUNTING = {"range", "len", "islice", "enumerate"}
 

@@ -26,7 +26,7 @@ LONGEST = 3600.0
 class Reached:
     """The mutants that the tests of one file reach.
 
-    seconds: the time of each test that passed, in the order of the file; a test that fails without a mutant is useless.
+    seconds: the time of each test that passed, in the order of the file. Only these tests can kill a mutant.
     hits: the mutants that each test reached; the entry "" has those that the import of the file reached.
     """
 
@@ -53,7 +53,7 @@ def key_of(root: Path, ids: Iterable[str]) -> str:
 class Pass:
     """The data that one pass over the tests needs.
 
-    kept: the file with the results of passes. slow: whether the slow tests of a file run too.
+    kept: the file that stores the results of passes. slow: whether the slow tests of a file run too.
     """
 
     copy: Copy

@@ -42,7 +42,7 @@ LOADED = (
 )
 
 EVERYWHERE = Path(__file__).parent / "everywhere"
-"""A folder on Python's module path, also in the processes that tests start, while sources have probes."""
+"""The folder that is put on Python's module path, for the processes that tests start, while sources have probes."""
 
 SUBREAPER = 36
 """PR_SET_CHILD_SUBREAPER of Linux's prctl: processes that a killed test leaves behind become children of this one."""
@@ -52,10 +52,10 @@ SUBREAPER = 36
 class Outcome:
     """The results of the tests of one fork.
 
-    seconds: the CPU time of each test that ended, including its fixtures and the processes that it waited for. It does
-    not depend on how busy the machine was.
+    seconds: the CPU time of each test that ended, including its fixtures and the processes that it waited for. This
+    time does not depend on how busy the machine was.
     failed: the tests that failed, with the first line of the error; a file that cannot be imported counts as a test.
-    numbers: the number of each test that began; the file of its hits has this name.
+    numbers: the number of each test that began. The file of the test's hits is named by this number.
     """
 
     seconds: dict[str, float] = field(default_factory=dict)
@@ -87,8 +87,8 @@ class Forks:
         hits: Path | None = None,
         slow: bool = False,
     ) -> Outcome:
-        """Run the tests of these names, in that order, until one fails. Without names, run all tests of these files,
-        and keep the code that they compile for all later forks.
+        """Run the tests with these names, in the order of the names, until one fails. Without names, run all tests of
+        these files, and keep the code that they compile for all later forks.
 
         hits: a folder for the mutants that each test reaches. slow: whether "all tests" includes the slow ones.
         """

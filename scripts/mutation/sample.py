@@ -49,7 +49,7 @@ Found = Literal["same", "moved", "alike"]
 class Mutant:
     """One statement with a fault, described by its text and its function.
 
-    file: the file in which it was when the sample was drawn.
+    file: the file that contained the statement when the sample was drawn.
     """
 
     id: str
@@ -111,7 +111,7 @@ def _candidates(root: Path, folder: str) -> list[Candidate]:
 
 
 def _spread(candidates: list[Candidate], wanted: int) -> list[Candidate]:
-    """Choose `wanted` candidates: operators by their weights, one per function, and no file beyond its share."""
+    """Choose `wanted` candidates: operators by their weights, at most one per function, no file beyond its share."""
     of_operator: dict[str, list[Candidate]] = defaultdict(list)
     for one in sorted(candidates, key=_chance):
         of_operator[one[1]].append(one)
@@ -170,7 +170,7 @@ def read(path: Path) -> list[Mutant]:
 
 
 def find(root: Path, sample: Iterable[Mutant]) -> dict[str, Place]:
-    """Return the place of each mutant in this tree, without those that are gone."""
+    """Return the places of the sample's mutants in this tree; a mutant that is gone has no place."""
     known: dict[str, list[Statement]] = defaultdict(list)
     of_name: dict[str, list[Statement]] = defaultdict(list)
     for file in source_files(root):
@@ -208,7 +208,8 @@ def _nearness(mutant: Mutant, one: Statement) -> tuple[bool, bool, bool, int, bo
 
 
 def _exactly(mutant: Mutant, same: list[Statement]) -> Place | None:
-    """Return the nearest statement with this text; None if it may not be the mutant's statement."""
+    """Return the statement with this text that is nearest to the mutant's old place, or None if this may be a different
+    statement."""
     if not same:
         return None
     best = max(same, key=lambda one: _nearness(mutant, one))
@@ -236,7 +237,7 @@ def _alike(mutant: Mutant, others: list[Statement]) -> Place | None:
 
 
 def _carried_over(mutant: Mutant, text: str) -> str | None:
-    """Return the statement with the mutant's change applied; None if it lacks the tokens that the change replaces."""
+    """Return the statement with the mutant's change applied, or None if it lacks tokens that the change replaces."""
     if mutant.operator == "removed":
         return mutant.after
     before, after, there = _tokens(mutant.before), _tokens(mutant.after), _tokens(text)

@@ -19,7 +19,7 @@ Position = tuple[int, int]
 """A line, counted from 1, and a column in bytes, as in `ast`."""
 
 Edit = tuple[Position, Position, str]
-"""The begin and the end of a part of a source, and the text that replaces it."""
+"""The beginning and the end of a part of a source, and the text that replaces this part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ def head(node: ast.stmt) -> ast.stmt:
 
 
 def text_of(node: ast.stmt) -> str:
-    """Return the text of the statement in one line and one layout; "" for compound statements that do not count."""
+    """Return the text of the statement, on one line and in one layout; "" for compound statements that do not count."""
     if isinstance(node, UNSAID):
         return ""
     written = ast.unparse(head(node))

@@ -20,16 +20,16 @@ from .statements import replaced
 from .tree import Copy, files_of, test_files
 
 END_TO_END = ("bad_input", "batches", "investigate", "localize", "swaps")
-"""The files of tests/e2e, without `test_`, against which survivors are tried by default."""
+"""The names, without `test_`, of the files in tests/e2e against which survivors are tried by default."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     """The limits of the time that a mutant takes.
 
-    tests: the maximum CPU time in seconds, measured without the mutant, of the tests against which it is tried. slow:
-    the same for slow tests. The run with the mutant ends after `least` seconds plus three times the time of its tests,
-    or later on a busy machine, but after `most` seconds at the latest.
+    tests: the maximum CPU time in seconds, measured without the mutant, of the tests against which a mutant is tried.
+    slow: this maximum for slow tests. The run with the mutant ends after `least` seconds plus three times the time of
+    its tests, or later on a busy machine, but after `most` seconds at the latest.
     """
 
     tests: float
@@ -48,9 +48,9 @@ class Result:
 
     result: killed, survived or gone (its statement is not found in this tree).
     why: failed, timeout or an exit code; for a survivor: passed, or "not reached" by any test that may run.
-    place: file and line in this tree. found: whether the statement is the same, moved, or one alike.
-    tests: the number of chosen tests. slow: whether slow tests were among them. left_out: the number of other tests
-    that reach it, beyond the limit.
+    place: file and line in this tree. found: whether the statement found there is the same, moved, or only alike.
+    tests: the number of chosen tests. slow: whether slow tests were among them. left_out: the number of tests that
+    reach the mutant but were not chosen, because of the time limit.
     test, said: the test that failed, and its error; or the test that did not end.
     """
 
@@ -86,7 +86,8 @@ def run(root: Path, sample: Sequence[Mutant], out: Path, limits: Limits, *, area
 
 
 def run_slowly(root: Path, sample: Sequence[Mutant], out: Path, limits: Limits, files: Sequence[str]) -> None:
-    """Try the survivors in `out` against these test files, including slow tests, or against those of END_TO_END."""
+    """Try the survivors in `out` against all tests of these files, slow ones included. Without files, try them against
+    the files of END_TO_END."""
     if not files:
         wanted = {f"test_{name}.py" for name in END_TO_END}
         files = [name for name in files_of(root) if Path(name).name in wanted and "e2e" in Path(name).parts]
@@ -134,7 +135,7 @@ def _bench(root: Path, sample: Sequence[Mutant], out: Path) -> Iterator[Bench]:
 
 
 def read(path: Path, key: str | None = None) -> dict[str, Result]:
-    """Return the last result of each mutant. Raises ValueError if they are of another tree than `key`."""
+    """Return the last result of each mutant. Raises ValueError if a result belongs to a tree with a different key."""
     found = {}
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
         facts = json.loads(line)

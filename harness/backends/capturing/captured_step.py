@@ -45,10 +45,10 @@ class Carried:
 
 
 class Edges:
-    """Names for the values that tensors carry, through views, writes in place and tensors that autograd has saved.
+    """The names of the values that tensors carry, followed through views, in-place writes and autograd's saved tensors.
 
-    A tensor is identified by its Python object. A tensor that comes back as another object, as autograd returns saved
-    tensors, is identified by its place in memory. A tensor carries the value that was last written to its memory.
+    A tensor is identified by its Python object. A tensor that comes back as a different object, as saved tensors of
+    autograd do, is identified by its place in memory. A tensor carries the value that was last written to its memory.
     """
 
     def __init__(self) -> None:
@@ -121,7 +121,7 @@ class CapturedStep:
         self._newest_sequence = next_sequence_number() - 1
 
     def name(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Bind the values that these tensors carry now to the script's names for them."""
+        """Bind the values that these tensors carry now to the script's names for the tensors."""
         for binding, tensor in tensors.items():
             self.bind(tensor, binding)
 
@@ -131,7 +131,7 @@ class CapturedStep:
         self._bindings.setdefault(self._edges.read(tensor, wanted), binding)
 
     def add(self, call: OpCall, outputs: Any, place: Node) -> None:
-        """Add an op that has run. `place` carries its phase, module and source line."""
+        """Add an op that has run. `place` has the op's phase, module and source line."""
         operation = call.operation
         written = written_names(operation)
         schema = [parameter.name for parameter in arguments_of(operation)]

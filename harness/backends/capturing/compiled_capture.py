@@ -53,7 +53,7 @@ NOTHING_MET = "it met nothing that it may compile (a forward under torch.compile
 WITHOUT_ATEN = "backend {} makes no graph of aten ops: it runs what dynamo captured"
 
 COUNTED = ("compiled", "cached", "executed", "dynamo", "breaks")
-"""The events that are counted in a step. An execution is `cached` if its graph was executed before."""
+"""The events that are counted in a step. An execution is `cached` if it is not the first of its graph."""
 
 
 class CompiledCapture(Capture):
@@ -232,7 +232,7 @@ class CompiledCapture(Capture):
             self._unavailable("post", "numdrift could not see the code that Inductor generated for a graph")
         if is_compiled_by_inductor(compiled):
             self._executables[id(compiled)] = pre.executable
-            # Another object may get this id once the object is freed, so the entry is removed with it.
+            # Once `compiled` is freed, another object may get its id, so the entry is removed together with it.
             weakref.finalize(compiled, self._executables.pop, id(compiled), None)
             return compiled
         return self._watched(compiled, pre.executable)
@@ -323,7 +323,7 @@ class CompiledCapture(Capture):
 
 
 class Depth:
-    """The number of `entered` contexts that this thread is in. It is true above zero."""
+    """The number of `entered` contexts that this thread is in. The object is true if the number is not zero."""
 
     def __init__(self) -> None:
         self._thread = threading.local()

@@ -36,7 +36,10 @@ def signature_of(seen: DynamoGraph, names: Mapping[int, str]) -> GraphSignature:
     order = {name: number for number, name in enumerate(seen.locals)}
 
     def place(graph_input: GraphInput) -> tuple[int, list[Any]]:
-        """Return a sort key: the frame's variable in dynamo's order of use, then its parts. `x[10]` follows `x[9]`."""
+        """Return a sort key: the variable's position in dynamo's order of use, then the path within the variable.
+
+        The key sorts `x[9]` before `x[10]`.
+        """
         matched = VARIABLE.match(graph_input.source)
         if matched is None:
             return len(order) + 1, []
@@ -96,7 +99,7 @@ class AotBindings:
             if node.op != "placeholder":
                 continue
             bound = self._described_input(node.meta.get("desc"))
-            # Older versions of torch have no descriptions. There the names decide: `primals_1`, `arg0_1`, `tangents_1`.
+            # Without a description (older torch), the node's name decides: `primals_1`, `arg0_1` or `tangents_1`.
             lifted, tangent = LIFTED_INPUT.match(node.name), re.match(r"^tangents_(\d+)$", node.name)
             if not bound and lifted is not None:
                 bound = self._input_binding(int(lifted[1]) - 1 if lifted[1] else int(lifted[2]))
@@ -173,11 +176,11 @@ class ScriptNames:
         self._modules: list[weakref.ref[torch.nn.Module]] = []
 
     def adopt(self, module: torch.nn.Module) -> None:
-        """Use the names of a module's tensors. If `torch.compile` has wrapped it, use those of the original module."""
+        """Use the names of a module's tensors. If `torch.compile` has wrapped the module, use the original's names."""
         self._modules.append(weakref.ref(getattr(module, "_orig_mod", module)))
 
     def by_identity(self) -> dict[int, str]:
-        """Return the current bindings. A tensor with several names has the first one."""
+        """Return the current bindings. A tensor with several names is bound to the first."""
         names: dict[int, str] = {}
         if self._named_tensors is not None:
             for binding, tensor in self._named_tensors().items():
@@ -240,7 +243,7 @@ class Executable:
 
 @dataclass(frozen=True, slots=True)
 class PreGraph:
-    """A graph that goes into the compiler. `outputs` are in the graph's order, None where it returns no value."""
+    """A graph that goes into the compiler. `outputs` are in order, None where the graph returns no value."""
 
     graph: Graph
     outputs: Sequence[str | None]

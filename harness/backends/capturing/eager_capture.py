@@ -24,7 +24,7 @@ from .captured_step import CapturedStep
 
 
 class EagerCapture(Capture):
-    """The capture of the request's `steps`. It calls the request's `failed` if an op cannot be captured."""
+    """The capture of the steps that a request names. It calls the request's `failed` if an op cannot be captured."""
 
     def __init__(self, request: CaptureRequest) -> None:
         self.failed = request.failed

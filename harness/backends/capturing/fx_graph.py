@@ -1,4 +1,4 @@
-"""An FX graph, of dynamo or of aten ops, as recorded nodes and values."""
+"""Read an FX graph, of dynamo or of aten ops, into the nodes and values of a record."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ INPUTS = ("placeholder", "get_attr")
 
 @dataclass(frozen=True, slots=True)
 class GraphParts:
-    """The parts of a graph. `outputs` are in the graph's order, None where it returns no value."""
+    """The parts of a graph. `outputs` are in the graph's order, None where the graph returns no value."""
 
     nodes: tuple[Node, ...]
     values: Mapping[str, Value]
@@ -33,7 +33,7 @@ class GraphParts:
 
     @property
     def hash(self) -> str:
-        """A digest that is the same for graphs of the same ops on the same kinds of values."""
+        """A digest of the graph's ops, and of the names, kinds and bindings of its values."""
         text = hashlib.sha256()
         for node in self.nodes:
             text.update(repr((node.full_op, node.inputs, node.outputs, sorted(node.attributes.items()))).encode())
@@ -49,7 +49,7 @@ class Reading:
 
     script: the path of the training script.
     modules: the module paths of the graph's forward, by autograd sequence number.
-    bindings: the bindings of its placeholders and outputs to the script, by name.
+    bindings: the bindings of the graph's placeholders and outputs to the script, by name.
     """
 
     phase: str
@@ -59,14 +59,14 @@ class Reading:
 
 
 def read_graph(graph: torch.fx.Graph, reading: Reading) -> GraphParts:
-    """Return the parts of a graph. A `getitem` of one of a node's several results becomes an output of that node."""
+    """Return the parts of a graph. If a node has several results, the `getitem` nodes on them become its outputs."""
     # `parts` maps each node with several results to its `getitem` nodes by index. `taken_out` maps each `getitem` node
     # to the name of its value. Two `getitem` nodes of the same result both have the name of the first.
     taken_out: dict[torch.fx.Node, str] = {}
     parts: dict[torch.fx.Node, dict[int, torch.fx.Node]] = {}
     for node in graph.nodes:
         source, index = node.args if node.target is operator.getitem else (None, None)
-        # This is done for one level only: a `getitem` on a nested tuple remains a node.
+        # Only one level is resolved: a `getitem` on a nested tuple remains a node.
         if not isinstance(index, int) or not isinstance(source, torch.fx.Node) or source.target is operator.getitem:
             continue
         if source.op not in INPUTS and isinstance(_example(source), (tuple, list)):
@@ -149,7 +149,7 @@ def _node(
 def _arguments(
     node: torch.fx.Node, taken_out: Mapping[torch.fx.Node, str]
 ) -> tuple[tuple[str, ...], tuple[str, ...], dict[str, Any]]:
-    """Return the values that a node takes, the names of their arguments, and its other arguments as attributes."""
+    """Return the values that a node takes, the argument name of each, and the other arguments as attributes."""
     inputs: list[str] = []
     names: list[str] = []
     attributes: dict[str, Any] = {}
@@ -162,7 +162,7 @@ def _arguments(
         operands = [leaf for leaf in _leaves(argument) if _is_value(leaf)]
         inputs += [taken_out.get(operand, operand.name) for operand in operands]
         names += [name] * len(operands)
-        # A list of values and numbers is both: in `view(x, [s0, 4])` the size s0 is an input, the list an attribute.
+        # A list of values and numbers is recorded twice: in `view(x, [s0, 4])`, s0 is an input, the list an attribute.
         if argument is not None and not (operands and len(operands) == len(list(_leaves(argument)))):
             attributes[name] = _plain(argument, taken_out)
     return tuple(inputs), tuple(names), attributes

@@ -17,7 +17,7 @@ _VIEWS = """view reshape _unsafe_view _reshape_alias permute t transpose expand 
 as_strided alias detach split split_with_sizes unbind diagonal unfold lift_fresh_copy view_of"""
 
 VIEWS = frozenset(_VIEWS.split())
-"""Ops of compiled graphs that compute nothing. By their schema, some of them are not views."""
+"""Ops of compiled graphs that compute nothing. According to their schemas, some of them are not views."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Compilation:
     """One compilation.
 
     pre: the graph that Inductor received.
-    outputs: the outputs of that graph, None where it returns no value.
+    outputs: the outputs of that graph, None where the graph returns no value.
     lowered: Inductor's kernels and buffers.
     final: the nodes of Inductor's final graph.
     covers: for each node of the final graph, the nodes of the received graph that it represents.
@@ -91,7 +91,7 @@ def post_graph(done: Compilation, name: str) -> Graph:
 
 
 def _nodes(done: Compilation) -> list[Node]:
-    """Return a node for each kernel. Values in its body that Inductor keeps in buffers have the buffers' names."""
+    """Return a node for each kernel. In its body, values that Inductor keeps in buffers have the buffers' names."""
     results = {node.name: node.outputs[0] for node in done.final.nodes if node.outputs}
     buffers: dict[str, str] = {}
     for buffer, made in done.lowered.made_by.items():
@@ -164,11 +164,11 @@ def computes(node: Node, values: Mapping[str, Value]) -> bool:
     return tensors and node.domain not in ("python", "torch") and node.op not in (*VIEWS, "sym_size")
 
 
-# Find the earlier nodes that a node of Inductor's final graph represents.
+# Find the original nodes that a node of Inductor's final graph represents.
 #
 # Inductor edits the graph in place: most nodes stay, and some are replaced by others. The nodes that stayed show the
-# replacements: a node that used to take a removed node now takes its replacement. The replacement represents the
-# removed node, and all removed nodes that were used only to compute it.
+# replacements: a node that used to take a removed node now takes the replacement. The replacement represents the
+# removed node, and all removed nodes that were used only to compute the removed node.
 
 Nodes = Sequence[torch.fx.Node]
 
@@ -231,8 +231,8 @@ def _exchanged(
 ) -> list[tuple[torch.fx.Node, torch.fx.Node]]:
     """Return pairs of a value that a node took and the value that it takes instead.
 
-    If there are as many values as before, they are paired by position. Otherwise each removed value is paired with each
-    new one.
+    If the node takes as many values as it took, the values are paired by position. Otherwise each removed value is
+    paired with each new one.
     """
     if len(before) == len(after):
         return [(old, new) for old, new in zip(before, after, strict=True) if old is not new]

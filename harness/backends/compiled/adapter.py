@@ -1,7 +1,7 @@
 """The adapter of torch.compile for the bring-up tools.
 
-It shows the code that Inductor or another backend makes of each operator, and the operators that the backend leaves to
-ATen's kernels.
+The adapter shows the code that Inductor or another backend makes of each operator, and the operators that the backend
+leaves to ATen's kernels.
 """
 
 from __future__ import annotations
@@ -85,8 +85,9 @@ class CompileAdapter:
     def supports(self, node: torch.fx.Node) -> SupportAnswer:
         """Return whether the backend supports a node.
 
-        Inductor decomposes and lowers the node alone, without generating code. Any other backend compiles the node
-        alone and executes it once. The node is unsupported if this raises an error, but eager execution does not.
+        Inductor decomposes and lowers the node alone, without generating code. The node is unsupported if its
+        lowering raises an error or falls back to a kernel of ATen. Any other backend compiles the node alone and
+        executes it once. The node is unsupported if the backend raises an error and eager execution does not.
         """
         alone = one_node(node)
         if self._backend == "inductor":
@@ -164,8 +165,8 @@ def observe_compiled(script: str, device: str, report: Callable[[Work], None]) -
 def observe_inductor(script: str, report: Callable[[OperatorCall], None]) -> Iterator[None]:
     """Report each operator of a graph that Inductor lowers within the context.
 
-    Raise the observer's own failure at the end. Graph caches are disabled: a graph from a cache was lowered by another
-    process.
+    Raise the observer's own failure at the end. Graph caches are disabled, because a graph from a cache is not
+    lowered.
     """
     lines, kept = ScriptLines(script), KeptFailure()
     calls: dict[Any, list[LoweredNode]] = {}

@@ -52,7 +52,7 @@ class BackwardCall:
     first, last: the index of its first op on the tape, and the index after its last op.
     tangents: the gradients of the captured call's outputs, by the number of the output.
     gradients: its results, in the order of the forward graph's inputs, None for an input without a gradient.
-    generators: the states of the random generators before it, by device.
+    generators: the states of the random generators before the execution, by device.
     """
 
     forward: int
@@ -121,7 +121,7 @@ class OpenCall:
 def viewed_by(log: CallLog, values: Sequence[Any], *, are_inputs: bool) -> list[Any]:
     """Return the values with a view in place of each tensor.
 
-    A tensor that is not on the tape is added if the values are inputs. Otherwise NotReplayable is raised.
+    If the values are inputs, a tensor that is not on the tape is added to it. Otherwise NotReplayable is raised.
     """
     viewed = []
     for value in values:

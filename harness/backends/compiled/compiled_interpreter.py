@@ -207,7 +207,10 @@ def layout_of(tensor: torch.Tensor) -> tuple[int, tuple[int, ...], tuple[int, ..
 
 
 def laid_out_like(wanted: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    """Return a copy of the value in new memory, in the layout of `wanted`. Raise NotReplayable if they do not match."""
+    """Return a copy of the value in new memory, in the layout of `wanted`.
+
+    Raise NotReplayable if their sizes or dtypes differ.
+    """
     if wanted.size() != value.size() or wanted.dtype != value.dtype:
         raise NotReplayable(
             f"a compiled graph returns {wanted.dtype} {tuple(wanted.size())} where its nodes return "

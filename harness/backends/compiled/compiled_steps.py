@@ -60,7 +60,7 @@ class CompiledStepRecorder(TapeRecorder):
         self._regions = None
 
     def captured(self, graph: CapturedGraph, inputs: Sequence[Any], execute: Callable[[], Any]) -> Any:
-        """Execute the code compiled from a captured graph unchanged, and note its position on the tape."""
+        """Execute the compiled code of a captured graph unchanged, and note the position of the call on the tape."""
         if self._ignores():
             return execute()
         grad = torch.is_grad_enabled()

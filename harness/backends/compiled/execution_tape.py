@@ -54,7 +54,7 @@ class CompiledExecution:
             if isinstance(value, torch.Tensor)
         ]
         results, unplayable = self._interpreted(log, copies, names, error)
-        # Pair each actual output with the result of the op-by-op execution at its position. Written inputs come last.
+        # Pair each actual output with the op-by-op execution's result at the same position. Written inputs come last.
         triples = list(zip(self.ports[1], outputs, results if results is not None else outputs, strict=False))
         for index in written_inputs(self.graph.module.graph).values() if outputs else ():
             triples.append((f"{self.ports[0][index]}{AFTERWARDS}", self.inputs[index], copies[index]))
@@ -84,7 +84,7 @@ class CompiledExecution:
     def _interpreted(
         self, log: _NotingLog, copies: list[Any], names: NodeNames, error: str
     ) -> tuple[list[Any] | None, str]:
-        """Execute the graph op by op, from the generators' states before the execution.
+        """Execute the graph op by op, after setting the generators to their states before the actual execution.
 
         Return the results and "", or None and the reason why this fails. If the execution raised `error`, a failure is
         expected: the call that raises becomes the last one on the tape, and the reason is "".

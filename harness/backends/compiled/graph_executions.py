@@ -1,6 +1,6 @@
 """Snapshots of the executions of compiled graphs.
 
-A graph is executed unchanged. If a snapshot is wanted, it is then executed op by op on copies of its inputs.
+A graph is executed unchanged. If a snapshot is wanted, the graph is executed again, op by op, on copies of its inputs.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class CompiledExecutions(SnapshotObserver):
         self._patches.also(watch_compiled_graphs(self))
 
     def reached(self, progress: Progress, step: int) -> None:
-        """Report at the end if no execution was observed. Executions are observed when they happen."""
+        """At the end, report if no execution was observed. The hooks observe executions as they happen."""
         if progress == "end" and not self._saw_any:
             self._camera.tell(NOTHING_SEEN)
 
@@ -118,7 +118,7 @@ class CompiledExecutions(SnapshotObserver):
         if graph is None:
             return compiled
         if is_compiled_by_inductor(compiled):
-            # Its calls go through `around_call`. An id may be reused, so the entry is removed with the compiled object.
+            # Calls of this object go through `around_call`. Ids may be reused, so the entry is removed with the object.
             self._graphs[id(compiled)] = graph
             weakref.finalize(compiled, self._graphs.pop, id(compiled), None)
             return compiled
@@ -138,7 +138,7 @@ class CompiledExecutions(SnapshotObserver):
 
     def _watched(self, compiled: Any, graph: NamedGraph) -> Any:
         def run(*args: Any) -> Any:
-            # In a boxed call the callee empties the list, to release the inputs as early as possible.
+            # In a boxed call, the callee empties the list of inputs, to release them as early as possible.
             boxed = len(args) == 1 and isinstance(args[0], list)
             return self._executed(graph, args[0] if boxed else args, lambda: compiled(*args))
 
@@ -186,7 +186,7 @@ class CompiledExecutions(SnapshotObserver):
         devices = [value.device for value in inputs if isinstance(value, torch.Tensor)]
         index = next((device.index for device in devices if device.index is not None), 0)
         wish = self._camera.begins(graph.name, graph.phase, index)
-        # At least the inputs will be written. The size of the outputs is not known yet.
+        # At least the inputs will be written to disk. The size of the outputs is not known yet.
         if wish is None or not self._camera.has_room(wish, bytes_of_tensors(inputs) if INPUTS in wish.held else 0):
             return None
         kinds = sorted({"cpu", *(str(device) for device in devices)} - {"meta"})

@@ -31,9 +31,9 @@ class GraphLines:
     complex_: the lines of nodes with complex values, for which Inductor generates no code.
     present: the lines of all nodes.
 
-    A graph from Inductor's cache is not lowered. A kernel is then attributed to a complex node of its op, else to any
-    node of its op. `complex_` and `present` list the line of each node twice: by the op with its overload, and by the
-    op without it.
+    A graph from Inductor's cache is not lowered. A kernel of such a graph is attributed to a node of its op with
+    complex values, or else to any node of its op. `complex_` and `present` list the line of each node twice: under the
+    op's name with the overload, and under the name without the overload.
     """
 
     lowered: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))

@@ -75,14 +75,14 @@ class CompileMode(Mode):
     def adopt(self, module: torch.nn.Module) -> None:
         self.eager.adopt(module)
         module = within_wrapper(module)
-        if isinstance(module, torch.jit.ScriptModule):  # dynamo does not look into it
+        if isinstance(module, torch.jit.ScriptModule):  # dynamo does not trace it
             return
         if module not in self._left and not any(map(is_compiled_by_script, module.modules())):
             compile_in_place(module, self.backend)
             self._compiled.add(module)
 
     def adopt_function(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a compiled version of a function that computes both loss and gradients, such as torch.func creates."""
+        """Return a compiled version of a function that returns loss and gradients, as torch.func makes them."""
         compiled: Callable[..., Any] = own_compile()(function, backend=self.backend)
         return compiled
 
@@ -175,7 +175,7 @@ def require_inductor(device: str) -> None:
 
 
 def contract_on_device(spec: ModeSpec) -> Undo:
-    """Apply a mode's setting for the contraction of a*b+c to code for an accelerator. Return the undo.
+    """Apply a mode's setting for the contraction of a*b+c to code for an accelerator. Return a function that undoes it.
 
     `configure_inductor` applies the setting to C++ code.
     """

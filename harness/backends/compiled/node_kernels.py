@@ -1,4 +1,4 @@
-"""Compile nodes of a graph one by one, into the kernels that the compiler makes when it fuses nothing with an op."""
+"""Compile the nodes of a graph without fusing them: into the kernels that the compiler makes for each op alone."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class KernelTensor:
 
 @dataclass(frozen=True, slots=True)
 class NodeKind:
-    """A kernel: an op, its arguments with a `KernelTensor` for each tensor, and the direction it is compiled for."""
+    """A kernel: an op, its arguments with `KernelTensor`s in place of tensors, and whether it belongs to a backward."""
 
     op: str
     arguments: tuple[Any, ...]
@@ -123,8 +123,8 @@ class NodeKernels:
         values = leaves([arguments, *(keywords[name] for name, _ in kind.keywords)])
         tensors = [value for value in values if isinstance(value, torch.Tensor)]
         with without_dispatch_modes():
-            # All nodes of the graph are executed, since they were compiled together. The other nodes get zeros, and
-            # their results are discarded.
+            # All nodes of the graph are executed, since they were compiled together. All but the wanted node get
+            # zeros, and their results are discarded.
             inputs: list[Any] = []
             for at, kind_in_graph in enumerate(compiled.kinds):
                 inputs += tensors if at == number else self._zeros(kind_in_graph)
@@ -134,7 +134,7 @@ class NodeKernels:
         return [next(own) if is_returned else None for is_returned in compiled.results[number]]
 
     def _zeros(self, kind: NodeKind) -> list[torch.Tensor]:
-        """Return zeros for the inputs of a kernel. Small ones are kept, since no kernel writes to its inputs."""
+        """Return zeros for the inputs of a kernel. Keep them if there is room, since no kernel writes to its inputs."""
         zeros = self._kept.get(kind)
         if zeros is None:
             zeros = [tensor.empty().zero_() for tensor in kind.tensors()]
@@ -257,7 +257,7 @@ class RecordedKernels:
             self._nodes.prepare(positions)
 
     def execute(self, computation: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
-        """Execute a call as this mode does: a node of a compiled graph compiled alone, any other call by eager ops.
+        """Execute a call as this mode does: a node of a compiled graph by its own kernel, any other call by eager ops.
 
         Return flat outputs. Arguments that the op writes are written in place. Grad mode, autocast and generators are
         restored. Exceptions of the compiler or an op propagate.

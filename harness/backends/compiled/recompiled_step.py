@@ -3,10 +3,10 @@
 Ops that the script executed outside of compiled code are executed as recorded. A captured graph is called in the same
 way as in the script's step, with autograd. Autograd executes the graph's backward at the position of the recorded one:
 
-    on the tape                       here
+    on the tape                       in the recompiled step
     uncompiled ops (data, optimizer)  the same calls
     a captured graph: aten ops        the graph, compiled by the requested backend, called on the same inputs
-    its backward: aten ops            torch.autograd.grad of that call's results, at the recorded backward's position
+    its backward: aten ops            torch.autograd.grad of the graph's results, at the recorded backward's position
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from .captured_calls import BackwardCall, CapturedCall, CapturedCalls
 from .mode import configure_inductor, contract_on_device
 
 Compiler = Callable[[torch.fx.GraphModule, Sequence[Any]], Callable[..., Any]]
-"""Compiles a captured graph for these inputs."""
+"""Compiles a captured graph for example inputs."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Live:
-    """A call of a captured graph in this execution: its inputs, in the order of its forward graph, and its outputs.
+    """A call of a captured graph in this execution: the inputs, in the order of the forward graph, and the outputs.
 
     The outputs have an autograd graph that leads to the inputs.
     """
@@ -105,7 +105,7 @@ class RecompiledStep:
     def _execute_region(self, region: CapturedCall | BackwardCall) -> None:
         for device, state in region.generators.items():
             set_generator_state(device, state)
-        # Dispatch modes that the script left enabled stay enabled, as in its own step.
+        # Dispatch modes that the script left enabled stay enabled, as in the recorded step.
         if isinstance(region, CapturedCall):
             self._call(region)
         else:

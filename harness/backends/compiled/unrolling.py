@@ -1,4 +1,4 @@
-"""Unroll compiled graphs: represent one execution by calls on the tape, with the real values of its nodes."""
+"""Unroll compiled graphs: represent each execution by calls on the tape, with the real values of the graph's nodes."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ class Regions:
         run = self._runs
         self._runs += 1
         if backward:
-            # A backward belongs to the forward run of its region that returned most of its inputs. Among equals, the
-            # last run wins.
+            # A backward belongs to the forward run, within the same region, that returned the most inputs of the
+            # backward. Of several such runs, the last one is taken.
             slots = {view.slot for view in views}
             runs = [
                 (len(slots & made), forward_run)
@@ -121,16 +121,16 @@ class UnrolledRegion:
         return self._is_same(self._outputs, outputs, copies)
 
     def _is_same(self, outputs: Sequence[Any], repeated_outputs: Sequence[Any], written: Sequence[Any]) -> bool:
-        """Return whether the outputs and written inputs of a repetition have the bits of the real ones."""
+        """Return whether the outputs and written inputs of a repetition equal the real ones bit for bit."""
         pairs = list(zip(outputs, repeated_outputs, strict=True))
         targets = written_inputs(self._graph.module.graph)
         pairs += [(self._inputs[index], written[index]) for index in targets.values()]
         return all(is_same(real, repeated) for real, repeated in pairs if isinstance(real, torch.Tensor))
 
     def leave(self, outputs: Sequence[Any], random: RandomCalls) -> None:
-        """Record op by op the execution, which returned `outputs` and made the random calls `random`.
+        """Record the execution op by op. It returned `outputs` and made the random calls `random`.
 
-        Raise NotReplayable if the tape cannot represent it.
+        Raise NotReplayable if the tape cannot represent the execution.
         """
         after, first = generator_states(self._inputs), len(self._log.calls)
         try:
@@ -175,9 +175,9 @@ class UnrolledRegion:
         # in the same state as after the graph.
         if any(not torch.equal(state, generator_state(device)) for device, state in after.items()):
             raise NotReplayable(OTHER_AMOUNT if draws_by_eager() else OTHER_RANDOM)
-        # The known real results of the nodes are the values that the probes read and the graph's own results. For a
-        # backend that executes op by op, the values just computed are known too, provided that the interpreted results
-        # equal the graph's.
+        # The real results of the nodes are known where the probes read them, and for the graph's own results. For a
+        # backend that executes op by op, the interpreted values are real results too, provided that the interpreted
+        # outputs equal the graph's.
         known_values = dict(self._probed)
         if by_eager and self._is_same(outputs, interpreted, self._copies):
             for entry in interpreter.done:
@@ -194,7 +194,7 @@ class UnrolledRegion:
     ) -> None:
         """Set the real results of the calls that represent the nodes, as far as they are known.
 
-        Raise NotReplayable if a node drew other numbers than its call.
+        Raise NotReplayable if the numbers that a node drew differ from those that its call drew.
         """
         log_values, targets = self._log.values, written_inputs(self._graph.module.graph)
         assert log_values is not None
@@ -232,7 +232,7 @@ class UnrolledRegion:
         return Described(place, names.frames(node), names.describe(graph, self._run, node))
 
     def _adopt(self, interpreted: Sequence[Any], outputs: Sequence[Any]) -> None:
-        """Assign the memory of the real results to the slots of the interpreted ones."""
+        """Assign the memory of the real results to the slots of the interpreted results."""
         table = self._log.table
         inputs = self._slots(self._copies)
         own = {storage_address(tensor) for tensor in self._inputs if isinstance(tensor, torch.Tensor)}
@@ -272,7 +272,7 @@ class UnrolledRegion:
 
 
 def copied_tensors(values: Iterable[Any]) -> list[Any]:
-    """Return copies of the tensors, which share memory as the originals do. Other values are returned unchanged."""
+    """Return copies of the tensors. Copies share memory where the originals do. Other values are returned unchanged."""
     storages: dict[int, torch.Tensor] = {}
 
     def copied(value: Any) -> Any:
@@ -281,7 +281,7 @@ def copied_tensors(values: Iterable[Any]) -> list[Any]:
         plain = value.detach()
         address = storage_address(plain)
         if address not in storages:
-            # Copy the whole storage once: inputs that share memory then share it in the copies, too.
+            # Copy the whole storage once: the copies of tensors that share memory then share memory, too.
             storages[address] = bytes_of_storage(plain).clone()
         empty = torch.empty(0, dtype=plain.dtype, device=plain.device)
         return empty.set_(storages[address].untyped_storage(), plain.storage_offset(), plain.size(), plain.stride())

@@ -1,4 +1,4 @@
-"""The work of torch.compile: compilations, executed graphs, graph breaks, and kernels that it leaves to torch."""
+"""The work of torch.compile: compilations, executed graphs, graph breaks, and the use of torch's own kernels."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class RunningCompilation:
 
 
 class CompiledWork:
-    """The observer of the compiler's work. It calls `report` with each piece, from `__enter__` to `__exit__`."""
+    """The observer of the compiler's work. From `__enter__` to `__exit__`, it calls `report` with each `Work`."""
 
     def __init__(self, script: str, report: Callable[[Work], None]) -> None:
         self._script = script
@@ -196,7 +196,7 @@ class CompiledWork:
     def _name(self, compiled: Any, phase: str, size: int | None) -> tuple[str, int | None]:
         named = self._names[id(compiled)] = (f"graph {self._executables}{phase}", size)
         self._executables += 1
-        # Another object may get this id once the object is freed, so the name is removed with it.
+        # Once `compiled` is freed, another object may get its id, so the name is removed together with it.
         weakref.finalize(compiled, self._names.pop, id(compiled), None)
         return named
 

@@ -1,7 +1,7 @@
-"""Snapshots of the executions of a mode that defers ops: the graph that a cut executes.
+"""Snapshots of the graphs that are executed at the cuts of a mode that defers ops.
 
-The graph and its inputs are read before the cut, the values after it. An execution without a cut (an op that falls back
-to the CPU, `.item()`) happens inside the core and is not observed.
+The graph and its inputs are read before the cut, the results after it. An execution without a cut (an op that falls
+back to the CPU, `.item()`) happens inside the core and is not observed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ...snapshots.snapshot_observer import SnapshotObserver
 from ...snapshots.snapshot_record import Circumstances, Reason, Snapshot
 
 SYNCS = ("CachedCompile", "UncachedCompile")
-"""Counters of torch's lazy core and of torch_xla. At each execution of a graph one of them grows."""
+"""Counters of torch's lazy core and of torch_xla. Each execution of a graph increments one of them."""
 
 NOT_CUT = "no snapshots are taken: with mark_step=off nothing is cut"
 OP_BY_OP = "no snapshots are taken: with execute=op no graph is executed, but each op by itself"

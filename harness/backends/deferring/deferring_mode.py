@@ -55,7 +55,10 @@ class DeferringMode(CuttingMode):
         self._cut()
 
     def observe_cuts(self, about_to_cut: Callable[[], None], cut: Callable[[], None] = lambda: None) -> Undo:
-        """Call `about_to_cut` before each cut, including the script's own, and `cut` after it. Return the undo."""
+        """Call `about_to_cut` before each cut, including the script's own, and `cut` after it.
+
+        Return a function that ends this.
+        """
         observer = (about_to_cut, cut)
         self._cutting.append(observer)
         return lambda: self._cutting.remove(observer)
@@ -78,7 +81,7 @@ class DeferringMode(CuttingMode):
         raise NotImplementedError
 
     def _cut_by(self, mark: Callable[[], None]) -> None:
-        """Cut the graph by calling `mark`. Notify the observers of cuts, and the functions that wait for one."""
+        """Cut the graph by calling `mark`. Notify the observers of cuts, and the functions that wait for a cut."""
         for about_to_cut, _ in self._cutting:
             about_to_cut()
         mark()

@@ -34,7 +34,7 @@ class EagerAdapter:
     """The adapter of a device that executes operators one by one. Backends that execute them later override members."""
 
     name = ""
-    """The backend's name. "" is replaced by the name of the mode's accelerator, or by `eager` if it has none."""
+    """The backend's name. "" is replaced by the name of the mode's accelerator, or by `eager` if the mode has none."""
 
     instruction_set = "aten"
     executes_at_once = True

@@ -27,11 +27,11 @@ from ..device_presence import require_device
 #
 # The script builds its model as usual. The parameters are converted just before the first call, so a float64 run
 # starts from exactly the float32 run's numbers. With `torch.set_default_dtype` it would not: random initialisation
-# draws other numbers in another type.
+# draws different numbers in a different type.
 
 
 def convert(module: torch.nn.Module, dtype: torch.dtype) -> None:
-    """Convert floating-point parameters and buffers in place, and from now on the floating-point inputs of each call.
+    """Convert floating-point parameters and buffers in place, and, from now on, the floating-point inputs of each call.
 
     Parameters remain the same objects, so an optimizer that holds them still works.
     """

@@ -1,7 +1,8 @@
 """The adapter of torch's own lazy core with the TorchScript backend, for the bring-up tools.
 
-Support is derived from the core's fallback counters and from the IR that each call adds to the pending graph. The
-observed work is every graph that the core compiles and executes, and every copy between the core and the CPU.
+Whether an op is supported is derived from the core's fallback counters and from the IR that a call of the op adds to
+the pending graph. The observed work is every graph that the core compiles and executes, and every copy between the core
+and the CPU.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ from .lazy_dump import ITEM, parse
 
 @contextmanager
 def observe_lazy(script: str, report: Callable[[OperatorCall], None]) -> Iterator[None]:
-    """Call `report` with each operator that the lazy core is called with in the context."""
+    """Call `report` with each operator that reaches the lazy core in the context."""
     backend = DeviceBackend(LAZY_KEY, "lazy", "lazy core", lazy_counter, lambda args: None, _added)
     had_locations = set_lazy_source_locations(True)
     try:
@@ -103,11 +104,11 @@ def _is_own_read(frame: Any) -> bool:
 
 
 class LazyWork:
-    """The observer of the core's work. It calls `report` with each piece, from `__enter__` to `__exit__`.
+    """The observer of the core's work. From `__enter__` to `__exit__`, it calls `report` with each `Work`.
 
     `__enter__` returns a function that reports all work not yet reported. Where a value is read, the core compiles,
     executes and copies in one call. That call's time counts as compilation for a new graph, and as execution for a
-    known one. At a mark_step, the two are timed separately.
+    known one. At a mark_step, compilation and execution are timed separately.
     """
 
     def __init__(self, script: str, report: Callable[[Work], None]) -> None:
@@ -168,7 +169,8 @@ class LazyWork:
         self, reason: str, seconds: float, counted: Mapping[str, int], call: str, execution: float | None = None
     ) -> None:
         """Report that a graph was executed. `execution` is the separately measured time of execution, in seconds."""
-        # `size` is the number of nodes of the graph just executed, None if a read by numdrift executed another.
+        # `size` is the number of nodes of the graph just executed. It is None if further graphs were executed since the
+        # last report, for example by a read of numdrift.
         (before, sum_before), (now, total) = self._sizes, lazy_graph_sizes()
         self._sizes = now, total
         size = round(total - sum_before) if now == before + 1 else None

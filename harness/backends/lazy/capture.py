@@ -1,7 +1,7 @@
 """The graphs of the lazy mode: each graph that the core executes, before and after TorchScript's optimisation.
 
-The core itself writes the IR of each graph that it executes into a file. Following the kernels adds facts that the core
-does not have: the op, module and line that made each node, and the tensor of each value.
+The core itself writes the IR of each graph that it executes into a file. That is not enough: the calls of the core's
+kernels are followed too, to learn the op, module and line that made each node, and the tensor of each value.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class LazyCapture(Capture):
 
 
 def number_of(tensor: torch.Tensor) -> int | None:
-    """Return the lazy core's number for a tensor, None for a tensor of another device."""
+    """Return the lazy core's number for a tensor, None for a tensor on a different device."""
     return lazy_tensor_id(tensor) if tensor.device.type == "lazy" else None
 
 

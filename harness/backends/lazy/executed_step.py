@@ -2,7 +2,7 @@
 
 A lazy tensor has no value when its op is called. The core adds a node to a graph, and executes the graph when a value
 is needed. The execution may differ from executing the ops one by one: views are copies in another layout, values that
-were not kept are computed again with other random numbers, and writes may be lost. The recorder therefore takes each
+were not kept are computed again with new random numbers, and writes may be lost. The recorder therefore takes each
 executed graph, executes it again op by op on copies of its inputs, and records these calls on the tape. Every value
 must have the same bits as in the core's own execution; otherwise there is no tape.
 
@@ -141,7 +141,7 @@ class LazyStepRecorder(HeldBackStep):
         return self._values.standing_for(real), real
 
     def give_up(self, reason: str) -> None:
-        """Abandon the tape, and keep the first reason."""
+        """Abandon the tape. Only the first reason is kept."""
         if self.reason is None:
             self.reason = reason
             self._watched, self._log = [], CallLog()
@@ -161,7 +161,7 @@ class LazyStepRecorder(HeldBackStep):
     def tape(self) -> Tape:
         """Return the recorded step, once the watched values have been computed.
 
-        Raise NotReplayable with the reason if the record is not the whole step.
+        Raise NotReplayable with the reason if the record is incomplete.
         """
         unseen = _executions() - self._executions
         if unseen:
@@ -233,8 +233,8 @@ class LazyStepRecorder(HeldBackStep):
         if call.kernel.is_fallback:
             self._fell_back(call, kernel_call, outputs)
         elif call.kernel.name == "aten::_to_copy" and not call.reads and call.parent is None:
-            # Copies connect the core with ops on the tape: an op on the tape may have made the source of a copy to the
-            # core, and may take the result of a copy from the core.
+            # Copies connect the core with ops on the CPU: such an op may have made the source of a copy to the core,
+            # and may take the result of a copy from the core.
             source = kernel_call.args[0]
             if source.device.type == "cpu" and self._log.table.slot_of(source) is not None and made:
                 self._copied(call, source, self._values.real(made[0]))
@@ -250,7 +250,7 @@ class LazyStepRecorder(HeldBackStep):
             self._log.table.assign(real, self._log.table.view(copy, is_input=False).slot)
 
     def _fell_back(self, call: LazyCall, kernel_call: KernelCall, outputs: Any) -> None:
-        """Record an op without a kernel in the core, which was executed on the CPU on the values of its arguments."""
+        """Record an op that the core has no kernel for. It was executed on the CPU, on the values of its arguments."""
 
         def ours(value: Any) -> Any:
             if isinstance(value, torch.Tensor):
@@ -271,7 +271,7 @@ class LazyStepRecorder(HeldBackStep):
             )
 
     def _repeated(self, call: LazyCall, repetition: OpCall) -> Any:
-        """Execute and record the repetition of a call on the CPU, and return its outputs."""
+        """Repeat a call on the CPU, record the repetition, and return its outputs."""
         with apart():
             noted = self._log.take(repetition, call.place)
             outputs = repetition.run()

@@ -50,7 +50,7 @@ DTYPES = {
 END = "## END_GRAPH\n"
 
 LIST = "tensor_list"
-"""The op of the node that the core creates for a list of tensors. It has no value."""
+"""The op of the node that the core creates for a list of tensors. Such a node has no value."""
 
 _SHAPE = re.compile(r"(\w+)\[([\d,]*)\]")
 

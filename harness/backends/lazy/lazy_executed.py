@@ -31,7 +31,8 @@ def post_graph(script: ScriptGraph, pre: Graph, built: FollowedGraph, alignment:
         input_phases = [phases.get(name, "") for name in node.inputs]
         phase = first.phase if first else max(input_phases, key=phase_order, default="") or pre.phase.partition("+")[0]
         phases.update(dict.fromkeys(node.outputs, phase))
-        # A node has the site of the IR node that it computes. Numbers that it takes as values are attributes in the IR.
+        # A node has the site of the IR node that it computes. In the IR, numbers that the node takes as inputs are
+        # attributes, so they are taken from the IR node.
         numbers = first.attributes if first is not None and first.op == node.op else {}
         nodes.append(
             replace(
@@ -97,7 +98,7 @@ class ExecutedGraphs(GraphFiler):
         """
         if is_foreign(dump.nodes, self._known_values):
             return None
-        # TorchScript keeps only its last graph. `script` is None if that cannot be the graph of this execution.
+        # TorchScript keeps only the last graph. `script` is None if that cannot be the graph of this execution.
         script: ScriptGraph | None = None
         if is_last:
             with suppress(RuntimeError):
@@ -129,7 +130,7 @@ class ExecutedGraphs(GraphFiler):
             self._with_post.add(base)
             post = post_graph(script, pre, built, alignment)
             # TorchScript numbers the parameters in the order in which the IR first needs them. If the order differs,
-            # their correspondence is in doubt.
+            # the correspondence of parameters and inputs is in doubt.
             by_node = {pair[0]: name for name, pair in alignment.values.items() if name in script.inputs}
             order = list(dict.fromkeys(by_node[node.number] for node in dump.nodes if node.number in by_node))
             expected = [name for name in script.inputs if name in order]

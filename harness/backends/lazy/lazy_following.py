@@ -65,11 +65,11 @@ class Following(CallFollower):
         self._known_values.name(self._named_tensors())
 
     def name_what_they_view(self) -> None:
-        """Name the values that the script's tensors are views of, in case they were made before calls were followed.
+        """Name the values that the script's tensors are views of.
 
-        The core keeps a parameter and the tensor that it was detached from as two values. Updating a new view of the
-        parameter calls a kernel on the latter value, which reveals its number. The view is released before anything is
-        executed.
+        Such a value may have been made before calls were followed. The core keeps a parameter and the tensor that it
+        was detached from as two values. Updating a new view of the parameter calls a kernel on the value of that
+        tensor, and so reveals the value's number. The view is released before anything is executed.
         """
         for binding, tensor in self._named_tensors().items():
             if tensor.device.type == "lazy":

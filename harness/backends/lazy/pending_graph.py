@@ -31,9 +31,9 @@ class LazyCall:
 
     values: its positional arguments, None for each that is not a bool, int or float.
     frames: the user's frames.
-    iteration: the number of the pass within the step.
+    iteration: the number of the forward and backward pass, within the step, in which it was made.
     parent: the call within which it was made.
-    reads: whether the harness makes the call, to read a value.
+    reads: whether the harness itself makes the call in order to read a value.
     """
 
     number: int
@@ -78,7 +78,10 @@ class PendingGraph:
         return cls(roots, pending_torchscript(roots), lazy_text(roots), inputs, generator_state("cpu"))
 
     def executed(self) -> Any:
-        """Return the optimised graph that TorchScript executed last, or the pending graph if that one does not fit."""
+        """Return the optimised graph that TorchScript executed last.
+
+        If its numbers of inputs and outputs do not fit, return the pending graph.
+        """
         graph = last_torchscript_graph()
         if (len(list(graph.inputs())), len(list(graph.outputs()))) == (len(self.inputs), len(self.roots)):
             return graph
@@ -90,7 +93,7 @@ class PendingGraph:
         """Return a function that returns the facts about a node of the graph, by the node's number.
 
         The calls that made the nodes are found by following the IR and the TorchScript graph side by side. `first` maps
-        the nodes executed before to their positions on the tape. `number` is the number of this execution.
+        each node that was executed earlier to its position on the tape. `number` is the number of this execution.
         """
         dump = replace(parse(f"## BEGIN_GRAPH\n{self.nodes}\n## END_GRAPH\n"), hashes=[""] * len(self.roots))
         places = {node.number: node.location for node in dump.nodes}

@@ -16,7 +16,7 @@ from ...torch_private.profiling.lazy_work import functional_tensors
 class TapedValues:
     """The memory that represents each value on the tape, by the address of the core's memory for that value.
 
-    Both memories are kept, so that no other storage gets their addresses.
+    Both blocks of memory are kept alive, so that no other storage gets their addresses.
     """
 
     def __init__(self, log: CallLog) -> None:
@@ -60,9 +60,9 @@ class TapedValues:
         self._storages[storage_address(real)] = result.untyped_storage()
 
     def adopt_alone(self, root: torch.Tensor, result: torch.Tensor, copied: torch.Tensor) -> None:
-        """Adopt the result of an execution that served only a copy to the CPU.
+        """Adopt the result of an execution that was made only for a copy to the CPU.
 
-        The core does not replace the node that computes such a value, and a later graph executes the node again.
+        The core does not replace the node that computes such a value, so a later graph executes the node again.
         """
         if copied.dtype == result.dtype:
             self.adopt(result, copied, "a graph")

@@ -43,7 +43,10 @@ def unbind(tensor: Tensor, dim: int = 0) -> list[Tensor]:
 
 
 def give_lists_of_lazy_tensors() -> Undo:
-    """Make these ops return lazy tensors if the core of this torch has no kernel for them. Return the undo."""
+    """Make these ops return lazy tensors if the core of this torch has no kernel for them.
+
+    Return a function that undoes this.
+    """
     kernels: dict[Any, Callable[..., list[Tensor]]] = {
         aten.split_copy.Tensor: split,
         aten.split_with_sizes_copy.default: split_with_sizes,

@@ -1,6 +1,6 @@
-"""TorchScript's optimised graph as plain data, and the nodes of the lazy core's IR that its nodes compute.
+"""TorchScript's optimised graph as plain data, aligned with the nodes of the lazy core's IR that it computes.
 
-Constants become attributes of the nodes that take them; the elements of lists become their inputs.
+Constants become attributes of the nodes that take them. The elements of a list become inputs of the nodes that take it.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def read_torchscript(graph: Any) -> ScriptGraph:
         for position, value in enumerate(node.inputs()):
             argument = arguments[position] if position < len(arguments) else f"argument {position}"
             name = name_of(value)
-            if name in constants and not hasattr(constants[name], "untyped_storage"):  # only tensors have that
+            if name in constants and not hasattr(constants[name], "untyped_storage"):  # only tensors have one
                 if constants[name] is not None:
                     attributes[argument] = plain(constants[name])
                 continue
@@ -98,14 +98,14 @@ def read_torchscript(graph: Any) -> ScriptGraph:
 
 @functools.cache
 def _schema(text: str) -> tuple[str, Sequence[str]]:
-    """Return the overload and the names of the arguments in a schema's text; both are empty for a node without one."""
+    """Return the overload and the names of the arguments in a schema's text; both are empty if there is no schema."""
     if "(" not in text or text.startswith("("):
         return "", ()
     schema = torchscript_schema(text)
     return schema.overload_name, tuple(argument.name for argument in schema.arguments)
 
 
-# The optimised graph of an executed lazy graph, and the nodes of the IR that each of its nodes computes.
+# The alignment of an executed lazy graph's IR with the optimised graph: the IR nodes that each optimised node computes.
 
 
 @dataclass(slots=True)

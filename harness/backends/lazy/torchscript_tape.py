@@ -44,11 +44,11 @@ class KnownNode:
 
     place: the site of the call.
     frames: the user's frames.
-    compiled: the op that the call is a part of, None if the script itself called it.
+    compiled: the op that the call is a part of, None if the script itself made the call.
     operation: the op that was called.
     values: the plain values that the op was called with, by position.
     reads: True if the recorder made the call to read a value, so that it is not a call of the training.
-    noted: called with the index of the call on the tape and the call; returns the call to store there instead.
+    noted: takes the index of the call on the tape, and the call; returns the call to store at this index instead.
     """
 
     place: OpPlace = PLACE
@@ -68,9 +68,9 @@ def executed_graph(
 ) -> list[Any]:
     """Execute a `torch._C.Graph` and return its outputs.
 
-    `described` returns the facts about a node that computes, by its number. With `described`, a copy in the order of
-    its source becomes a view on the tape, because the script called a view. Raise NotReplayable for a node that a tape
-    cannot hold. Exceptions of an op propagate.
+    `described` returns the facts about a node that calls an op, by the node's number. With `described`, a copy in the
+    order of its source becomes a view on the tape, because the script called a view. Raise NotReplayable for a node
+    that a tape cannot hold. Exceptions of an op propagate.
     """
     parameters = [parameter.debugName() for parameter in graph.inputs()]
     # The core lists the values in the order of the graph's parameters.

@@ -1,8 +1,9 @@
-"""Memory that a kernel of the lazy core allocates without values, and the graphs whose results depend on its content.
+"""Memory that a kernel of the lazy core allocates but does not fill, and graphs whose results depend on its content.
 
-The core keeps the tensor of an `empty` as data, and represents each write to it by a new node. If that node is lost, a
-graph takes the data as it was allocated. That alone is not a fault, since the graph may overwrite all of it. The graph
-is therefore executed with other values in place of the data. A dependence is reported only if the results then differ.
+The core keeps the tensor of an `empty` as data, and represents each write to it by a new node. If such a node is lost,
+a graph takes the data as it was allocated. That alone is not a fault, since the graph may overwrite all of it. The
+graph is therefore executed two more times, with different values in place of the data. A dependence is reported only if
+the results then differ.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class UnfilledMemory:
     def __init__(self) -> None:
         self.read: list[LazyCall] = []
         self._makers: dict[int, LazyCall] = {}
-        self._kept: list[torch.Tensor] = []  # so that no other storage gets their addresses
+        self._kept: list[torch.Tensor] = []  # so that no other storage gets these addresses
 
     @staticmethod
     def is_made_by(call: LazyCall) -> bool:
@@ -43,7 +44,7 @@ class UnfilledMemory:
         """Add to `read` the calls that allocated unfilled memory on which an executed graph's results depend.
 
         `real` are the graph's inputs in the core, `taped` the same inputs on the tape. `execute` executes the graph
-        again with other inputs.
+        again with given inputs.
         """
         for position, value in enumerate(real):
             maker = self._makers.get(storage_address(value))

@@ -1,7 +1,7 @@
-"""The process that executes a snapshot in a separate interpreter, such as the one that has torch_xla.
+"""The process that executes a snapshot in a separate interpreter, such as one that has torch_xla.
 
-Its request is a JSON file: the snapshot, the mode, and the path of the answer. The answer holds the values `0`, `1` and
-so on in the order of the outputs, and everything else as facts. A refusal is a fact as well.
+Its request is a JSON file: the snapshot, the mode, and the path of the answer. The answer holds the outputs as the
+values `0`, `1` and so on, in order, and everything else as facts, including a refusal.
 """
 
 from __future__ import annotations

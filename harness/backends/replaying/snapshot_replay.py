@@ -1,4 +1,4 @@
-"""Executes a snapshot: op by op on a device, or as a graph that a mode's backend compiles."""
+"""Executes a snapshot: op by op on a device, as the recorded HLO, or as a graph that a mode's backend compiles."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Outcome:
 
     values: the outputs in order
     error: the error that an op raised, or ""
-    drawn_otherwise: the names in the tape of outputs that depend on random numbers that only Inductor draws
+    drawn_otherwise: the names, on the tape, of the outputs that depend on random numbers that only Inductor draws
     """
 
     values: Sequence[torch.Tensor]
@@ -74,7 +74,7 @@ class Drawn:
 
 
 def mode_of(snapshot: Snapshot, path: Path, text: str | None) -> ModeSpec:
-    """Return the mode to replay in: the named one, or else the snapshot's own. Raises SnapshotError or ModeError."""
+    """Return the mode to replay in: the mode `text`, or else the snapshot's own. Raises SnapshotError or ModeError."""
     if text is not None:
         return parse_mode(text)
     try:
@@ -89,7 +89,7 @@ def replayed(snapshot: Snapshot, path: Path, spec: ModeSpec) -> Outcome:
     """Execute a snapshot in a mode. An error that an op raises becomes part of the outcome.
 
     Raises SnapshotError if the snapshot cannot be executed; UsageError and NotAvailable if the mode's backend is not
-    available here.
+    available on this machine.
     """
     if INPUTS not in snapshot.held:
         raise SnapshotError(path, "holds no inputs (it was taken with --what outputs), so nothing can be executed")
@@ -141,9 +141,9 @@ def _as_hlo(snapshot: Snapshot, hlo: Hlo) -> list[torch.Tensor]:
 
 
 def _as_graph(snapshot: Snapshot, spec: ModeSpec) -> list[torch.Tensor]:
-    """Return the outputs of the graph as the mode's backend compiles it.
+    """Compile the snapshot's graph with the mode's backend, execute it, and return its outputs.
 
-    Inductor receives the graph that it compiled before: nothing is traced or decomposed again.
+    A graph that was compiled in the training goes to Inductor as it is: nothing is traced or decomposed again.
     """
     own = spec.is_inductor
     if spec.accelerator is not None:
@@ -161,7 +161,7 @@ def _as_graph(snapshot: Snapshot, spec: ModeSpec) -> list[torch.Tensor]:
             backward = snapshot.execution.phase == "backward"
             outputs = list(compile_graph(graph.module, fakes, backward=backward)(list(inputs)))
             return [output.detach().cpu() for output in outputs]
-    # The adapter may execute the graph on its examples and write to them: the real inputs are created separately.
+    # The adapter may execute the graph on the example inputs and write to them: the real inputs are created separately.
     execute = adapter_for(spec).compile_graph(graph.module, [value.cpu() for value in graph.inputs()])
     with torch.no_grad():
         outputs = execute(*(value.cpu() for value in graph.inputs()))

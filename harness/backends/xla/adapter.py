@@ -1,7 +1,7 @@
 """The adapter through which the bring-up tools query torch_xla (PJRT).
 
-The support of an op is derived from torch_xla's fallback counters and from the HLO that its call adds to the pending
-graph. `xla_work` observes compilations, executions and transfers.
+Whether an op is supported is derived from torch_xla's fallback counters and from the HLO that a call of the op adds to
+the pending graph. `xla_work` observes compilations, executions and transfers.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _OPERAND = re.compile(r"%?([A-Za-z_][\w.-]*)\s*$")
 
 
 def _added(observed: ObservedCall, outputs: Any) -> Added:
-    """Return the instructions in the graph of a call's outputs that the graph of its arguments lacked."""
+    """Return the instructions that the graph of a call's outputs has and the graph of its arguments lacked."""
     try:
         after = Counter(_instructions(list(tensors_in(outputs)) or observed.call.passed))
     except RuntimeError as error:

@@ -1,7 +1,8 @@
 """Capture the graphs of mode `xla`: the IR of each graph that torch_xla executes, and the HLO that XLA makes of it.
 
-torch_xla writes the IR when it executes a graph; XLA writes the HLO when it compiles one. Following torch_xla's kernels
-adds facts that neither has: the op, module and line that made each node, and the tensor of each value.
+torch_xla writes the IR when it executes a graph; XLA writes the HLO when it compiles one. Neither contains everything:
+the calls of torch_xla's kernels are followed too, to learn the op, module and line that made each node, and the tensor
+of each value.
 """
 
 from __future__ import annotations
@@ -128,10 +129,10 @@ class XlaCapture(Capture):
             self._name()
 
     def _end_if_done(self) -> None:
-        """Stop waiting once a graph was taken since the last wanted step began, or after PATIENCE calls.
+        """Stop waiting once a graph has been taken since the last wanted step began, or after PATIENCE calls.
 
-        This happens at the earliest after the backward of the first step that is not wanted, or at the start of
-        the second such step.
+        The earliest moment is after the backward of the first step that is not wanted; the next is the start of the
+        second such step.
         """
         following = self._following
         if following is not None and following.is_pending and (self._has_taken or following.count > PATIENCE):

@@ -1,8 +1,8 @@
 """The ops that torch_xla decomposes above autograd, although torch has one kernel with one derivative for each.
 
 In torch_xla 2.9 these are `native_layer_norm` and `native_group_norm`. They become `native_batch_norm`, `addcmul` and
-reshapes, and their derivatives consist of the derivatives of these. The observer of a step meets only the parts. This
-module finds the op that they are parts of.
+reshapes, and their derivatives consist of the derivatives of these parts. The observer of a step sees only the parts.
+This module finds the op that a part belongs to.
 """
 
 from __future__ import annotations

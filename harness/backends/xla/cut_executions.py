@@ -66,7 +66,7 @@ class XlaCuts(CutExecutions[XlaPending]):
         self._calls.stop()
 
     def _note(self, step: int = 0) -> None:
-        """Record the calls of this step if it may be chosen; otherwise stop recording.
+        """Record the calls of this step if the step may be chosen; otherwise stop recording.
 
         If the script makes the cuts itself, a step ends before its ops are executed, so all steps are recorded.
         """
@@ -97,7 +97,7 @@ class XlaCuts(CutExecutions[XlaPending]):
         roots = self._calls.pending(pending)
         if wish is None or self._camera.choice.on == "error":
             return None
-        if len(roots) < pending:  # XLA will execute a graph other than the known one
+        if len(roots) < pending:  # XLA will execute a graph whose outputs are not all known
             self._camera.tell(MADE_UNSEEN.format(pending - len(roots), wish.execution.name))
             return None
         data = xla_data(list(roots.values()))

@@ -29,7 +29,7 @@ OVERWRITING = ("aten::copy",)
 UNREAD: Mapping[str, tuple[int, ...]] = {"aten::nll_loss_forward": (1,), "aten::nll_loss2d_forward": (1,)}
 """The indices of results that torch_xla (2.9) does not compute.
 
-For the sum of the weights it returns 1. The backwards of these ops do not read that result.
+That result is the sum of the weights, in place of which torch_xla returns 1. The backwards of these ops do not read it.
 """
 
 MOST_EXECUTIONS = 24
@@ -56,7 +56,7 @@ class ExecutedOp:
     arguments, keywords: the arguments, with a `ValueArgument` in place of each tensor on the device.
     outputs: the numbers of its flat results, None for a result that is not a tensor on the device.
     position: the index of its call on the tape.
-    drawn: the random numbers that it drew, which are not drawn again; None for other ops.
+    drawn: the random numbers that it drew, which are not drawn again; None for an op that draws none.
     unread: the results that torch_xla does not compute, by their indices, with their values on the CPU.
     """
 
@@ -88,7 +88,7 @@ class ExecutedOp:
 
 @dataclass(frozen=True, slots=True)
 class StepCut:
-    """A cut in the step: all pending work was executed here while the values `alive` were held."""
+    """A cut in the step: all pending work was executed, while the values `alive` were held."""
 
     alive: frozenset[ValueNumber]
 
@@ -189,7 +189,8 @@ def read_values(program: Program, wanted: Sequence[WantedValue], unreadable: set
     The values of ops of the same name are usually all readable or all unreadable. A group of values is therefore split
     first into fused values and others, then by names, and only then by positions.
 
-        a0 b0 b1 c0, if b1 is to blame: the whole group fails, and so do [b0 b1] and [b1]; [a0 c0] and [b0] are read
+        a0 b0 b1 c0, where only b is fused and b1 is to blame:
+        the whole group, [b0 b1] and [b1] fail; [a0 c0] and [b0] are read
     """
     whole = [value for value in wanted if value.key not in unreadable]
     outcome, executions_left, deadline = ReadValues(), MOST_EXECUTIONS, time.monotonic() + READING_SECONDS

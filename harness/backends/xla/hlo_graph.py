@@ -1,4 +1,4 @@
-"""An HLO module as a recorded graph: the instructions that XLA executes, each fusion with the ops in it."""
+"""Make a graph record of an HLO module: the instructions that XLA executes, each fusion with the ops in it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class LoweredNodes:
     def place(self, instructions: Sequence[Instruction], names: Sequence[str]) -> Node:
         """Return a node with the phase and site of the nodes `names` that the instructions compute.
 
-        If there are none, use the nodes of the instructions' calls.
+        If `names` is empty, use the nodes of the instructions' calls.
         """
         if not names:
             calls = {instruction.call for instruction in instructions if instruction.call is not None}
@@ -72,11 +72,11 @@ class LoweredNodes:
 def post_graph(
     module: HloModule, pre: Graph, calls: Mapping[str, int], device_data: Sequence[str], outputs: Sequence[str | None]
 ) -> Graph:
-    """Return XLA's graph of `pre`, the module's entry computation. Each fusion is a node with a `body`.
+    """Return the graph that XLA made of `pre`: the module's entry computation. Each fusion is a node with a `body`.
 
-    calls: as in `LoweredNodes`, but also for values from outside.
+    calls: as in `LoweredNodes`, including the calls that made values from outside.
     device_data: the values from outside that are not constants of the graph.
-    outputs: the values that the graph was executed for, None for an unknown one.
+    outputs: the values that the graph was executed for, None for an unknown value.
     """
     lowered = LoweredNodes(pre, calls)
     entry = module.computations.get(module.entry, ())

@@ -64,7 +64,7 @@ class Instruction:
 
 @dataclass(frozen=True, slots=True)
 class HloModule:
-    """The computations of a module by name, each a list of instructions. `entry` is the name of the executed one."""
+    """The computations of a module by name, each a list of instructions. `entry` names the one that is executed."""
 
     computations: Mapping[str, Sequence[Instruction]]
     entry: str

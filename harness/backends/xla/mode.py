@@ -2,7 +2,7 @@
 
 A policy determines where the pending graph is cut and executed:
 
-    auto    where the script itself calls torch_xla's functions for it; if it never does, the same as `phase`
+    auto    where the script itself calls a cutting function of torch_xla; if it never does, the same as `phase`
     phase   before the first call of a model, after each backward and after each optimizer step, in addition to the
             script's own cuts
     step    before the first call of a model, and after each optimizer step only; the script's own cuts do nothing

@@ -1,8 +1,8 @@
 """Record the aten calls that made the pending values of mode `xla`, as the calls of a tape.
 
 torch_xla makes most ops of a script functional: it calls `add_` as `add`, and `t` as `t_copy`. This record keeps views
-as views. Each write creates a new slot, so no view shows values that were written after it. Executed on the CPU, the
-calls are those of an eager training.
+as views. Each write creates a new slot, so no view shows values that were written after the view was made. Executed
+on the CPU, the calls are those of an eager training.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class PendingCalls:
         return self._views.get(number)
 
     def slots_before(self, numbers: Collection[int], pending: Collection[int]) -> dict[int, int]:
-        """Return, by number, the slots of those values that existed before all calls or were read between them.
+        """Return, by number, the slots of those values that existed before all calls or were read between calls.
 
         A value that was read is not pending any more.
         """
@@ -130,7 +130,7 @@ class PendingCalls:
         return self._starts.get(slot)
 
     def added(self, value: torch.Tensor) -> View:
-        """Add a slot that holds a value in the order of its dimensions, and return the view of the value."""
+        """Add a slot that holds a value in contiguous layout, and return the view of the value."""
         self._slots.append(Slot(value.numel() * value.element_size(), "cpu", value.dtype))
         return laid_out(len(self._slots) - 1, value)
 
@@ -165,7 +165,7 @@ class PendingCalls:
 
     @contextmanager
     def _looking(self) -> Iterator[None]:
-        """Hide the context from torch's modes. Keep its first failure as the `reason` instead of raising it."""
+        """Hide the context's ops from torch's modes. Keep the first failure as the `reason` instead of raising it."""
         try:
             with torch.no_grad(), without_dispatch_modes(), without_function_modes():
                 yield
@@ -266,7 +266,7 @@ class PendingCalls:
 
 
 def laid_out(slot: int, tensor: torch.Tensor) -> View:
-    """Return the view of a value that fills a slot in the order of its dimensions."""
+    """Return the view of a value that fills a slot in contiguous layout."""
     size = tuple(tensor.size())
     stride, count = [], 1
     for length in reversed(size):

@@ -45,7 +45,7 @@ class PendingModule:
 
     @classmethod
     def of(cls, tensors: Sequence[torch.Tensor], data: Sequence[XlaData] | None = None) -> PendingModule:
-        """Return the module of these tensors, without executing it. Raise RuntimeError if an op cannot be lowered."""
+        """Return the module that computes these tensors, unexecuted. Raise RuntimeError if an op cannot be lowered."""
         entries = xla_data(tensors) if data is None else data
         values = [tensor.contiguous() for tensor in read_xla([entry.tensor for entry in entries])]
         return cls(xla_hlo_proto(tensors), xla_hlo(tensors), [entry.known_as for entry in entries], values)
@@ -112,7 +112,7 @@ class XlaPending:
             ports.append(port(name, calls.added(value).slot if slot is None else slot, value))
         parameters = tuple(input_port.view for input_port in ports)
         reason = calls.reason
-        for slot in stretch.starts:  # a slot that is not an input of the HLO is a constant there
+        for slot in stretch.starts:  # a slot that is not an input of the HLO is a constant in it
             earlier_value = calls.before(slot)
             if slot not in inputs and earlier_value is not None:
                 ports.append(port("", slot, read_xla([earlier_value])[0].contiguous()))
@@ -148,7 +148,7 @@ class XlaPending:
         )
 
     def _with_draws(self) -> tuple[Call, ...]:
-        """Return the calls, with draws for the random ones. Only the draws' graph is executed, from the same seed."""
+        """Return the calls, random ones with their draws. Only the draws' graph is executed, from the same seed."""
         if self.draws is None:
             return self.tape.calls
         module, counts = self.draws

@@ -1,4 +1,4 @@
-"""Make the maximum pooling of torch_xla (2.9) visible. torch_xla computes it above autograd, where no op is observed.
+"""Make the max pooling of torch_xla (2.9) visible. torch_xla computes it above autograd, where no op is observed.
 
 While a step is recorded, torch's own `max_pool2d_with_indices` and its derivative are called in its place. torch_xla
 computes these in the same way, so no bit changes.

@@ -14,8 +14,8 @@ from .executed_again import ValueNumber
 class SettledValues:
     """The watched values. Each is held until it is available; then it is read and released.
 
-    It has to be held: torch_xla reuses its memory for values that are written to the tensor later, for example when a
-    gradient is accumulated.
+    A value has to be held, because torch_xla reuses a released value's memory for values that are written to the tensor
+    later, for example when a gradient is accumulated.
     """
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ from ...torch_private.deferred.xla_tensors import is_pending, xla_value_id
 from .executed_again import ExecutedOp, Program, StepCut, ValueNumber
 
 NUMBER = "aten.lift_fresh.default"
-"""The op of `torch.tensor(1.0, device="xla")`. No op makes its argument."""
+"""The op of `torch.tensor(1.0, device="xla")`. No op makes the argument of this op."""
 
 OVERWRITTEN = 2**40
 """The distance between the numbers of successive values of one torch_xla tensor."""
@@ -35,7 +35,7 @@ class StepTwins:
         self._written: dict[int, int] = {}
 
     def number(self, tensor: torch.Tensor) -> ValueNumber:
-        """Return the number of a tensor's current value. A value that was written over another has its own number."""
+        """Return the number of a tensor's current value. A value written over an earlier one has its own number."""
         number = xla_value_id(tensor)
         return number + self._written.get(number, 0) * OVERWRITTEN
 
@@ -68,7 +68,7 @@ class StepTwins:
         return value
 
     def at_end(self, number: ValueNumber, value: torch.Tensor) -> torch.Tensor:
-        """Return the twin of a value that was read after the step. It is its own twin if no op touched it."""
+        """Return the twin of a value that was read after the step. It is its own twin if no op took or returned it."""
         return self._twins.setdefault(number, value)
 
     def made(self, tensor: torch.Tensor, twin: torch.Tensor, *, overwrites: bool) -> ValueNumber:

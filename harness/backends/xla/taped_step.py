@@ -3,8 +3,8 @@
 An xla tensor has no value when its op is called. torch_xla adds a node to a graph, and compiles and executes the graph
 when it is cut. Each op is therefore also executed on twins on the CPU. The twins show how memory is laid out and which
 tensors are views of which, as on the tape of any other mode. The values on the tape are not those of the twins: the
-values that the step starts from are read before it, and the results of its ops are read when the step is executed again
-(see `executed_again`).
+values that the step starts from are read before the step, and the results of its ops are read when the step is executed
+again (see `executed_again`).
 
 torch_xla executes no op in place: each new value has a new number, and so a new twin.
 
@@ -50,7 +50,10 @@ ON_THE_DEVICE = (
     "of eager mode"
 )
 GRAPH = "xla"
-"""The common name of all graphs of a step on its tape, since the policy alone determines where they are cut."""
+"""The name that all graphs of a step share on its tape.
+
+The graphs are not distinguished, since the mark-step policy alone determines where the step is cut.
+"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,7 +61,7 @@ class BegunOp:
     """An op that is about to be executed.
 
     executed: its entry in the program, None for an op on the CPU alone.
-    twin: the call of its twin.
+    twin: the call of the op on the twins of its arguments.
     """
 
     executed: ExecutedOp | None
@@ -120,7 +123,7 @@ class XlaStepRecorder(HeldBackStep):
         self._look(look)
 
     def give_up(self, reason: str) -> None:
-        """Abandon the tape, and keep the first reason."""
+        """Abandon the tape. Only the first reason is kept."""
         if self.reason is None:
             self.reason = reason
             self._seen, self._batch, self._values = [], [], SettledValues()
@@ -130,7 +133,7 @@ class XlaStepRecorder(HeldBackStep):
     def tape(self) -> Tape:
         """Return the recorded tape, once the watched values have been computed.
 
-        Raise NotReplayable with the reason if the tape is not the whole step.
+        Raise NotReplayable with the reason if the tape is incomplete.
         """
         if self.reason is not None:
             raise NotReplayable(self.reason)
@@ -175,7 +178,7 @@ class XlaStepRecorder(HeldBackStep):
         return self._look(lambda: self._begins(call))
 
     def _after(self, begun: BegunOp, outputs: Any) -> None:
-        """Execute an op again on the CPU's twins, after it has run."""
+        """After an op has run, execute it again on the twins of its arguments, on the CPU."""
         self._look(lambda: self._ended(begun, outputs))
 
     def _begins(self, call: OpCall) -> BegunOp:
@@ -187,14 +190,15 @@ class XlaStepRecorder(HeldBackStep):
             noted_keywords = {name: mapped(self._noted, value) for name, value in call.kwargs.items()}
             executed = ExecutedOp(operation, mapped(self._noted, call.args), noted_keywords)
         self._twins.taking = str(operation)
-        # Where torch_xla makes a copy, the twin is a view, which is what the script called. Nothing writes to it.
+        # Where torch_xla makes a copy (`t_copy`), the twin's op is the view op that the script called (`t`). Nothing
+        # writes to that view.
         twin_operation = view_behind(operation) or operation
         arguments = mapped(self._ours, call.args)
         keywords = {name: mapped(self._ours, value) for name, value in call.kwargs.items()}
         if twin_operation is torch.ops.aten.view.default:
             try:
                 arguments[0].view(arguments[1])
-            except RuntimeError:  # its memory layout does not allow this view
+            except RuntimeError:  # the argument's memory layout does not allow this view
                 twin_operation = torch.ops.aten.reshape.default
         # Below autograd nothing requires a gradient, so a forward op is recognised by a new autograd node. A view does
         # not count, because a loss that is detached after the backward gets a node too.
@@ -257,7 +261,7 @@ class XlaStepRecorder(HeldBackStep):
         return torch.device("cpu") if isinstance(value, torch.device) and value.type in HERE else value
 
     def _noted(self, value: Any) -> Any:
-        """Return an argument in the program's form: a tensor on the device by its number, any other as a copy."""
+        """Return an argument in the program's form: an xla tensor by its number, any other tensor as a copy."""
         if not isinstance(value, torch.Tensor):
             return torch.device("xla") if isinstance(value, torch.device) and value.type in HERE else value
         return ValueArgument(self._twins.number(value)) if value.device.type == "xla" else value.detach().clone()

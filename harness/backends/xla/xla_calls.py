@@ -22,8 +22,8 @@ from .composed_ops import ComposedOps
 class XlaCalls(CallFollower):
     """The follower of calls.
 
-    `between` is called before each call with None, and after it with the call. A graph that was executed between the
-    two was executed by this call.
+    `between` is called before each call with None, and after it with the call. A graph that was executed in between
+    was executed by that call.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class XlaCalls(CallFollower):
         self._tell(followed)
 
     def _whole(self, call: KernelCall, place: Node) -> int | None:
-        """Return the number of the decomposed op's call that this kernel call is a part of; None if there is none.
+        """If this kernel call is part of a decomposed op, return the number of that op's call; otherwise None.
 
         The decomposed op's call has no nodes of its own, only parts.
         """

@@ -22,7 +22,7 @@ class Compiled:
     """The HLO module that XLA made of a graph.
 
     module: the file of the module's text, None if XLA wrote none.
-    outputs: the dtypes and shapes of its outputs.
+    outputs: the dtypes and shapes of the module's outputs.
     calls: the op of each node of the graph, and the number of the call that made the node when XLA compiled the graph,
         None if calls were not followed at that time.
     """

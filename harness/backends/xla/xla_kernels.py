@@ -1,6 +1,6 @@
 """The kernels of a recorded step of mode `xla`.
 
-They provide the results that the ops had in XLA's graphs, and execute each op compiled separately.
+They provide the results that the ops had in XLA's graphs, and execute each op as a separately compiled graph.
 """
 
 from __future__ import annotations
@@ -27,10 +27,7 @@ class XlaKernels:
     """The kernels of one step. Reading the results of its ops is slow, and is delayed until the first request."""
 
     def __init__(self, tape: Tape, program: Program, values: CallValues, unreadable: set[ValueKey]) -> None:
-        """`unreadable` is the set of values that cannot be read.
-
-        Values that turn out to be unreadable are added to this very set, which the caller shares.
-        """
+        """`unreadable` is the caller's set of values that cannot be read. Further unreadable values are added to it."""
         self._notes: Sequence[str] = ()
         self._values = values
         self._op_by_op = is_xla_op_by_op()  # the mode resets this when the script ends
@@ -40,12 +37,12 @@ class XlaKernels:
 
     @property
     def notes(self) -> Sequence[str]:
-        """Notes on the values of the step that are unknown, with the reason."""
+        """Notes that say which values of the step are unknown, and why."""
         self._read()
         return self._notes
 
     def _read(self) -> None:
-        """Execute the step again, unless that was done before, and record the results of its calls."""
+        """Execute the step again and record the results of its calls, unless an earlier call has done so."""
         if self._unread is None:
             return
         (tape, program), self._unread = self._unread, None
@@ -86,10 +83,10 @@ class XlaKernels:
         fresh: Mapping[int, Sequence[int | None]],
         found: Mapping[int, torch.Tensor],
     ) -> None:
-        """Set the results of each call on the device: first those in fresh storages, then the views that it writes.
+        """Set the results of each call on the device: first those in fresh storages, then the views that the op writes.
 
         A value that ops overwrite without returning it (the running statistics of batch normalization) is read at the
-        end of the step. It is the result of the last op that writes it.
+        end of the step, so only the result of the last op that writes the value is known.
         """
         last = {view.slot: computation.position for computation in computations for view in computation.written_views()}
         for computation in computations:
@@ -117,7 +114,7 @@ class XlaKernels:
         """Do nothing: each op is compiled when it is first executed."""
 
     def execute(self, computation: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
-        """Execute an op as a separate graph. Ops on the CPU and ops that draw are executed by torch's own kernels."""
+        """Execute an op as a separate graph. Torch's own kernels execute copies, ops on the CPU and ops that draw."""
         op = self._ops.get(computation.position)
         if op is None or op.drawn is not None or computation.call.name == "_to_copy":
             return executed_apart(computation, arguments, keywords)
@@ -125,7 +122,7 @@ class XlaKernels:
         recorded = iter(list(leaves((*op.arguments, *op.keywords.values()))))
 
         def moved(value: Any) -> Any:
-            """Return an argument on the device that it was on in the step: XLA's or the CPU."""
+            """Return an argument, moved to the device that it was on in the step: XLA's device or the CPU."""
             original = next(recorded)
             if not isinstance(value, torch.Tensor):
                 return original if isinstance(original, torch.device) else value
@@ -164,8 +161,8 @@ class XlaKernels:
 def _on_xla(value: torch.Tensor) -> torch.Tensor:
     """Return a copy of a tensor on the device.
 
-    A tensor whose dimensions are laid out in another order is transposed on the device, as in the graph, because XLA
-    has different code for the product with a transposed matrix.
+    A tensor whose strides are a permutation of contiguous ones is copied contiguously and permuted on the device, as
+    in the graph, because XLA has different code for the product with a transposed matrix.
     """
     strides = value.stride()
     order = sorted(range(value.dim()), key=lambda dim: -strides[dim])

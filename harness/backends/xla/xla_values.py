@@ -1,6 +1,6 @@
 """Identify the values of torch_xla's IR with those of the script, by the calls that made the IR's nodes.
 
-Nodes take their operands in torch_xla's own order, with numbers, casts and copies in between. A value is therefore
+The operands of a node are in torch_xla's own order, mixed with numbers, casts and copies. A value is therefore
 identified by the calls that take it and by its shape.
 """
 
@@ -14,20 +14,20 @@ from ..followed_graph import Identified, MadeNodes, Output
 from .xla_ir import ExecutedIr
 
 RETURNED = {"native_batch_norm": (0, 1, 3)}
-"""The indices of the node outputs that an op returns, if they are not the first ones.
+"""The indices of the node outputs that an op returns, for ops that do not return the first outputs.
 
 Output 3 is 1 divided by the standard deviation.
 """
 
 
 AVERAGE = "moving_average"
-"""The op by which `native_batch_norm` updates the running statistics, which it does not return.
+"""The op with which `native_batch_norm` updates the running statistics, without returning them.
 
-torch_xla's numbers for the tensors of the statistics are the same before and after an update.
+An update does not change torch_xla's number for the tensor of a statistic.
 """
 
 NUMBER = -1
-"""Marks an operand that is a scalar, in a list of torch_xla's numbers for values. Those start at 1."""
+"""Marks a scalar operand in a list of torch_xla's numbers for values. torch_xla's numbers start at 1."""
 
 
 def by_value(made: MadeNodes) -> Identified:
@@ -71,8 +71,8 @@ def returned(made: MadeNodes) -> dict[int, Output]:
         node, call = made.nodes[node_number], made.calls[node_number]
         if node_number in inside[call.number]:
             continue
-        # An op omits results that are not wanted, such as the gradient of a batch. Each result it returns is therefore
-        # the next output with the same dtype and shape.
+        # An op omits results that are not wanted, such as the gradient of a batch. Each result is therefore matched
+        # with the next output that has the same dtype and shape.
         places = list(RETURNED.get(node.op, range(len(node.outputs))))
         for number, result in zip(call.made, call.results, strict=True):
             which = next((place for place in places if node.outputs[place] == result), None)
@@ -87,12 +87,13 @@ def outputs_of(
 ) -> list[Output | None]:
     """Return the values that a graph was executed for, None for an unknown one. `shapes` are their shapes, if known.
 
-    The dump names positions among the graph's outputs. For a value that two tensors share, it names only the position
-    of the second tensor. Positions with the same hash may hold one shared value, or the results of the same op on
-    different operands. If as many of these positions are unnamed as are named, each named value is used twice, in
-    order. For a node with several outputs, the dump names only one position, which may belong to any of these outputs.
-    torch_xla orders the values by its numbers, so the numbers of two known values limit the candidates for the
-    positions between them.
+    For a node that is an output of the graph, the dump states its position among the outputs. For a value that two
+    tensors share, the dump states only the position of the second tensor. Positions with the same hash may hold one
+    shared value, or the results of the same op on different operands. If a hash has as many unnamed positions as named
+    ones, each named value is assumed to be shared by two tensors: the unnamed positions get the named values in order.
+    For a node with several outputs, the dump states only one position, which may belong to any of these outputs.
+    torch_xla orders the outputs by its numbers for the values, so the numbers of two known values limit the candidates
+    for the positions between them.
     """
     roots = executed.roots
     outputs: list[Output | None] = [None] * len(roots)
@@ -139,10 +140,10 @@ def _gaps(outputs: Sequence[Output | None]) -> Iterator[list[int]]:
 
 
 def _input_operands(made: MadeNodes, made_numbers: set[int]) -> dict[int, Operand]:
-    """Return the operand for each value that the graph takes, by the number of the value's node.
+    """Return the operand for each value that the graph takes as input, by the number of the value's node.
 
-    The candidates for a value are the tensors of its shape that were operands of every call that takes it, except for
-    those that the graph itself made (`made_numbers`). `_assigned` chooses among the candidates.
+    The candidates for a value are the tensors of its dtype and shape that were operands of every call that takes it,
+    except for those that the graph itself made (`made_numbers`). `_assigned` chooses among the candidates.
     """
     takers: dict[int, dict[int, FollowedCall]] = {
         node_number: {} for node_number, node in made.nodes.items() if node.op == "device_data"
@@ -162,7 +163,7 @@ def _input_operands(made: MadeNodes, made_numbers: set[int]) -> dict[int, Operan
             }
             for call in calls.values()
         ]
-        if own is not None:  # the call that took it first, or moved it to the device
+        if own is not None:  # the call that took the value first, or moved it to the device
             brought = {number: Operand("", number, value) for number in own.made}
             of_own = {
                 operand.tensor: operand
@@ -181,11 +182,11 @@ def _input_operands(made: MadeNodes, made_numbers: set[int]) -> dict[int, Operan
 
 
 def _assigned(possible: dict[int, dict[int, Operand]]) -> dict[int, Operand]:
-    """Choose one of the `possible` operands for each node, each operand only once. A node may get none.
+    """Choose one of the `possible` operands for each node, and use no operand twice. A node may get none.
 
     A node with a single candidate gets this operand, which is removed from the candidates of the other nodes. If every
-    node has several candidates, nodes get their first candidates in order from the end of the dump, since the dump
-    lists a node's last operand first.
+    node has several candidates, one node gets its first candidate. Nodes are taken from the end of the dump backwards,
+    since the dump lists a node's last operand first.
     """
     identified: dict[int, Operand] = {}
     for node_number in reversed(list(possible)):

@@ -1,6 +1,6 @@
 """Observe the compilations, executions and transfers of torch_xla through its own metrics.
 
-The metrics are read at each moment that the training reports and around each copy to the CPU, so that work is
+The metrics are read whenever the training reports an event and around each copy to the CPU, so that work is
 attributed to its step. A graph that is executed because a value is read or because an op falls back to the CPU is
 attributed to the line that caused it.
 """
@@ -24,7 +24,7 @@ from ..called_operators import Fallback, KeptFailure, line_in
 NANOSECONDS = 1e-9
 
 MARK, OP = "mark_step", "op"
-"""The reasons for an execution: of all pending work, or of each op separately (`execute=op`)."""
+"""The reasons for an execution: all pending work was executed, or each op separately (`execute=op`)."""
 
 COMPILED, EXECUTED, SIZES = "CompileTime", "ExecuteTime", "TensorsGraphSize"
 """torch_xla's metrics of graphs.
@@ -46,7 +46,7 @@ The metric of the bytes has as many samples as the metric of the times.
 """
 
 CACHED = "CachedCompile"
-"""torch_xla's counter of compilations that it found in its cache, including those of single ops."""
+"""torch_xla's counter of compilations that were found in its cache, including compilations of single ops."""
 
 ITEM = "aten::_local_scalar_dense"
 """torch_xla's counter of values read by `.item()`, `float(tensor)` or `if tensor`, one of its fallback counters."""
@@ -70,7 +70,7 @@ def xla_counters() -> dict[str, int]:
 
 
 class XlaWork:
-    """The observer of torch_xla's work. It calls `report` with each piece, from `__enter__` to `__exit__`.
+    """The observer of torch_xla's work. It calls `report` with each piece of work from `__enter__` to `__exit__`.
 
     `__enter__` returns a function that reports all work not yet reported.
     """
@@ -165,7 +165,7 @@ class XlaWork:
             self._report(fallback.work())
 
     def _take(self, why: str, call: str, *, falls_back: bool = False) -> list[str]:
-        """Report new work, which the line `call` caused for the reason `why`.
+        """Report the new work that the line `call` caused for the reason `why`.
 
         If `falls_back`, an op may be falling back now: the ops that fell back since the last call are returned
         instead of reported.
@@ -207,6 +207,6 @@ class XlaWork:
         return samples[len(samples) - min(new, len(samples)) :]
 
     def _samples(self, name: str) -> tuple[int, list[float]]:
-        """Return the number of a metric's samples, and the newest ones (torch_xla keeps 1,024)."""
+        """Return the number of a metric's samples, and the newest samples (torch_xla keeps 1,024)."""
         data = self._metrics.metric_data(name)
         return (0, []) if data is None else (int(data[0]), [float(value) for _, value in data[2]])

@@ -25,7 +25,7 @@ Examples:
 
 
 class BundleGroup(LazyGroup):
-    """A group whose first argument may also be an investigation to pack."""
+    """A group of commands. If its first argument is no command, it is an investigation to pack."""
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if args and args[0] not in COMMANDS:  # `numdrift bundle runs/train`

@@ -1,4 +1,7 @@
-"""`numdrift bundle`: packs an investigation. Also the table and the progress bar that the bundle commands share."""
+"""`numdrift bundle`: packs an investigation.
+
+This module also has the table and the progress bar that the bundle commands share.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +93,7 @@ def mebibytes(size: int) -> str:
 
 @contextmanager
 def bytes_bar(label: str, *, quiet: bool) -> Iterator[Callable[[int, int], None]]:
-    """Show a progress bar in a terminal, else nothing.
+    """Show a progress bar if standard error is a terminal.
 
     Yield a function that takes the number of bytes done and the total number of bytes.
     """

@@ -1,4 +1,4 @@
-"""`numdrift graph diff`: show where the graphs of two runs differ."""
+"""`numdrift graph diff`: shows where the graphs of two runs differ."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def command(
     json_path: str | None,
 ) -> int:
     pairs = graphs_to_compare(paths, modes, out)
-    if html is not None:  # refused before graphs are compared, which may take minutes
+    if html is not None:  # checked before the graphs are compared, which may take minutes
         if len(pairs) > 1:
             raise UsageError(f"--html shows two runs, but {len(pairs) + 1} are selected: choose two with --modes")
         if is_there(html) and not force:
@@ -98,7 +98,7 @@ def _write_page(path: Path, diff: Diff, pair: Pair) -> None:
 
 
 def show(out: Console, diff: Diff, pair: Pair, *, everything: bool) -> None:
-    """Print the answers, then their sources: the graphs, how often each op is in them, and the differing groups."""
+    """Print the answers, then the facts behind them: the graphs, the count of each op, and the differing groups."""
     labels = (diff.a.mode, diff.b.mode)
     if diff.a.mode == diff.b.mode:
         labels = (f"A {Path(diff.a.run).name}", f"B {Path(diff.b.run).name}")

@@ -20,7 +20,7 @@ from ..output import console, table, write_json
 SCHEMA = 1
 
 TOTAL = "total_"
-"""The prefix of the names of counters of the whole run."""
+"""The prefix in the names of counters that cover the whole run."""
 
 MOST_NOTES, LONGEST_NOTE = 12, 160
 
@@ -45,7 +45,7 @@ class GraphRow:
     nodes: the number of its nodes, by stage
     executed: how often it ran in the step
     cuts: how often each reason ended the graph in the step
-    seconds: the time of its compilation in the step
+    seconds: how long its compilation in the step took
     """
 
     graph: str
@@ -92,8 +92,8 @@ def command(target: str | None, mode: str | None, out: Path, json_path: str | No
 
 
 def steps_of(graphs: RunGraphs) -> list[StepRows]:
-    """Return the rows of a run's graphs by step. Consecutive equal steps become one entry."""
-    # a step may have made graphs, executed some, or only have counters
+    """Return the rows of a run's graphs by step. Consecutive steps with equal rows and counters become one entry."""
+    # a step may have made graphs, executed graphs, or have only counters
     steps_of_entries, ran = {record.step for record in graphs.entries}, {record.step for record in graphs.executions}
     rows: list[StepRows] = []
     for step in sorted(steps_of_entries | ran | set(graphs.counters)):
@@ -115,10 +115,10 @@ def _graphs_in(graphs: RunGraphs, step: int) -> Iterator[GraphRow]:
     made_bases = [entry.base for entry in graphs.entries if entry.step == step]
     for base in dict.fromkeys([*(execution.graph for execution in executions), *made_bases]):
         own_executions = [execution for execution in executions if execution.graph == base]
-        # all stages of the graph, from any step: a later step runs graphs that an earlier one compiled
+        # the graph's stages are taken from all steps, since a step may run a graph that an earlier step compiled
         stages = [entry for entry in graphs.entries if entry.base == base]
         ordered = sorted(stages, key=lambda entry: STAGES.index(entry.stage) if entry.stage in STAGES else len(STAGES))
-        # dynamo captures forward and backward as one graph. The graphs that are made from it have other phases and
+        # dynamo captures forward and backward as one graph. The graphs made from that graph have their own phases and
         # hashes.
         split = [entry for entry in stages if entry.stage != "dynamo"] or stages
         yield GraphRow(
@@ -159,7 +159,7 @@ def _show(out: Console, graphs: RunGraphs) -> None:
                 ", ".join(cut if count == 1 else f"{cut} ({count}x)" for cut, count in row.cuts.items()),
             )
     out.print(rows)
-    # without a compiler, a mode's graphs are only sequences of ops of one phase, and are reported as stretches
+    # without a compiler, a mode's graph is only a sequence of ops within one phase, and is reported as a stretch
     compiled = any(entry.stage in ("dynamo", "post", "stream") for entry in graphs.entries)
     compiles = compiled or bool(graphs.counters) or any(execution.cut for execution in graphs.executions)
     for step in steps:

@@ -107,13 +107,13 @@ def _draw(
 
 
 def _serve(graphs: RunGraphs, graph: Graph, marks: Mapping[str, Mark], port: int | None, *, browse: bool) -> None:
-    """Serve the graph until Ctrl-C. A graph with marks is written to a temporary folder, not into the run."""
+    """Serve the graph until Ctrl-C. A graph with marks is written to a temporary folder, not into the run's folder."""
     try:
         netron = importlib.import_module("netron")
     except ImportError as error:
         raise NotAvailable("Netron", str(error), "pip install netron, or draw the graph with --png") from None
     logging.getLogger("netron").setLevel(logging.WARNING)
-    # bind here, so that an unavailable port gets a clear message; without --port the system chooses a free one
+    # bind the port before Netron does, so that an unavailable port gets a clear message; port 0 is any free port
     with closing(socket.socket(socket.AF_INET, socket.SOCK_STREAM)) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -115,7 +115,7 @@ def _try(file: Path, op: str, seconds: float) -> dict[str, Any]:
                 ending = f"ended the process with exit code {done.returncode} ({last})"
             raise UsageError(f"{file} {ending} when it was loaded and tried")
         trial_result: dict[str, Any] = json.loads(result.read_text(encoding="utf-8"))
-    # raise the trial's own refusal here, with its exit code
+    # raise the error that the trial reported, with the trial's exit code
     error, exit_code = trial_result.pop("error"), trial_result.pop("exit_code")
     if error:
         raise (UsageError if exit_code == UsageError.exit_code else NumdriftError)(error)

@@ -14,7 +14,7 @@ from ..command_options import force_option, json_option
 from .parameters import complete_kernel, op_argument, timeout_option
 
 MEASUREMENT = "numdrift.harness.cli.kernels.measured:check"
-"""The function of the command. Its module imports torch, which help and completion avoid."""
+"""The function that the command calls. It is loaded late: its module imports torch, which help does not need."""
 
 EXAMPLES = """\b
 Examples:

@@ -13,7 +13,7 @@ from ..output import console, table, write_json
 from .parameters import complete_op, named_op
 
 AVAILABILITY = "numdrift.kernels.lab.trial"
-"""A module that imports torch, which a plain list does not need."""
+"""The module that knows which kernels are available. It imports torch, which a list of the ops does not need."""
 
 EVERY_OTHER = (
     "Every other aten op has the kernels aten, fp64 (unless it draws random numbers), decomposed (where torch ships "
@@ -63,7 +63,7 @@ def command(op: str | None, json_path: str | None) -> int:
         rows = table("kernel", "description", "formula", "dtypes", "devices", "source", "available here")
         for kernel in kernels:
             dtypes = "any" if kernel.dtypes == FLOATING else " ".join(kernel.dtypes)
-            # an empty reason: the kernel is available
+            # an empty reason means that the kernel is available
             availability = f"no: {missing[kernel.name]}" if missing[kernel.name] else "yes"
             rows.add_row(
                 kernel.name,

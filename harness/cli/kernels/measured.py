@@ -1,4 +1,4 @@
-"""Prints, draws and writes the measurements of `numdrift kernels check` and `numdrift kernels sweep`."""
+"""Print, draw and write the measurements of `numdrift kernels check` and `numdrift kernels sweep`."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def check(op: str, *, verbose: bool, plot: Path | None, force: bool, json_path: 
         settings = {"op": op} | {name: request[name] for name in ("dtype", "device", "samples", "seed")}
         content = {"schema": SCHEMA, **settings, "reference": reference, "rows": [as_data(row) for row in rows]}
         write_json(json_path, content, force=force)
-    if plot:  # after the JSON, which keeps the measurements even if there is nothing to draw
+    if plot:  # after the JSON is written, so that the measurements are kept even if there is nothing to draw
         errors = [
             ErrorsOfKernel(row.kernel, row.label, row.worst.errors if row.measures else ())
             for row in rows
@@ -66,7 +66,7 @@ def check(op: str, *, verbose: bool, plot: Path | None, force: bool, json_path: 
 
 
 def _table(rows: Sequence[CheckRow], *, verbose: bool) -> Table:
-    """Return a table with a row for the worst values of each kernel; with `verbose`, a row for each case."""
+    """Return a table with a row for the worst values of each kernel; with `verbose`, one for each of its input sets."""
     check_table = table(
         "kernel", "inputs" if verbose else "worst on",
         ">max ULP", ">p99", ">median", ">rho", ">bias", ">z", ">differs", "non-finite, remarks",
@@ -77,7 +77,7 @@ def _table(rows: Sequence[CheckRow], *, verbose: bool) -> Table:
         towards = f" {bias.towards}" if bias is not None and abs(bias.z) > BIASED else ""
         check_table.add_row(
             row.kernel,
-            row.where or label,  # a case that was not measured has no worst place
+            row.where or label,  # `where` is empty if nothing was measured
             *(_digits(value) for value in (row.max_ulp, row.p99_ulp, row.median_ulp)),
             Text(_digits(row.rho), style="bold red" if row.rho is not None and row.rho > FAULT else ""),
             "-" if bias is None else _digits(bias.ulp),
@@ -89,9 +89,9 @@ def _table(rows: Sequence[CheckRow], *, verbose: bool) -> Table:
 
 
 def _digits(value: float | None) -> str:
-    """Format a number with three significant digits, or with all digits of its integer part from 100 on.
+    """Format a number with three significant digits, or as an integer if its magnitude is at least 100.
 
-    Below 1e-3 and from 1e7 on, use two significant digits.
+    A magnitude below 1e-3, or of at least 1e7, gets two significant digits.
     """
     if value is None:
         return "-"
@@ -184,7 +184,7 @@ def _place(errors: KernelErrors, pattern: int | None) -> str:
 
 
 def _draw(result: SweptKernels, path: Path) -> None:
-    """Draw the largest error in each bin of inputs for each kernel, and the errors of all inputs around the worst."""
+    """Draw each kernel's largest error in each bin of inputs, and the errors of all inputs around the worst input."""
     envelopes = []
     for kernel in result.found:
         bins = BinErrors.of(kernel)

@@ -1,4 +1,4 @@
-"""The progress of a sweep or a check: a bar in a terminal, and for a sweep plain lines elsewhere."""
+"""Show the progress of a sweep or a check as a bar in a terminal. Outside a terminal, a sweep prints plain lines."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ Counted = Callable[[int], None]
 
 @contextmanager
 def sweep_bar(label: str, total: int, measured: int) -> Iterator[Counted]:
-    """Yield a function to call with the number of inputs measured so far, of `total`.
+    """Yield a function to call with the number of inputs, of `total`, that have been measured so far.
 
-    `measured` of them were measured by an earlier sweep.
+    An earlier sweep has measured `measured` inputs.
     """
     errors, began = console(stderr=True), time.monotonic()
 

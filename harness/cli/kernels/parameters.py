@@ -1,4 +1,7 @@
-"""Arguments that several commands take. Imports no torch: a shell may request completions at every key press."""
+"""Arguments that several commands take.
+
+This module does not import torch, since a shell may request completions at every key press.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ def named_op(ctx: click.Context, param: click.Parameter, value: str | None) -> s
 
 
 def complete_op(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return the ops that begin with `incomplete`, with the same prefix (`aten.` or `aten::`) if it has one."""
+    """Return the ops that begin with `incomplete`. If `incomplete` has a prefix (`aten.`, `aten::`), so do the ops."""
     begun = op_name(incomplete)
     prefix = incomplete.removesuffix(begun)
     return [

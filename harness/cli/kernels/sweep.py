@@ -13,7 +13,7 @@ from ..command_options import force_option, json_option, out_option
 from .parameters import complete_kernel, op_argument, timeout_option
 
 MEASUREMENT = "numdrift.harness.cli.kernels.measured:sweep"
-"""A function whose module imports torch, which help and completion do not need."""
+"""The function that the command calls. It is loaded late: its module imports torch, which help does not need."""
 
 DTYPES = ("float32", "bfloat16", "float16")
 """The names of the lab's `ENCODINGS`."""

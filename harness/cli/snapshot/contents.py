@@ -1,4 +1,4 @@
-"""Prints the results of `numdrift snapshot show` and `numdrift snapshot replay`."""
+"""Print the results of `numdrift snapshot show` and `numdrift snapshot replay`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MOST_ROWS = 40
 
 
 def readable(path: Path) -> Snapshot:
-    """Read the snapshot in a file. Raises SnapshotError, also if the snapshot is incomplete."""
+    """Read the snapshot in a file. Raises SnapshotError if it is missing or incomplete, or cannot be read."""
     if not path.exists():
         entries = {entry.path.name: entry for entry in entries_of(path.parent.parent)}
         entry = entries.get(path.name)

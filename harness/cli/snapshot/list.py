@@ -1,4 +1,4 @@
-"""`numdrift snapshot list`: the snapshots of runs."""
+"""`numdrift snapshot list`: lists the snapshots of runs."""
 
 from __future__ import annotations
 

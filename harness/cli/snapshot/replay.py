@@ -1,4 +1,4 @@
-"""`numdrift snapshot replay`: a snapshot executed again."""
+"""`numdrift snapshot replay`: executes a snapshot again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..command_options import json_option
 from .show import file_argument
 
 REPLAYING = "numdrift.harness.cli.snapshot.contents:replay"
-"""A function whose module imports torch, which help does not need."""
+"""The function that the command calls. It is loaded late: its module imports torch, which help does not need."""
 
 EXAMPLES = """\b
 Examples:

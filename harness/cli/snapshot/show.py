@@ -1,4 +1,4 @@
-"""`numdrift snapshot show`: the contents of one snapshot."""
+"""`numdrift snapshot show`: shows the contents of one snapshot."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numdrift.kernels.registry import load_target
 from ..command_options import json_option
 
 SHOWING = "numdrift.harness.cli.snapshot.contents:show"
-"""A function whose module imports torch, which help does not need."""
+"""The function that the command calls. It is loaded late: its module imports torch, which help does not need."""
 
 EXAMPLES = """\b
 Examples:

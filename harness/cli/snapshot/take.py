@@ -1,4 +1,4 @@
-"""`numdrift snapshot take`: train in several modes, and keep chosen executions."""
+"""`numdrift snapshot take`: trains in several modes, and keeps chosen executions."""
 
 from __future__ import annotations
 
@@ -84,7 +84,8 @@ def command(
     with reporter_for([spec.name for spec in plan.modes], quiet=quiet) as reporter:
         result = execute(plan, reporter)
     if request.until_drift and not result.exit_code:
-        # these runs only show where each mode begins to differ: a mode that does is trained again to take that step
+        # these runs only show at which step each mode begins to differ; a mode that differs is trained again to take
+        # snapshots of that step
         steps = first_differing_steps([(run.manifest.mode, run.journal) for run in result.runs])
         finished: list[FinishedRun] = []
         for spec in plan.modes[1:]:
@@ -135,8 +136,8 @@ def _show(result: BatchResult, *, on: str, selects: bool, quiet: bool, json_path
     if shown and any(snapshots.values()):
         investigation = result.runs[0].folder.path.parent
         out.print(f"`numdrift snapshot list {investigation}` lists them.", soft_wrap=True)
-    # A script that only evaluates has no steps, and the batch counts that as a failure. Its executions are taken all
-    # the same.
+    # A script that only evaluates has no steps, which the batch counts as a failure. Snapshots of its executions are
+    # taken all the same.
     if any(entry.incomplete for entries in snapshots.values() for entry in entries):
         return max(result.exit_code, NumdriftError.exit_code)
     if any(run.manifest.failed for run in result.runs) or result.interrupted:
@@ -147,7 +148,7 @@ def _show(result: BatchResult, *, on: str, selects: bool, quiet: bool, json_path
 
 
 def _nothing(run: FinishedRun, on: str) -> str:
-    """Return why a run has no snapshot; "" if it failed before anything was executed, since its failure says why."""
+    """Return why a run has no snapshot; "" if it failed before any execution, since the failure's message says why."""
     event = next(iter(run.journal.events("snapshots")), None)
     if (event is None or not event["ran"]) and run.manifest.failed:
         return ""

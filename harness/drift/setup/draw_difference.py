@@ -1,4 +1,4 @@
-"""The draw that only one of two runs makes, found where their draws from the same generator first differ.
+"""Find the first difference between two runs' draws from one generator, such as a draw that only one run makes.
 
 one     uniform_  s0 > s1     dropout  s1 > s2                     states before and after each draw
 other   uniform_  s0 > s1     rand     s1 > s5     dropout  s5 > s6     only the other run makes `rand`
@@ -23,8 +23,8 @@ class DrawDifference:
     side: the run that makes the draw; `both` if both runs draw there, but a different count of numbers or by a
         different op
     a, b: the draw of each run
-    after: the draw before this one, which both runs share
-    seeded: whether the call sets the generator to another state instead of drawing from it
+    after: the previous draw, which both runs share
+    seeded: whether the call sets the generator to a different state instead of drawing from it
     """
 
     side: Side
@@ -38,7 +38,7 @@ class DrawDifference:
     def call(self) -> CallRecord:
         """The draw to name in a sentence about the difference.
 
-        For `both` it is b's, unless only a's has a module.
+        If `side` is `both`, name b's draw, unless only a's draw has a module.
         """
         named = self.a if self.side == "a" else self.b
         if self.side == "both" and named is not None and not named.module and self.a is not None and self.a.module:

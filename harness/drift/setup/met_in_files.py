@@ -1,4 +1,4 @@
-"""Runs that met in a file: one read a file that another wrote, so they are not separate runs of one script."""
+"""Runs that met in a file: one run read a file that another run wrote, so the runs are not independent."""
 
 from __future__ import annotations
 

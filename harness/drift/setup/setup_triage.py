@@ -36,7 +36,7 @@ MOST_NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class _Other:
-    """A tensor that starts from other values; `text` follows its name in a sentence."""
+    """A tensor that starts from different values; `text` follows the tensor's name in a sentence."""
 
     name: str
     text: str
@@ -74,7 +74,7 @@ def _of_the_beginning(state: TensorFile | None) -> bool:
 
 
 def _other(a: InitialTensor, b: InitialTensor, state_a: TensorFile | None, state_b: TensorFile | None) -> _Other | None:
-    """Describe how two tensors of one name differ; None if they do not, or if that is unknown."""
+    """Describe how two tensors of one name differ; None if they are equal, or if it is unknown whether they differ."""
     if a.shape != b.shape:
         return _Other(a.name, f"has shape {list(a.shape)} against {list(b.shape)}", None, False)
     if not a.digest.readable or not b.digest.readable:
@@ -86,8 +86,8 @@ def _other(a: InitialTensor, b: InitialTensor, state_a: TensorFile | None, state
     right = state_b.tensors.get(key) if state_b else None
     tolerance = max(ROUNDING_RELATIVE, 4 * max(UNIT_ROUNDOFF.get(tensor.dtype, 0.0) for tensor in (a, b)))
     if left is None or right is None or left.shape != right.shape:
-        # Only the statistics are compared: if all are within rounding, the values are taken to be as well, although a
-        # permutation would look the same.
+        # Only the statistics are compared: if all statistics are equal up to rounding, the values are assumed to be
+        # equal up to rounding, although a permutation would look the same.
         if a.dtype != b.dtype and _close(a.digest, b.digest, 0.0):
             return None
         floating = all(tensor.dtype.startswith(("float", "bfloat", "complex")) for tensor in (a, b))
@@ -127,10 +127,10 @@ def _grouped(others: Sequence[_Other], harmless: str) -> list[SetupDifference]:
 
 
 WITHOUT_NUMBERS = frozenset({"DEVICE", "TORCHINDUCTOR_CACHE_DIR"})
-"""Variables that change no number: numdrift sets them for the mode, or torch sets them when it compiles."""
+"""Environment variables that change no result: numdrift sets them for the mode, or torch sets them when it compiles."""
 
 OF_PROCESS = ("TORCHELASTIC_", "LTC_SAVE_TENSORS")
-"""The prefixes of variables that change no number.
+"""The prefixes of environment variables that change no result.
 
 These variables say how ranks were started, or where lazy graphs are written.
 """
@@ -159,7 +159,7 @@ def setup_differences(
         arguments = [" ".join(manifest.arguments) or "(none)" for manifest in (left, right)]
         text = f"the script's arguments are {arguments[0]} against {arguments[1]}"
         setup.append(SetupDifference("arguments", 0, "arguments", text))
-    # A mode without autocast computes in a precision other than that of a mode with autocast.
+    # A mode in which autocast does nothing computes in a different precision than a mode with autocast.
     without = [
         any(doubt["text"].startswith(NO_AUTOCAST) for doubt in side.adopted.get("doubts", ())) for side in (left, right)
     ]
@@ -177,7 +177,8 @@ def setup_differences(
     unlike = counts[0] != counts[1] and cut_short(a, b) is None
     if unlike and not (a.journal.damage or b.journal.damage or failed):
         setup.append(SetupDifference("steps", min(counts), "steps", f"{counts[0]} against {counts[1]} steps"))
-    # Consequences are marked: batches are drawn from generators, and the length depends on everything before.
+    # Differences that follow from others are marked: batches are drawn from generators, and the number of steps depends
+    # on everything before it.
     linked: list[SetupDifference] = []
     for entry in sorted(setup, key=lambda item: (item.step, KINDS.index(item.kind))):
         causes = {cause.kind for cause in linked if cause.counts}
@@ -189,7 +190,7 @@ def setup_differences(
 def environment_differences(a: RecordedRun, b: RecordedRun) -> list[str]:
     """Return the facts in which the two processes differ.
 
-    A mode may set such facts, so they are not a difference in the set-up.
+    A mode may set such facts, so they do not count as a difference in the set-up.
     """
     left, right = a.manifest.environment, b.manifest.environment
     facts = differences(left, right)

@@ -12,10 +12,10 @@ from ...runs.recorded_run import RecordedRun
 from ..recorded_drift import GENERATORS, common_steps, generator_differences
 from ..setup_difference import SetupDifference
 
-# The inputs of the steps of two runs: random numbers and batches. Only the first call of a root module in a step brings
-# data from outside: a later one may get inputs that an earlier one computed. An argument of the first call may come
-# from the model as well: for example a hidden state that is carried over. Such a value differs in the steps after the
-# first drift. An argument that is equal in a later step is data.
+# The inputs of the steps of two runs: random numbers and batches. Only the first call of a root module in a step is
+# compared, since later calls may get inputs that earlier calls computed. Even an argument of the first call may come
+# from the model, for example a hidden state that is carried over to the next step. Such an argument differs in the
+# steps after the first drift. An argument that is equal in one of these steps is data.
 
 Argument = tuple[str, tuple[int, ...], str]
 FLOATING = ("float16", "bfloat16", "float32", "float64")
@@ -37,8 +37,8 @@ def generator_setup(a: RecordedRun, b: RecordedRun) -> list[SetupDifference]:
 def made_by_the_training(free: RecordedRun, forced: RecordedRun | None) -> set[int]:
     """Return the places of the models' arguments that the training computes itself (a memory, a prediction).
 
-    A resynced run reveals these places: if a step begins in another state, an argument from outside stays the same, and
-    an argument that the training computes changes.
+    A resynced run reveals these places: if a step begins in a different state, an argument from outside stays the same,
+    and an argument that the training computes changes.
     """
     places = set[int]()
     if forced is None:
@@ -63,15 +63,15 @@ def made_by_the_training(free: RecordedRun, forced: RecordedRun | None) -> set[i
 
 
 ROUNDED = 64.0
-"""The largest distance at which a batch that a mode computes itself still counts as the reference's.
+"""The largest distance at which a batch that a mode computes itself still counts as equal to the reference's batch.
 
-It is the relative L2 distance in units of half the dtype's epsilon. Such a batch is the result of a few ops, computed
-by other kernels.
+The distance is relative L2, in units of half the dtype's epsilon. Such a batch is the result of a few ops, computed by
+kernels that differ from the reference's.
 """
 
 
 def rounded_arguments(forced: RecordedRun | None) -> set[int]:
-    """Return the places of the models' arguments that differ from the reference's by rounding only.
+    """Return the places of the models' arguments that differ from the reference's arguments by rounding only.
 
     A mode computes such arguments itself in a resynced step. An example is noise that is mixed into a batch on the
     device.
@@ -92,8 +92,9 @@ def batch_setup(
 ) -> list[SetupDifference]:
     """Return the first batch that differs by more than rounding and does not come from the model.
 
-    The first difference that comes from the model precedes it. If there is no such batch, the first difference by
-    rounding is returned as well, marked as harmless.
+    If a difference that comes from the model precedes that batch, the first such difference is returned before it. If
+    there is no such batch, return the first difference that comes from the model and the first difference by rounding,
+    which is marked as harmless.
 
     drifting_from: the first step whose results differ
     from_the_model: the places of arguments that the training computes itself
@@ -102,7 +103,8 @@ def batch_setup(
     equal_after_drift: set[int] = set()
     follows = by_rounding = None
     for record_a, record_b in common_steps(a.journal, b.journal):
-        # Once the trainings have diverged, an argument may come from the model; if it is equal again, it is data.
+        # Once the trainings have diverged, an argument that differs may come from the model; an argument that is equal
+        # in such a step is data.
         late = drifting_from is not None and record_a.step > drifting_from
         compared = list(compared_arguments(record_a, record_b))
         if any(place < 0 for place, *_ in compared):
@@ -149,16 +151,16 @@ def _differing(step: int, place: int, argument: Argument, follows: bool = False)
 # The hyper-parameters that two runs passed to their optimizers.
 
 SAME = 1e-6
-"""The relative distance up to which two numbers are the same: a mode may keep them as float32."""
+"""The relative distance up to which two numbers count as equal: a mode may keep them as float32."""
 
 DRIFTING = 1e-2
 """The relative distance below which a number that differs after the first drift is a consequence of the drift.
 
-Such a number is computed from the training, as the step size of an adaptive method is.
+Such a number is computed from the training, like the step size of an adaptive method.
 """
 
 IMPLEMENTATION = frozenset({"foreach", "fused", "capturable", "differentiable"})
-"""Keys that select the implementation of an optimizer and not its result: they belong to the mode."""
+"""Keys that select the implementation of an optimizer and not its result, and therefore belong to the mode."""
 
 Optimizers = Sequence[Mapping[str, Any]]
 
@@ -185,7 +187,7 @@ def hyper_differences(a: RecordedRun, b: RecordedRun, drifting_from: int | None)
 
 
 def _at(changes: Sequence[tuple[int, Any]], step: int) -> Optimizers | None:
-    """Return the optimizers in force in a step; None before the first optimizer stepped."""
+    """Return the optimizers' settings in force in a step; None before the first optimizer stepped."""
     in_force: list[Optimizers] = [optimizers for since, optimizers in changes if since <= step]
     return in_force[-1] if in_force else None
 
@@ -203,7 +205,7 @@ def _differences(step: int, a: Optimizers, b: Optimizers, late: bool) -> Iterato
             yield _hyper_difference(step, "groups", f"{counts} ({left['class']}, from step {step})")
         for number, (group_a, group_b) in enumerate(zip(left["groups"], right["groups"], strict=False)):
             place = f"({left['class']}, group {number}, from step {step})"
-            # A key that one side lacks is ignored: other versions of torch have other keys.
+            # A key that one side lacks is ignored: versions of torch have different keys.
             for key in group_a:
                 if key in IMPLEMENTATION or key not in group_b or _same(group_a[key], group_b[key]):
                     continue

@@ -1,8 +1,9 @@
 """The difference in plain words, the most important sentence first.
 
-Differences that can change the numbers of the training come first: an op that one side computes whole and the other in
-several roundings, ops on one side only, ops that each side computes with its own kernel, casts. The number of graphs in
-a step, and the extent of fusion, follow."""
+Differences that can change the numbers of the training come first: an op that one side computes whole and the other
+side with several roundings, ops on one side only, ops that each side computes with its own kernel, casts. The number of
+graphs in a step, and the extent of fusion, follow.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from .pairing import Matched
 from .step_pairing import PostChange
 
 SHOWN = 6
-"""The maximum number of ops that one sentence names; the others are only counted."""
+"""The maximum number of ops that one sentence names; further ops are only counted."""
 
 STRUCTURAL = 3
 """Decompositions of at least this weight (see `_weight`) are reported after the ops that only one side has."""
@@ -34,13 +35,13 @@ def answers(
     posts: tuple[Sequence[Graph], Sequence[Graph]],
     post: PostChange | None,
 ) -> list[str]:
-    """Return the sentences.
+    """Return the sentences about a difference.
 
     `names` are the names of the sides. `post` is the difference between the compiled graphs, if known.
     """
     apart = decomposed(pairs)
     sentences = list(_compiled(names, pairs, apart, post))
-    # Differences that can change numbers, the surest first.
+    # Differences that can change numbers, the most certain first.
     sentences += [_whole(names, decomposition) for decomposition in apart if decomposition.rank[0] < STRUCTURAL]
     sentences += _alone(names, sides, pairs, floating=True)
     for (a, b), count in sorted(_exchanged(pairs).items(), key=lambda item: (-item[1], item[0])):
@@ -160,7 +161,7 @@ def _left_over(pairs: Sequence[Matched], kind: str) -> Counter[tuple[str, str]]:
 
 
 def _copies(names: tuple[str, str], pairs: Sequence[Matched]) -> Iterator[str]:
-    """Describe the copies to another layout that only one side makes before an op reads the tensor."""
+    """Describe the copies to a different layout that only one side makes before an op reads the tensor."""
     copied = copies_on_one_side([op for pair in pairs for op in pair.a], [op for pair in pairs for op in pair.b])
     for name, other, reads in zip(names, names[::-1], copied, strict=True):
         if reads:
@@ -228,7 +229,7 @@ def _count(count: int) -> str:
     return {1: "once", 2: "twice"}.get(count, f"{count:,} times")
 
 
-# Ops that one side keeps whole and the other decomposes, ranked by how surely this changes numbers.
+# Ops that one side keeps whole and the other decomposes, ranked by how surely the decomposition changes numbers.
 
 
 @dataclass(frozen=True)

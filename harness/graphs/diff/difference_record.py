@@ -12,7 +12,7 @@ SCHEMA = 1
 MINOR_ROLES = ("fill", "view", "bookkeeping")
 """Roles of ops that change no number by themselves. These ops are shown only on request.
 
-An op that reads a copy may still return other bits, because the copy has another layout (see `layout_copies`).
+An op that reads a copy may still return different bits, because the copy has a different layout (see `layout_copies`).
 """
 
 
@@ -23,9 +23,9 @@ def phase_place(phase: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class GraphPlace:
-    """A node: the graph that it is in, and its name there."""
+    """The place of a node: the name of its graph, and the node's name in that graph."""
 
-    # `0-forward-pre` and `tanh_1`: their names in the run's files.
+    # As in the run's files, for example `0-forward-pre` and `tanh_1`.
     graph: str
     node: str
 
@@ -34,8 +34,9 @@ class GraphPlace:
 class NodePair:
     """Nodes of A and nodes of B that do the same work.
 
-    kind: `same` (one node against one of the same op), `replaced` (against one of another op), `group` (one against
-        several, or several against several), or `only-a` and `only-b` (nothing on the other side)
+    kind: `same` (one node against one node of the same op), `replaced` (one node against one node of a different op),
+        `group` (one node against several, or several against several), or `only-a` and `only-b` (nothing on the other
+        side)
     what: the op that the nodes represent (`aten.tanh_backward`)
     by: the criteria of the pairing, joined by `, `: `module`, `source`, `sequence`, `data flow`, `kind`
     """
@@ -87,7 +88,7 @@ class Side:
 
     graphs: the graphs that were compared, in the order of their execution
     graphs_in_step: the number of graphs that the step executed
-    cuts: the causes that ended its graphs, with their counts (`mark_step` -> 4, `fallback aten.lerp` -> 2)
+    cuts: the causes that ended the step's graphs, with their counts (`mark_step` -> 4, `fallback aten.lerp` -> 2)
     """
 
     run: str
@@ -107,7 +108,7 @@ class Side:
 class Diff:
     """The difference between the graphs of two runs. `answers` are sentences, the most important one first."""
 
-    # Every field is in the JSON by its name: a new name is a change of the schema.
+    # Every field appears in the JSON under its name, so renaming a field changes the schema.
     a: Side
     b: Side
     answers: Sequence[str]
@@ -115,7 +116,7 @@ class Diff:
     pairs: Sequence[NodePair]
     casts: Sequence[Cast]
     post_changed: bool | None = None
-    """True if the post graphs differ; None if they cannot be compared (other modes, or not captured)."""
+    """True if the post graphs differ; None if they cannot be compared (different compilers, or a side has none)."""
 
     def to_json(self) -> dict[str, object]:
         """Return the record as plain JSON values, under the names of its fields."""

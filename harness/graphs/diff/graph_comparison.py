@@ -16,9 +16,9 @@ from .step_pairing import common_step, compare_post, executed_step
 
 
 def compare_graphs(a: RunGraphs, b: RunGraphs, *, step: int | None = None, phase: str | None = None) -> Diff:
-    """Compare one step of two runs: `step`, else the lowest that both have. With `phase`, compare only that phase.
+    """Compare one step of two runs: `step`, or else the lowest common step. With `phase`, compare only that phase.
 
-    Raises GraphsNotFound for a missing step or phase, JournalError for a graph that cannot be read.
+    Raises GraphsNotFound for a missing step or phase, and JournalError for a graph that cannot be read.
     """
     chosen = common_step(a, b) if step is None else step
     steps = (executed_step(a, chosen), executed_step(b, chosen))
@@ -33,7 +33,8 @@ def compare_graphs(a: RunGraphs, b: RunGraphs, *, step: int | None = None, phase
         ops = tuple([op for op in side if op.phase == phase] for side in ops)  # type: ignore[assignment]
     alone = {id(op) for pair in matched if pair.kind.startswith("only-") for op in (*pair.a, *pair.b)}
     casts = casts_on_one_side(*ops, alone)
-    # Compiled graphs are compared only if one compiler made both. `x=compile,fullgraph` has the compiler `compile`.
+    # Compiled graphs are compared only if the same compiler made both. `x=compile,fullgraph` has the compiler
+    # `compile`.
     posts = tuple([graph for graph in executed.post if phase in (None, *graph.phases)] for executed in steps)
     bases = {graphs.run.manifest.spec.partition(",")[0].rpartition("=")[2] for graphs in (a, b)}
     post = compare_post(*posts) if len(bases) == 1 and all(posts) else None
@@ -64,7 +65,7 @@ def compare_graphs(a: RunGraphs, b: RunGraphs, *, step: int | None = None, phase
     return Diff(sides[0], sides[1], sentences, count_ops(*ops), pairs, casts, changed)
 
 
-# The pairs of a difference as the rows of a table: equal pairs are one row.
+# The pairs of a difference as the rows of a table. Equal pairs share one row.
 
 Ops = Mapping[tuple[str, str], str]
 """The op of a node, by its graph and name."""

@@ -1,4 +1,4 @@
-"""Copies of a tensor to another layout, read by an op whose order of summation may depend on the layout.
+"""Copies of a tensor to a different layout, read by an op whose order of summation may depend on the layout.
 
 lazy     weight -> t_copy -> addmm      the product reads a contiguous tensor
 eager    weight -> t      -> addmm      the product reads a transposed view
@@ -13,7 +13,7 @@ from .op_kinds import passes_through, role_of
 from .paired_ops import Op
 
 TURNED = frozenset({"permute", "expand", "slice", "as_strided", "unfold"})
-"""Kinds of views whose layout differs from their base's."""
+"""Kinds of views whose layout differs from the layout of their base."""
 
 READERS = ("product", "reduction", "compute")
 """Roles of ops whose kernels sum in an order that depends on the layout."""
@@ -37,7 +37,7 @@ def copies_on_one_side(a: Sequence[Op], b: Sequence[Op]) -> tuple[Copied, Copied
 
 
 def copies_read(ops: Sequence[Op]) -> Copied:
-    """Count the ops of a side that read a copy to another layout, each op once."""
+    """Count the ops of a side that read a copy to a different layout, each op once."""
     by_number = {op.number: op for op in ops}
     reads: Copied = Counter()
     for op in ops:
@@ -51,7 +51,7 @@ def copies_read(ops: Sequence[Op]) -> Copied:
 
 
 def _copy_behind(source: int | str, by_number: dict[int, Op]) -> Op | None:
-    """Return the copy that a value is, or is a view of; None if there is none."""
+    """Return the op that made the copy, if a value is such a copy or a view of one; otherwise None."""
     while isinstance(source, int) and source in by_number:
         op = by_number[source]
         if not passes_through(op.kind):

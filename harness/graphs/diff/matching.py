@@ -1,4 +1,4 @@
-"""Pairs units of A with units of B that do the same work, without guesses: ambiguous units stay unpaired.
+"""Pair units of A with units of B that do the same work, without guesses: ambiguous units stay unpaired.
 
 Anchors come first: units whose signature is unique on both sides. From these pairs the matching spreads along the
 edges: if only one `mul` reads unit u, and only one `mul` reads u's mate v, the two `mul` are paired. The method treats
@@ -53,7 +53,7 @@ class Matching:
                 own_signature = None if unit.number in self.mates[side] else signature(side, unit)
                 if own_signature is not None:
                     buckets[side][own_signature].append(unit.number)
-        # All pairs are decided before any is made: `agree` reads the mates, and the order of units must not matter.
+        # All pairs are chosen before any is recorded: `agree` reads the mates, and the order of units must not matter.
         new: list[tuple[int, int]] = []
         for key, us in buckets[0].items():
             vs = buckets[1].get(key, [])
@@ -67,13 +67,13 @@ class Matching:
         self.spread(new)
 
     def spread(self, pairs: Iterable[tuple[int, int]]) -> None:
-        """Pair the neighbours of pairs, then their neighbours, as long as there is only one choice."""
+        """Pair the neighbours of pairs, then the neighbours of the new pairs, as long as there is only one choice."""
         a, b = self.sides
         frontier = dict.fromkeys(pairs)
         fresh = set(frontier)
         while frontier:
-            # Each pair proposes the neighbours that are unique in kind, slot and shape on both sides; if some are
-            # left over, also those that are unique in kind alone.
+            # Each pair proposes to pair those of its neighbours that are unique in kind, slot and shape on both sides;
+            # if some are left over, also those that are unique in kind alone.
             wishes: tuple[dict[int, set[int]], ...] = (defaultdict(set), defaultdict(set))
             for u, v in frontier:
                 x, y = a[u], b[v]
@@ -104,18 +104,18 @@ class Matching:
                         frontier[near, self.mates[0][near]] = None
 
     def agree(self, u: int, v: int) -> bool:
-        """Check that no known property of the two units contradicts that they do the same work."""
+        """Check that no known property of the two units rules out that they do the same work."""
         x, y = self.sides[0][u], self.sides[1][v]
         if x.kind != y.kind:
             return False
         if x.shape is not None and y.shape is not None:
             sizes = list(zip(x.shape, y.shape, strict=False))
-            # A symbolic size equals any.
+            # A symbolic size matches any size.
             if len(x.shape) != len(y.shape) or any(
                 size_a != size_b and isinstance(size_a, int) and isinstance(size_b, int) for size_a, size_b in sizes
             ):
                 return False
-        # Phases and modules count only if both are known.
+        # Phases and modules count only if they are known on both sides.
         if x.first.phase and y.first.phase and x.first.phase != y.first.phase:
             return False
         modules = (x.first.node.module, y.first.node.module)
@@ -136,7 +136,7 @@ class Matching:
                     return False
             elif origin_a is not None and origin_b is not None and origin_a != origin_b:
                 return False
-        # If all inputs of both units are paired, they must be paired with each other's inputs.
+        # If all inputs of both units are paired, the inputs of one unit must be paired with those of the other.
         of_x = [self.mates[0].get(near) for near, _ in x.reads]
         of_y = [near if near in self.mates[1] else None for near, _ in y.reads]
         if not of_x or not of_y or None in of_x or None in of_y:
@@ -260,9 +260,9 @@ class Signatures:
         return (unit.kind, unit.first.phase)
 
     def _between(self, side: int, unit: Unit) -> Hashable:
-        """Return the kinds of the units in a unit's own phase that it reads and that read it, and its shape.
+        """Return the kinds of the units that a unit reads, the kinds of the units that read it, and its shape.
 
-        Readers in other phases are left out: the partitioner chooses them.
+        Units in other phases are left out, since the partitioner chooses the readers in other phases.
         """
         units = self._matching.sides[side]
 
@@ -274,7 +274,7 @@ class Signatures:
 
 
 def match(matching: Matching) -> None:
-    """Pair units by the most reliable properties first; unique units before units that share a property."""
+    """Pair units by the most reliable properties first, and unique units before units that share a property."""
     signatures = Signatures(matching)
     rounds: list[tuple[Callable[[], Signature], str]] = [
         (lambda: signatures.named, "data flow"),
@@ -285,7 +285,7 @@ def match(matching: Matching) -> None:
         (lambda: signatures.neighbours, "data flow"),
         (lambda: signatures.kind_between, "kind"),
     ]
-    # Turns, then modules, are dropped only when no more pairs are found with them.
+    # Turns, and then modules, are ignored only when no more pairs are found with them.
     for strict, turns in ((True, True), (True, False), (False, False)):
         matching.strict, signatures.turns = strict, turns
         for several in (False, True):

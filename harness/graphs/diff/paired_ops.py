@@ -103,7 +103,7 @@ class _PairReading:
                 )
                 self.ops.append(op)
                 self._current.update(dict.fromkeys(part.outputs, op.number))
-        # While a graph is read, its names are its own; only afterwards do they replace those of earlier graphs.
+        # While a graph is read, its names apply only within it. Afterwards they replace equal names of earlier graphs.
         self._earlier.update(self._current)
         self._current = {}
         self._instances += 1
@@ -163,7 +163,7 @@ def _parts(node: Node) -> Iterator[Node]:
         argument_name = node.input_names[position] if position < len(node.input_names) else "self"
         lists.setdefault(argument_name, []).append(name)
     # `_foreach_mul([a, b], [c, d])` is `mul(a, c)` and `mul(b, d)`. An argument that is one tensor instead of a list is
-    # read by every one of them.
+    # read by each of these ops.
     size = len(next(iter(lists.values()), ()))
     if not size or len(node.outputs) not in (0, size):
         yield _writing(node)
@@ -208,7 +208,7 @@ def count_ops(a: Sequence[Op], b: Sequence[Op]) -> list[OpCount]:
 def casts_on_one_side(a: Sequence[Op], b: Sequence[Op], alone: Collection[int]) -> list[Cast]:
     """Return the casts that one side has more often than the other.
 
-    `alone` holds the `id`s of ops without a partner. Among casts of one kind, the result names these first.
+    `alone` contains the `id`s of ops without a partner. Among casts of one kind, the result names these ops first.
     """
     casts_of_sides = (_casts(a), _casts(b))
     casts = []
@@ -228,7 +228,7 @@ def casts_on_one_side(a: Sequence[Op], b: Sequence[Op], alone: Collection[int]) 
 def _casts(ops: Sequence[Op]) -> Mapping[CastKey, list[Op]]:
     """Return the ops that cast, by phase and dtypes.
 
-    A cast counts whatever its dtypes are, any other op only if it turns one float dtype into another.
+    A cast counts whatever its dtypes are. Any other op counts only if it turns one float dtype into another.
     """
     ops_by_key: dict[CastKey, list[Op]] = defaultdict(list)
     for op in ops:

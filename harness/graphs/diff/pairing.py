@@ -1,4 +1,4 @@
-"""Pairs the ops of two sides: the same ops, decomposed calls, replaced ops, and ops on one side only."""
+"""Pair the ops of two sides: the same ops, decomposed calls, replaced ops, and ops on one side only."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def pair_ops(a: Sequence[Op], b: Sequence[Op]) -> list[Matched]:
     for u, v in with_views.mates[0].items():
         if passes_through(with_views.sides[0][u].kind):
             pairs += _of_units(with_views, u, v)
-    # In the order of A; ops that only B has come last, in the order of B.
+    # The results are in the order of A. Ops that only B has come last, in the order of B.
     all_pairs = [*_by_calls(pairs), *_left_over(a, b, pairs)]
     return sorted(all_pairs, key=lambda pair: (0, pair.a[0].number) if pair.a else (1, pair.b[0].number))
 
@@ -72,9 +72,9 @@ def _matched(
     views: bool,
     carried: Sequence[tuple[int, int, str]],
 ) -> Matching:
-    """Match all units, beginning with pairs of another matching.
+    """Match all units, beginning with the pairs of an earlier matching.
 
-    `carried` names these pairs by the numbers of their first ops.
+    `carried` identifies these pairs by the numbers of their first ops.
     """
     flows = (flow_of(a, wholes[0], views=views), flow_of(b, wholes[1], views=views))
     matching = Matching(*flows)
@@ -169,7 +169,8 @@ LARGEST = 40
 class _Region:
     """Connected unpaired units.
 
-    `ins` and `outs` are their border: neighbouring pairs, by their numbers in A, and the script's names for values.
+    `ins` and `outs` are the region's border: neighbouring pairs, by their numbers in A, and the script's names for
+    values.
     """
 
     units: tuple[Unit, ...]
@@ -239,7 +240,8 @@ def _same(lefts: Sequence[_Region], rights: Sequence[_Region]) -> Iterator[tuple
     left, right = (tuple(unit for region in regions for unit in region.units) for regions in (lefts, rights))
     if max(len(left), len(right)) > LARGEST:
         return
-    # If a side has only one op, the pair represents this op, else the last op. It does not matter which side is A.
+    # If a side has only one op, the pair represents this op, otherwise the last op. The result does not depend on which
+    # side is A.
     fewer = min((left, right), key=lambda units: (len(units), units[-1].kind))
     represents = fewer[0].kind if len(fewer) == 1 else min(left[-1].kind, right[-1].kind)
     yield represents, _ops(left), _ops(right)

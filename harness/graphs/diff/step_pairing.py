@@ -20,7 +20,7 @@ OPS = ("pre", "stream")
 class Executed:
     """A graph that ran.
 
-    `turn` counts the earlier forwards of the step: SAM's second forward, and what follows it, have turn 1.
+    `turn` is the number of earlier forwards in the step: SAM's second forward, and the graphs after it, have turn 1.
     """
 
     graph: Graph
@@ -144,7 +144,10 @@ def compare_post(a: Sequence[Graph], b: Sequence[Graph]) -> PostChange:
 
 
 def _kernels(graphs: Sequence[Graph]) -> list[tuple[Hashable, str]]:
-    """Return each kernel's work and name: the source or the ops of a generated kernel, the op of a library call."""
+    """Return the work and the name of each kernel.
+
+    The work of a generated kernel is its source or its ops. The work of a library call is its op.
+    """
     kernels: list[tuple[Hashable, str]] = []
     for graph in {graph.name: graph for graph in graphs}.values():
         for node in graph.nodes:
@@ -158,7 +161,7 @@ def _kernels(graphs: Sequence[Graph]) -> list[tuple[Hashable, str]]:
 
 
 def _plain_code(code: str) -> str:
-    """Return generated code without comments and spaces, its names numbered in the order of their first use."""
+    """Return generated code without comments, with single spaces, and with names numbered in order of first use."""
     numbers: dict[str, str] = {}
     named = NAME.sub(
         lambda name_match: numbers.setdefault(name_match.group(), f"n{len(numbers)}"), COMMENT.sub("", code)

@@ -11,7 +11,7 @@ from .paired_ops import Op, Source, TakenPair
 GroupId = tuple[int, str]
 
 MIXED = -1
-"""The slot of a group's input: it is not known which input of the whole op this is."""
+"""The slot of an input of a group, since it is not known which input of the whole op this is."""
 
 
 @dataclass(slots=True)
@@ -52,7 +52,7 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class ValueFlow:
-    """The units of a side. `unit_of` has the unit of each op by number, None for an op that only passes a value on."""
+    """The units of a side. `unit_of[n]` is the number of op n's unit; None if the op only passes a value on."""
 
     units: Sequence[Unit]
     unit_of: Sequence[int | None]

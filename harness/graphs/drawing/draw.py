@@ -1,4 +1,4 @@
-"""Draws graphs into PNG or SVG files, without a browser."""
+"""Draw graphs into PNG or SVG files, without a browser."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ PADDING = (9.0, 5.0)  # points
 
 
 def draw(graph: Graph, marks: Mapping[str, Mark], path: Path, kind: str) -> str:
-    """Draw a graph into a file of `kind` `png` or `svg`; return a note on omitted nodes, "" without any.
+    """Draw a graph into a file of `kind` `png` or `svg`; return a note on omitted nodes, "" if there are none.
 
-    Only a part of a large graph is drawn: the nodes around the marked ones, or its first nodes if none is marked.
+    Only a part of a large graph is drawn: the nodes around the marked nodes, or its first nodes if none is marked.
     """
     shown = graph if len(graph.nodes) <= WHOLE else neighbourhood(graph, marks.keys(), PART)
     left_out = ""
@@ -85,8 +85,8 @@ def figure_of(picture: Picture) -> Figure:
         inner = [(x + left, y + HEADER) for x, y in points[1:-1]]
         start = _border(centres[a], sizes[a], inner[0], below=True)
         end = _border(centres[b], sizes[b], inner[-1], below=False)
-        # A line runs down through its points and bends half-way between two of them: both control points are at that
-        # height.
+        # A line runs down through its points. Between two successive points it bends half-way down: both control points
+        # are at that height.
         vertices, codes = [start], [Curve.MOVETO]
         for (x, y), to in pairwise([start, *inner, end]):
             vertices += [(x, (y + to[1]) / 2), (to[0], (y + to[1]) / 2), to]

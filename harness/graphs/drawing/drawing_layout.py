@@ -52,13 +52,13 @@ class Layout:
 def lay_out(boxes: Mapping[str, tuple[float, float]], lines: Sequence[tuple[str, str]]) -> Layout:
     """Place boxes of these widths and heights so that lines between boxes point down.
 
-    Raises NotAvailable if the JavaScript engine is not installed, and for a graph that exceeds its limits.
+    Raises NotAvailable if the JavaScript engine is not installed, or if the graph exceeds the engine's limits.
     """
     try:
         from py_mini_racer import JSOOMException, JSTimeoutException, MiniRacer
     except ImportError as error:
         raise NotAvailable("drawing graphs", str(error), "pip install mini-racer") from None
-    # Names may contain anything, so the script receives numbers, and returns the boxes in their order.
+    # Names may contain anything, so the script receives numbers, and returns the boxes in the same order.
     numbers = {name: number for number, name in enumerate(boxes)}
     request = {
         "boxes": list(boxes.values()),
@@ -87,11 +87,11 @@ def _point(values: Sequence[float]) -> Point:
     return (values[0], values[1])
 
 
-# A part of a large graph that is small enough to look at: the neighbourhood of some nodes.
+# The neighbourhood of some nodes: a part of a large graph, small enough to look at.
 
 
 def neighbourhood(graph: Graph, centres: Collection[str], most: int) -> Graph:
-    """Return the graph of the nodes nearest to the centres along its edges, at most `most` of them.
+    """Return the graph reduced to at most `most` nodes: those nearest to the centres along its edges.
 
     If no centre is in the graph, return the largest connected piece among its first nodes. The inputs of the part
     include the values that it reads from the rest of the graph. Its outputs are those outputs of the graph that it

@@ -83,7 +83,7 @@ KERNEL = re.compile(r"(?:cpp|triton(?:_[a-z]+)?)_fused_(?P<ops>.*?)_?(?P<number>
 def title(op: str, *, marked: bool = False) -> str:
     """Return the op's title, whole if it fits, else with an ellipsis.
 
-    A fused kernel keeps its first ops and its number; another op keeps its beginning and its last word.
+    The title of a fused kernel keeps the first ops and the number. Any other title keeps its beginning and last word.
     """
     room = LONGEST - (len(MARK) if marked else 0)
     plain = op.replace(".", "_") or "unknown"

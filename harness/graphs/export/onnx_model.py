@@ -123,7 +123,7 @@ def _node(node: Node, marks: Mapping[str, Mark], written: dict[str, str] | None 
 
 
 def _function(node: Node, values: Mapping[str, Value], marks: Mapping[str, Mark]) -> onnx.FunctionProto:
-    """Create the function of a kernel: name, domain and overload are its node's, and the body has the kernel's ops."""
+    """Create the function of a kernel from the kernel's ops, with the title, domain and overload of its node."""
     # A function's parameters must differ: from its second occurrence on, a name is numbered.
     parameters: dict[str, None] = {}
     for name in node.inputs:
@@ -149,7 +149,7 @@ def _function(node: Node, values: Mapping[str, Value], marks: Mapping[str, Mark]
 
 
 def _overload(node: Node) -> str:
-    """Return the text that distinguishes functions of the same title; for a plain op, its overload."""
+    """Return the text that distinguishes functions with the same title; for a plain op, its overload."""
     return clean(node.name if node.body else node.overload)
 
 
@@ -234,7 +234,7 @@ def export_graphs(
 def write_onnx(graph: Graph, path: Path, marks: Mapping[str, Mark], *, read_from: Path) -> None:
     """Write the model of a graph atomically. `read_from` is the path that the graph was read from.
 
-    Raises OSError, and JournalError for a record that has the fields of a graph, but with values of wrong types.
+    Raises OSError, and JournalError for a record that has the fields of a graph, but values of the wrong types.
     """
     try:
         model = to_onnx(graph, marks)
@@ -249,7 +249,7 @@ def write_onnx(graph: Graph, path: Path, marks: Mapping[str, Mark], *, read_from
 
 
 def onnx_path(graphs: RunGraphs, folder: Path, name: str) -> Path:
-    """Return the path of an exported graph. The run may be a stranger's: its names must not lead out of the folder."""
+    """Return the path of an exported graph. A stranger may have made the run: no name may lead out of the folder."""
     if not NAME.fullmatch(name):
         raise JournalError(graphs.path, f"has a graph of the name {name!r}, which is not a file name")
     return folder / f"{name}.onnx"

@@ -110,7 +110,10 @@ def describe(proto: Any, pairs: Mapping[str, object]) -> None:
 
 
 def in_parts(key: str, text: str) -> Iterator[tuple[str, str]]:
-    """Yield the whole text under its key, or its parts, cut at line ends, as `key 1/3`, `key 2/3` and so on."""
+    """Yield a short text under its key, and a long text in parts, `key 1/3`, `key 2/3` and so on.
+
+    Parts end at line ends, except within a line that is too long for one part.
+    """
     parts: list[str] = [""]
     for line in text.splitlines(keepends=True):
         for start in range(0, len(line), LONGEST):

@@ -1,8 +1,8 @@
 """The difference between two runs' graphs as one HTML page: both graphs side by side, and the differences in tables.
 
-The page opens from disk and loads nothing else: styles, scripts and data are in it, and its content security policy
-admits only these, by their hashes. Texts from a run enter the page escaped, or as JSON that the page's script shows as
-text.
+The page opens from disk and loads nothing else: styles, scripts and data are in it. Its content security policy admits
+only these styles and scripts, by their hashes. Texts from a run enter the page escaped, or as JSON that the page's
+script shows as text.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NO_DRIFT: Drift = MappingProxyType({})
 
 
 def scripts() -> tuple[str, str]:
-    """Return the scripts of the page: the layout library, and the page's own."""
+    """Return the scripts of the page: the layout library, and the page's own script."""
     # The library's licence stands before its code. The line that makes a browser request a source map is removed.
     lines = DAGRE.read_text(encoding="utf-8").splitlines()
     licence = DAGRE.with_name("LICENSE").read_text(encoding="utf-8").strip()

@@ -35,7 +35,10 @@ class Texts:
         return self._numbers.setdefault(text, len(self._numbers))
 
     def pieces(self, text: str, parts: Iterable[str]) -> list[int]:
-        """Return the numbers of the texts that make up `text`: those of its `parts` that occur, and the rest."""
+        """Split `text` into those of the `parts` that occur in it and the text between them.
+
+        Return the numbers of the pieces.
+        """
         longest_first = sorted({part for part in parts if part}, key=lambda part: (-len(part), part))
         if not longest_first:
             return [self.number(text)]
@@ -70,13 +73,16 @@ def compared(side: Side, graphs: RunGraphs) -> list[Graph]:
 
 
 def as_plain(value: Any) -> Any:
-    """Return the value as JSON that JavaScript reads exactly: a number that JavaScript lacks becomes text."""
+    """Return the value as JSON that JavaScript reads exactly.
+
+    A number that JSON or JavaScript cannot represent becomes text.
+    """
     if isinstance(value, Mapping):
         return {str(name): as_plain(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [as_plain(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
-        return str(value)  # JSON has no NaN, and a browser's JSON.parse rejects Python's
+        return str(value)  # JSON has no NaN, and a browser's JSON.parse rejects the NaN that Python writes
     if isinstance(value, int) and abs(value) > LARGEST_SAFE:
         return str(value)
     return value if isinstance(value, (str, int, float)) or value is None else str(value)
@@ -169,7 +175,7 @@ class PageRow:
 
 
 def count_rows(diff: Diff) -> list[OpCount]:
-    """Return the op counts, different ones first, then by phase and op."""
+    """Return the op counts: those that differ between the sides first, and in both groups by phase and op."""
     return sorted(diff.counts, key=lambda count: (count.a == count.b, phase_place(count.phase), count.op))
 
 

@@ -17,7 +17,7 @@ def batch_step(evidence: PairEvidence) -> int | None:
     """Return the step in which to follow a differing batch; None if no batch differs in a step that both modes began in
     the same state.
 
-    The tape of step 0 begins when the first model is called, so it lacks the calls before that: any other step is
+    The tape of step 0 begins when the first model is called. It lacks the earlier calls, so any other step is
     preferred. Next, a step that already has a tape in both modes is preferred, since it needs no further training.
     """
     forced = evidence.forced
@@ -42,10 +42,10 @@ def batch_step(evidence: PairEvidence) -> int | None:
 
 
 def step_with_its_data(pair: PairFindings, evidence: PairEvidence) -> int | None:
-    """Return another step beyond rounding whose tape shows how its data are computed; None if there is none.
+    """Return a step after step 0 that is beyond rounding and whose tape shows how its data are computed, or None.
 
     Such a step is needed if the only finding is that step 0 starts from different data. If optimizers take turns, the
-    step belongs to the same optimizer as step 0.
+    returned step belongs to the same optimizer as step 0.
     """
     proven_culprits, forced = [culprit for culprit in pair.culprits if culprit.is_proven], evidence.forced
     data_only = all(culprit.kind == SETUP and culprit.op is None and culprit.step == 0 for culprit in proven_culprits)
@@ -63,5 +63,5 @@ def step_with_its_data(pair: PairFindings, evidence: PairEvidence) -> int | None
 
 
 def own_arguments(evidence: PairEvidence) -> list[str]:
-    """Return the arguments of the models that the training computes itself, as tapes name them."""
+    """Return the names, as in tapes, of those arguments of the models that the training itself computes."""
     return [f"argument {place}" for place in sorted(made_by_the_training(evidence.b, evidence.forced))]

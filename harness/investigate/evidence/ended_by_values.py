@@ -5,7 +5,8 @@ improving.
     compile            ends after step 25: the loss of step 24 is over the limit by a rounding error
     compile-from-cpu   begins step 24 in cpu's state and ends after it, as cpu does
 
-If the length follows from the reference's state, the set-up does not differ. If an option sets the length, it does.
+If the length follows from the reference's state, the set-up does not differ. If an option sets the length, the set-up
+differs.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def ended_by_values(reference: RecordedRun, run: RecordedRun, forced: RecordedRu
 
 
 def length_in_words(reference: RecordedRun, run: RecordedRun) -> str:
-    """Describe the two lengths, and the losses by which the script decided, if both have one."""
+    """Describe the two lengths and, if both runs have one, the losses by which the script decided."""
     reference_steps, steps = (len(compared_run.journal.steps) for compared_run in (reference, run))
     a, b, last = reference.manifest.label, run.manifest.label, min(reference_steps, steps) - 1
     losses = [compared_run.journal.steps[last].loss for compared_run in (reference, run)]

@@ -1,6 +1,6 @@
-"""The scores of a pair's steps, and the explanations other than a fault for a step beyond the threshold.
+"""The scores of a pair's steps, and the explanations, other than a fault, for a step beyond the threshold.
 
-There are two such explanations: a discrete choice next to its edge (a kink), and ops that are ill-conditioned in this
+There are two such explanations: a discrete choice next to its edge (a kink), and ops that are ill-conditioned in the
 step.
 """
 
@@ -20,9 +20,9 @@ from ..words.culprit_words import ill_conditioned_here
 class Scores:
     """The scores of a pair's steps.
 
-    steps: the scores; empty if `why` says what is missing
+    steps: the scores; empty if there can be none, for the reason `why`
     noise: a sentence about how the noise was measured
-    unreplayed: the reasons why steps do not replay or cannot be read
+    unreplayed: the reasons why steps cannot be replayed or read
     """
 
     steps: tuple[StepScore, ...]
@@ -43,8 +43,8 @@ def suspicious_steps(scores: Scores) -> list[int]:
 
 
 def with_explanations(scores: Scores, localized: Sequence[Localization]) -> Scores:
-    """Mark the steps whose drift comes from ill-conditioned ops, and rescore those whose drift comes from a discrete
-    choice: the new score is that of the drift which remains with the reference's choices."""
+    """Mark the steps whose drift comes from ill-conditioned ops. Rescore the steps whose drift comes from a discrete
+    choice: the new score is that of the drift that remains with the reference's choices."""
     threshold = scores.threshold.fault
     localization_of = {localization.step: localization for localization in localized}
     chosen = {step for step, localization in localization_of.items() if localization.is_explained(threshold)}
@@ -82,8 +82,9 @@ def _with_the_choices(scored: StepScore, left: float) -> StepScore:
 
 
 def _as_ill_conditioned(steps: Sequence[StepScore], threshold: Threshold, looked: Container[int]) -> list[int]:
-    """Return the steps beyond the threshold that were not examined, if the worst step is ill-conditioned: they count as
-    ill-conditioned too."""
+    """If the worst step is ill-conditioned, return the steps beyond the threshold that were not examined.
+
+    They then count as ill-conditioned too."""
     beyond = [scored for scored in steps if worst_of([scored]) > threshold.fault]
     worst = max(beyond, key=lambda scored: worst_of([scored]), default=None)
     if worst is None or not worst.ill_conditioned:
@@ -92,10 +93,10 @@ def _as_ill_conditioned(steps: Sequence[StepScore], threshold: Threshold, looked
 
 
 def without_unlooked(scores: Scores) -> Scores:
-    """Leave out suspicious steps that were not replayed with stronger rounding, if kinks explain all replayed ones.
+    """Leave out suspicious steps that were not replayed with stronger rounding, if kinks explain all steps that were.
 
-    Kinks are rare: if there are many, rounding crosses some in every step, and the noise includes them. If most steps
-    are suspicious, none is left out.
+    Kinks can explain few steps only: if a model has many kinks, rounding crosses some in every step, and the noise
+    includes them. So if most steps are suspicious, none is left out.
     """
     looked = [step_score for step_score in scores.steps if step_score.looked_closer]
     edges = [step_score.step for step_score in looked if step_score.on_edge]

@@ -44,8 +44,8 @@ def outcome_against(evidence: PairEvidence, run: RecordedRun, step: int) -> Tens
 
 
 def _shard(key: str, entries: Mapping[str, TensorEntry], part: Array) -> Shard | None:
-    """Return the shard of a rank's part of a value: the shard of the value's parameter if the part has that shape, else
-    None."""
+    """Return the shard of a rank's part of a value: that of the value's parameter if the part has the parameter's
+    shape, else None."""
     kind, _, name = key.partition(" ")
     name = name.partition(" ")[2] if kind == "gradient" else name
     owner = entries.get(name)

@@ -34,7 +34,7 @@ class EvidenceFolder:
         An older manifest does not name its experiment; then the folder's name does.
         """
         experiments = {}
-        # Later folders replace earlier ones, and the order of files differs from disk to disk, so they are sorted.
+        # Later folders replace earlier ones. They are sorted, since the order of files differs from disk to disk.
         for manifest in sorted(self.path.glob(f"*/{MANIFEST}")):
             run = _ended(manifest.parent)
             if run is None:
@@ -210,7 +210,7 @@ class PairEvidence:
 def evidence_for(a: RecordedRun, b: RecordedRun) -> PairEvidence:
     """Return the evidence of a pair from the evidence folder beside the reference.
 
-    If `b` is in another folder, return only the reference's own experiments.
+    If `b` is in a different folder, return only the reference's own experiments.
     """
     folder = EvidenceFolder.of(a)
     experiments = folder.of_pair(a.path.name, b.path.name)

@@ -41,6 +41,6 @@ def localizations(evidence: PairEvidence) -> list[Localization]:
 
 
 def inputs_of(evidence: PairEvidence) -> dict[str, Any]:
-    """Return the facts that a result about a pair depends on: a result for other inputs is not reused."""
+    """Return the facts that a result about a pair depends on: a result is not reused if they have changed."""
     a, b = evidence.a.manifest, evidence.b.manifest
     return {"a": a.spec, "b": b.spec, "script_sha256": b.script_sha256, "arguments": list(b.arguments)}

@@ -69,10 +69,10 @@ def scores_of(evidence: PairEvidence) -> Scores:
 
 
 def score_of(evidence: PairEvidence, run: RecordedRun, step: int, folder: Path | None = None) -> StepScore | None:
-    """Return the score of a step that this run took from the reference's state; None if one side did not finish the
+    """Return the score of a step that this run began in the reference's state; None if one side did not finish the
     step.
 
-    With a `folder`, score the outcome in that folder, where the step was executed in another way.
+    With a `folder`, score the outcome in that folder instead: the outcome of a different execution of the step.
 
     Raises JournalError for an outcome that cannot be read.
     """
@@ -109,13 +109,13 @@ def _noise_at(step: int, a: TensorFile, noise: Noise) -> Noise:
     return noise if noise.step == step else noise.at(step, a)
 
 
-# An investigation requests the scores of all steps after each of its rounds, and few of them have changed. So they are
-# cached.
+# An investigation requests the scores of all steps after each of its rounds, but a round changes few scores. So scores
+# are cached.
 
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """The outcome file of a step of a run, as a cache key: a file that is written again has another key."""
+    """The outcome file of a step of a run, as a cache key: a file that is written again has a different key."""
 
     run: Path
     written: int  # nanoseconds
@@ -148,8 +148,8 @@ def _scored_once(scoring: _Scoring) -> StepScore:
 def _started(evidence: PairEvidence) -> dict[int, RecordedRun]:
     """Map each step that the other mode began in the reference's state to the run that has its outcome.
 
-    The mode may also reach the first differing step by itself in the reference's state. Then both runs kept their
-    states, and these are equal.
+    A step also counts if the mode reached the reference's state without being put into it, as in the first differing
+    step. The states that both runs kept of such a step are equal.
     """
     run_of_step: dict[int, RecordedRun] = {}
     for run in evidence.started:

@@ -89,9 +89,9 @@ class ChosenSteps:
     taped: the steps whose noise is measured
     recorded: the steps that the reference has a tape of
     held: the steps that each other mode has a tape of
-    of: for each run, by its path, the steps that a single further training may begin in the reference's state while
-        its other steps serve as the run's control; a run that is missing here needs two trainings, one for all
-        `forced` steps and one as its control
+    of: the runs that need only one further training, by path, each with the steps that this training begins in the
+        reference's state. The training's other steps are the run's control. A run that is not listed needs two further
+        trainings: one for all `forced` steps, and one as its control.
     """
 
     forced: tuple[int, ...]
@@ -149,8 +149,8 @@ def choose(
     # A tape takes about half as much space as its step's state and outcome. A reference that compiles reads values
     # slowly, and lazy tensors have none: these two kinds of reference record only the `taped` steps.
     recorded = steps if eager and 2 * len(steps) * size <= budget else taped
-    # The step to examine is the first significant one, which is usually one of these. If all drift is rounding, the
-    # last step is examined.
+    # The first significant step is examined. Usually it is the first step, or one in which a pair first differs or
+    # suddenly diverges. If all drift is rounding, the last step is examined.
     held = tuple(step for step in taped if step in (steps[0], *firsts, *apart, steps[-1]))
     return ChosenSteps(steps, taped, recorded, held, of)
 

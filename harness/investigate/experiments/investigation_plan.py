@@ -17,8 +17,8 @@ from ...records.run.user_option import MEBIBYTE, in_bytes, option
 from ...runs.recorded_run import RecordedRun, find_investigation, runs_with_suffixes
 
 DEFAULT_STATE_BUDGET = 1 << 30
-"""The disk space, in bytes, for the states and outcomes of the reference, and again for those of each mode that starts
-from them."""
+"""The disk space, in bytes, for the states and outcomes of the reference. Each mode whose steps start from these states
+may use as much again."""
 
 
 def compared_modes(specs: Sequence[ModeSpec], *, alone: bool = False) -> list[ModeSpec]:
@@ -29,7 +29,7 @@ def compared_modes(specs: Sequence[ModeSpec], *, alone: bool = False) -> list[Mo
     if len(specs) < 2 and not alone:
         raise UsageError(f"an investigation needs a reference and a mode to compare with it, not {specs[0]} alone")
     # The generators of Inductor and torch_xla draw numbers that differ from eager's, and the generators of two devices
-    # differ as well. That would be a difference in the set-up.
+    # differ as well. Without the settings below, that would be a difference in the set-up.
     apart = on_two_devices(specs)
     modes = []
     for spec in specs:
@@ -178,10 +178,10 @@ class InvestigationOptions(TrainingOptions, total=False):
 
 
 def recorded_runs(out: Path, folder: Path, suffix: str | None) -> list[RecordedRun]:
-    """Return the runs of one batch of an investigation, the reference first; without a suffix, those of its newest
-    batch.
+    """Return one batch of an investigation's runs, the reference first: the runs with this suffix or, without a suffix,
+    the newest batch.
 
-    Raises UsageError, which names the missing flag, if they cannot be investigated.
+    Raises UsageError, which names the missing flag, if these runs cannot be investigated.
     """
     path = find_investigation(out, str(folder), suffixes=[suffix] if suffix else [])
     runs = runs_with_suffixes(path, [] if suffix is None else [suffix])
@@ -210,7 +210,7 @@ def require_parameters(run: RecordedRun) -> None:
 
 
 def pair_to_localize(a: RecordedRun, b: RecordedRun) -> list[RecordedRun]:
-    """Return the two runs, which have to belong to one investigation. Raises UsageError."""
+    """Return the two runs. Raises UsageError if they belong to different investigations or cannot be investigated."""
     if a.path.parent != b.path.parent or a.path == b.path:
         raise UsageError(
             f"{a.path} and {b.path} are not two runs of one investigation: the experiments lie beside them"

@@ -33,7 +33,7 @@ from .restored import variables_of
 
 
 class Interrupted(Exception):
-    """Ctrl-C ended a round of runs. Complete runs are kept, and another call continues from there."""
+    """Ctrl-C ended a round of runs. Complete runs are kept, and the next call of the command reuses them."""
 
 
 class Progress(Protocol):
@@ -60,8 +60,8 @@ class Laboratory:
 
     jobs: the number of experiments that run at a time
     timeout: the seconds that a run may take
-    made, steps: the numbers of runs and of steps that it executed itself
-    reused: the number of runs that it took over from an earlier call
+    made, steps: the numbers of runs and of steps that the laboratory executed itself
+    reused: the number of existing runs that were used instead
     processes: the preloaded processes that execute the runs
     workers: the processes of runs that stay alive and execute calls on request
     """
@@ -130,7 +130,7 @@ class Laboratory:
         plans = [replace(plan, timeout=self.timeout) for plan in experiments.plans]
         missing = [plan for plan in plans if anew or not self._is_recorded(plan, plan.modes[0].name)]
         self.reused += len(plans) - len(missing)
-        for place, plan in enumerate(missing):  # left incomplete by an earlier call, or made for another request
+        for place, plan in enumerate(missing):  # left incomplete by an earlier call, or of a different request
             folder = plan.investigation.run(plan.modes[0].name, "")
             self.workers.let_go(folder.path)
             _remove(folder)
@@ -249,7 +249,7 @@ def repeating(run: RecordedRun, experiment: Experiment, **changes: Any) -> Batch
     recorder."""
     config = RunConfig.load(run.path / "config.json")
     spec = changes.pop("spec", config.mode)
-    # A limit in seconds would end the new training at another step, so the recorded number of steps is the limit.
+    # A limit in seconds would end the new training at a different step, so the recorded number of steps is the limit.
     timed = "max_seconds" in run.journal.limits
     options: dict[str, Any] = {
         "script": Path(config.script),

@@ -1,11 +1,11 @@
 """The experiments that a verdict needs, round by round.
 
 once_more    each mode repeats its training and becomes a worker; the reference keeps outcomes and tapes of chosen
-             steps, and the others begin these steps in the reference's state, then continue from their own
+             steps, and the others begin these steps in the reference's state, then continue from their own states
 from_itself  the chosen steps of a reference that does not repeat, each begun in its own state
-apart        if one training cannot serve both purposes: a control, and another training for the chosen steps
-suspicious   tapes of the steps that drift, with stronger rounding
-onset        further steps, between the last within rounding and the first beyond
+apart        if one training cannot serve both purposes: a control, and a second training for the chosen steps
+suspicious   tapes of the steps that drift, replayed with stronger rounding
+onset        further steps, between the last step within rounding and the first step beyond it
 envelope, seeds     whole trainings
 """
 
@@ -52,8 +52,8 @@ EDGE_REPLAYS = 16
 """The number of replays of a suspicious step with stronger rounding."""
 
 MOST_ONSET_ROUNDS = 3
-"""The largest number of rounds of 64 further steps each, between the last step within rounding and the first beyond.
-Three rounds search 262,144 steps."""
+"""The largest number of rounds, each of 64 further steps, between the last step within rounding and the first beyond
+it. Three rounds suffice for 262,144 steps."""
 
 FROM_THE_STATE = "from the reference's state"
 OWN_STATES = "from its own states, as the reference does not repeat"
@@ -132,8 +132,8 @@ def apart(
 ) -> Round:
     """Begin the chosen steps of every mode in the reference's state, in one training that ends after the last of them.
 
-    Values that the script carries from one step to the next stay close to the reference's. There is no such training
-    if no state could be kept. The runs `again` also get their controls.
+    Values that the script carries from one step to the next stay close to the reference's. If the reference could keep
+    no state, there is no such training. Each run in `again` is also trained once more as its control.
     """
     plans = [repeating(run, control_of(run)) for run in again]
     own = tapes_of(reference).kind == FROM_ITSELF
@@ -186,7 +186,7 @@ def _forced(
 ) -> BatchPlan:
     experiment = Experiment(kind, run.path.name, reference.path.name)
     taped = [step for step in chosen.held if step in steps]
-    # Lazy tensors have no values op by op: another process records their tapes (see `step_workers`).
+    # Lazy tensors have no values op by op: a separate process records their tapes (see `step_workers`).
     if not taped or not spec_of(run).capabilities.tapes_itself:
         return begun_in(states, run, experiment, steps)
     return begun_in(states, run, experiment, steps, tapes=StepSelection.of(taped), noise_replays=0, held=True)
@@ -240,8 +240,8 @@ def date_onset(
 ) -> None:
     """Start further steps from the reference's state until each pair's first significant step is known.
 
-    A long training has too many states to keep. Between the last step within rounding and the first beyond it, states
-    are kept in further rounds, evenly spaced as before, until the two steps are neighbours.
+    A long training has too many states to keep. So each round keeps the states of evenly spaced steps between the last
+    step within rounding and the first beyond it, until these two steps are neighbours.
     """
     if plan.steps is not None:
         return
@@ -269,10 +269,10 @@ def date_onset(
 
 
 def look_closer(laboratory: Laboratory, reference: RecordedRun, run: RecordedRun) -> None:
-    """Replay the suspicious steps with stronger rounding, in the worker that has the tapes, up to the first step that
-    no discrete choice explains.
+    """Replay the suspicious steps with stronger rounding, in the worker that has the tapes. Stop after the first step
+    that no discrete choice explains.
 
-    That step is a fault, whether or not the others are explained.
+    That step shows a fault, whether or not the later ones can be explained.
     """
     evidence = evidence_for(reference, run)
     holding, scores = next(iter(evidence.taped), None), scores_of(evidence)
@@ -313,7 +313,7 @@ def suspicious(reference: RecordedRun, others: Sequence[RecordedRun]) -> Round:
             wanted |= {drifting[place] for place in evenly(len(drifting), min(len(drifting), MOST_CONFIRMED))}
     if not wanted:
         return Round("suspicious steps")
-    # Include the steps of an earlier call: this run replaces the run that had their tapes.
+    # Include the steps of an earlier call: the new run replaces the earlier run, which had their tapes.
     last, steps = max(wanted | looked_closer), StepSelection.of(wanted | looked_closer)
     taped = Experiment("taped", reference.path.name, detail="0")
     changes = {"outcomes": steps, "tapes": steps, "until": last, "edge_replays": EDGE_REPLAYS}

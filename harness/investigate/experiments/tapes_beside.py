@@ -58,8 +58,9 @@ def is_measured_beside(reference: RecordedRun) -> bool:
 def noise_beside(
     reference: RecordedRun, again: Experiment, chosen: ChosenSteps, laboratory: Laboratory
 ) -> Iterator[None]:
-    """Measure the chosen steps of the reference while the caller trains the experiment `again` in this context. The
-    context ends when all steps that have a tape by then are measured."""
+    """Measure the chosen steps of the reference while the caller trains the experiment `again` in this context.
+
+    On exit, wait until all steps that have a tape by then are measured."""
     folder = EvidenceFolder.of(reference)
     run, ended = folder.path / again.name, folder.path / "noise.ended"
     lacking = [step for step in chosen.taped if (noise := _noise(run, step)) is None or _is_open(noise)]
@@ -82,7 +83,7 @@ def noise_beside(
     try:
         yield
         if process is not None:
-            with suppress(OSError, subprocess.TimeoutExpired):  # the worker measures the missing steps
+            with suppress(OSError, subprocess.TimeoutExpired):  # the worker will measure the missing steps
                 ended.touch()
                 process.wait(LONGEST)
     finally:
@@ -216,7 +217,7 @@ def _started(
     module: str,
     laboratory: Laboratory,
 ) -> GuestProcess:
-    """Start a clean process in the environment of this mode that executes the `request`. Raises OSError."""
+    """Start a clean process that executes the `request` in the environment of this mode. Raises OSError."""
     folder.path.mkdir(parents=True, exist_ok=True)
     config = folder.path / f"{name}.json"
     config.write_text(json.dumps(request))

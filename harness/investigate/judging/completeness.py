@@ -1,7 +1,7 @@
 """The share of a pair's drift that its proven causes account for, and a sentence about the rest. Every pair that
 differs has such a sentence or a full account.
 
-    0.998, ""                                          all drift goes when the causes are swapped out together
+    0.998, ""                                          the drift disappears if the causes are swapped out together
     0.83,  "the causes explain 83 % of the drift of step 3; what is left (z 1.2) ..."
     None,  "no cause was looked for: step 3: _embedding_bag is not replayed"
 """
@@ -23,7 +23,7 @@ ACCOUNTED = ("rounding", "beyond-rounding", "nonfinite", None)
 """Verdicts that report a drift, or that leave open how to class it."""
 
 ALL = 0.995
-"""From this share on, the rest is not mentioned: the share prints as 100 %."""
+"""From this share on, the rest is not mentioned: the share rounds to 100 %."""
 
 MOST_NAMED = 4
 
@@ -35,10 +35,10 @@ def accounted(
     localized: Sequence[Localization],
     culprits: Sequence[Culprit],
 ) -> tuple[float | None, str]:
-    """Return the share of the drift that goes with all proven causes (None if it is unknown), and a sentence about
-    what is left and what was excluded.
+    """Return the share of the drift that disappears if all proven causes are swapped out (None if it is unknown), and a
+    sentence about the rest and about what was excluded.
 
-    The sentence is empty if all of the drift goes. A pair without a drift has no share and no sentence.
+    The sentence is empty if all of the drift disappears. A pair without a drift has no share and no sentence.
     """
     if verdict.word not in ACCOUNTED:
         return None, ""
@@ -119,7 +119,7 @@ def _named(left: LeftOver) -> str:
 
 def _of_a_way(way: Culprit, localized: Sequence[Localization]) -> tuple[float | None, str]:
     """Return the share and the sentence about the rest for a cause that is not an op but a way in which the mode
-    executes: a stage, a setting, a cut, a part."""
+    executes the step: a stage, a setting, a cut, or a part of the model on the backend."""
     assert way.proof is not None
     before, after = way.proof.swap_out.score_before, way.proof.swap_out.score_without_all
     share = None

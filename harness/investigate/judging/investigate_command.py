@@ -25,9 +25,9 @@ def are_same_training(a: RecordedRun, b: RecordedRun) -> bool:
 def command_for(a: RecordedRun, b: RecordedRun) -> str:
     """Return a command that runs the experiments that a pair of runs lacks.
 
-    If the runs belong to one investigation, the command continues it without repeating the runs. Runs of two
-    investigations, or an experiment and a run, become two modes of their script. If the runs are not one training in
-    two modes, the command has a placeholder for the script.
+    If the runs belong to one investigation, the command continues it without repeating the runs. For runs of two
+    investigations, or an experiment and a run, the command investigates their script in their two modes. If the runs
+    are not one training in two modes, the command has a placeholder for the script.
     """
     first, second = a.manifest, b.manifest
     if first.in_process or second.in_process:
@@ -41,8 +41,8 @@ def command_for(a: RecordedRun, b: RecordedRun) -> str:
 
 
 def command_in_same_interpreter(a: RecordedRun, b: RecordedRun, reference: ModeSpec, mode: ModeSpec) -> str:
-    """Return a command that compares b with the mode of a in b's interpreter; "" if no command line can repeat these
-    runs."""
+    """Return a command that compares the modes of a and b, both executed by b's interpreter; "" if no command line can
+    repeat these runs."""
     executable, manifest = b.manifest.environment.get("executable"), a.manifest
     if not executable or manifest.in_process or b.manifest.in_process:
         return ""

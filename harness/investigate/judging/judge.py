@@ -1,9 +1,8 @@
-"""The judgement of recorded runs: the verdict of each pair, the sentences about it, and its culprits. Nothing is run
-here.
+"""The judgement of recorded runs: the verdict of each pair, the sentences about it, and its culprits. It runs nothing.
 
 A pair is judged in this order:
 
-    1  a run that failed, or that ended, without a step    nothing is compared
+    1  a run without any step, whether or not it failed    nothing is compared
     2  the measurements                                    `measured_pair`
     3  the verdict that follows from them                  `drift.verdict`, which states its order of precedence
     4  the causes that the questions have found, which     `verdict_of_causes`, whose RULES are in order of
@@ -39,7 +38,7 @@ from .verdict_of_causes import in_order, of_significant_steps, with_causes, with
 
 
 def judge(runs: Sequence[RecordedRun], step: int | None = None) -> Findings:
-    """Judge every run against the first, the reference, with the evidence beside it.
+    """Judge every run against the first, the reference, from the evidence beside the runs.
 
     Localizations of `step` are reported before those of other steps.
     """
@@ -47,7 +46,7 @@ def judge(runs: Sequence[RecordedRun], step: int | None = None) -> Findings:
 
 
 def judge_pairs(pairs: Sequence[tuple[RecordedRun, RecordedRun]], step: int | None = None) -> Findings:
-    """Judge pairs, each with its own reference. In the findings, the first pair's reference represents all of them."""
+    """Judge pairs, each with its own reference. The findings name the first pair's reference as the reference."""
     reference = pairs[0][0]
     runs = {run.path: run for pair in pairs for run in pair}
     return Findings(
@@ -66,12 +65,12 @@ def _ending(run: RecordedRun) -> RunEnding:
 
 
 def judge_pair(evidence: PairEvidence, comparisons: int = 1, step: int | None = None) -> PairFindings:
-    """Judge one pair, rank by rank if its runs have several."""
+    """Judge one pair, rank by rank if its runs have several ranks."""
     return judged_by_rank(evidence, lambda of_rank: _judge_process(of_rank, comparisons, step))
 
 
 def _judge_process(evidence: PairEvidence, comparisons: int, step: int | None) -> PairFindings:
-    """Judge one process against another."""
+    """Judge one process of each run."""
     failure = failure_of(evidence)
     if not (evidence.a.journal.steps and evidence.b.journal.steps):
         return _without_steps(evidence, failure)

@@ -1,6 +1,6 @@
 """The measurements of a pair: its distances, set-up, scores and controls, as read from the evidence.
 
-Nothing is decided here. Evidence that cannot be read is named in `unreadable`, and the rest is used.
+This module decides nothing. It names evidence that cannot be read in `unreadable`, and uses the rest.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class MeasuredPair:
     setup: the differences in the set-up, without those that follow from how the two runs are compared
     referee: the comparison with the steps in double; None if it was not made, or if the runs are identical
     unreadable: the evidence that could not be read
-    length: a sentence about two lengths that follow from computed values, else ""
+    length: if computed values decide the lengths of the runs, a sentence about these lengths, else ""
     spreads: the spread of each mode that does not repeat, by its label
     """
 

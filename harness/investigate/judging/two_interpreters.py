@@ -1,4 +1,4 @@
-"""The interpreters of a pair in its findings: how they differ, and whether version or mode may be to blame."""
+"""The interpreters of a pair in its findings: how they differ, and whether torch's version or the mode is to blame."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..evidence.pair_scores import spec_of
 from .investigate_command import are_same_training, command_in_same_interpreter
 
 OF_AN_OP = (KERNEL, LAYOUT, ARGUMENTS, STRUCTURE)
-"""Kinds of culprits that another version of torch can cause."""
+"""Kinds of culprits that a different version of torch can cause."""
 
 MODE_KEYS = {"threads": "threads", "dtype": "default_dtype"}
 """Keys of a mode, each with the fact about the mode's process that it sets."""

@@ -1,8 +1,8 @@
-"""The effect of causes on the verdict: proofs about single ops override the noise of a whole step.
+"""The effect of causes on the verdict: proofs about individual ops override the noise of a whole step.
 
    verdict before              verdict after     condition
 1  nondeterministic            nondeterministic  a cause is a call that does not repeat; the text names it
-2  rounding, beyond-rounding   different-setup   a proven cause draws from another state of a generator
+2  rounding, beyond-rounding   different-setup   a proven cause draws from a different state of a generator
 3  beyond-rounding             beyond-rounding   a cause is wrong by itself in an earlier step; the drift begins there
 4  rounding                    beyond-rounding   a proven cause is wrong by itself (see `localize.causes.judged_alone`),
                                                  however noisy the step is
@@ -127,8 +127,8 @@ def with_place(verdict: Verdict, causes: Sequence[SetupDifference], culprits: Se
 def in_order(culprits: Sequence[Culprit]) -> list[Culprit]:
     """Sort the culprits. A draw that only one mode makes comes first, because it changes the numbers of later draws.
 
-    A culprit of a later step without an op says only that the data existed before that step. Such a culprit is left out
-    if culprits of step 0, which includes the preparation before it, explain the same arguments.
+    A culprit without an op, in a step after step 0, says only that the data existed before that step. Such a culprit is
+    left out if culprits of step 0, which includes the preparation before it, explain the same arguments.
     """
     followed_names = {name for culprit in culprits for name in culprit.batch or () if culprit.step == 0}
     reported = [
@@ -143,7 +143,7 @@ def in_order(culprits: Sequence[Culprit]) -> list[Culprit]:
 
 
 def of_significant_steps(verdict: Verdict, culprits: Sequence[Culprit]) -> list[Culprit]:
-    """Leave out the culprits of steps before the first significant one, in which nothing was wrong.
+    """Leave out the culprits of the steps before the first significant step: nothing was wrong in those steps.
 
     Culprits of kind SETUP or NONDETERMINISM are kept. If the first significant step and those after it have no culprit,
     all culprits are kept.

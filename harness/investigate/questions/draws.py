@@ -2,8 +2,8 @@
 
 Journals record the states of the generators before each step. The step in which these states begin to differ is
 recorded again in both modes, call by call and line by line, with the states before and after each draw. If a mode
-compiles or has lazy graphs, the script is also recorded in a stand-in mode without them. If the states differ then,
-too, the script itself draws differently, and the line of the draw is known.
+compiles or has lazy graphs, the script is also recorded in a stand-in mode that does neither. If the states differ in
+the stand-in, too, the script itself draws differently, and the line of the draw is known.
 """
 
 from __future__ import annotations
@@ -131,9 +131,9 @@ def _compared(evidence: PairEvidence, difference: GeneratorDifference) -> tuple[
 
 
 def _calls_of(run: RecordedRun, difference: GeneratorDifference) -> list[CallRecord]:
-    """Return the calls of the step that drew from the generator, or those before the first step.
+    """Return the calls of the step in which the runs drew differently, or those before the first step.
 
-    The list is empty for a training that was cut short: a draw that is missing from it may only have come later.
+    The list is empty for a training that was cut short: it may lack a draw only because the draw would have come later.
     """
     if not run.manifest.got_through:
         return []

@@ -26,7 +26,7 @@ def is_to_be_executed(inquiry: Inquiry, localization: Localization | None) -> bo
     """Check whether the step must be executed once more to record its graphs.
 
     This is so if the ops of lazy tensors, executed one by one on the CPU, do not reproduce the step, and no run has
-    recorded its graphs yet.
+    recorded the step's graphs yet.
     """
     sides = [side for side in SIDES if not spec_of_side(inquiry, side).capabilities.tapes_itself]
     folder = EvidenceFolder.of(inquiry.evidence.a)
@@ -39,7 +39,7 @@ def is_to_be_executed(inquiry: Inquiry, localization: Localization | None) -> bo
 
 
 def is_of_another_step(localization: Localization, inquiry: Inquiry) -> bool:
-    """Check whether the results of a tape that was localized differ from those of its mode's own execution, by an
+    """Check whether the results of the localized tape differ from those of the mode's own execution of the step, by an
     amount that is not negligible compared with the step's score."""
     score = worst_of([step_findings for step_findings in inquiry.pair.steps if step_findings.step == inquiry.step])
     return localization.is_of_another_step(score)

@@ -1,13 +1,13 @@
-"""The same step with other mark-step policies, which shows whether the cuts of its graphs make a lazy mode drift.
+"""A step executed with different mark-step policies, to find out whether the cuts of its graphs make a lazy mode drift.
 
 A lazy graph is executed when something needs its values: a mark_step, a number that is read, or an op that falls back
-to the CPU. Values that are not kept then are computed again by the next graph. An op that draws random numbers draws
-different ones when it is executed again. So the policy is a swap: if another policy removes the drift, the re-execution
-was the cause.
+to the CPU. Values that this graph does not keep are computed again by the next graph. An op that draws random numbers
+draws different ones when it is executed again. So the policy is a swap: if a different policy removes the drift, the
+re-execution was the cause.
 
-A tape of the executed graphs shows which op was executed again (`ops`), and the policy is the remedy for that culprit.
-Without such a tape, the policy itself is the culprit, named after the ops that draw and that are part of several graphs
-of the step.
+A tape of the executed graphs shows which op was executed again. The question `ops` names this op as the culprit, and
+the policy is its remedy. Without such a tape, the policy itself is the culprit. It is named after the ops that draw
+random numbers and are part of several graphs of the step.
 """
 
 from __future__ import annotations
@@ -40,11 +40,10 @@ from .question import Inquiry, QuestionAnswer, mode_culprit
 from .setting_axes import with_setting
 
 BY_ITSELF = "execute=op"
-"""The key of a mode that executes each op once, when it is called. It is tried if every policy executes something
-again."""
+"""The key of a mode that executes each op once, when it is called. It is tried if no policy removes the drift."""
 
 ON_CPU = "each op executed by itself on the CPU"
-"""The replacement of the policy if BY_ITSELF does not help either: the ops with which the step is compared anyway."""
+"""The replacement of the policy if BY_ITSELF does not help either: the execution with which the step is compared."""
 
 POLICIES = ("phase", "step", "off")
 """The policies to try; `auto` cuts where `phase` does."""
@@ -53,17 +52,17 @@ LAST_UNCUT = 4
 """The last step that is tried without any cut.
 
 Without a cut, all steps up to this one are one graph, and each value that is read executes the whole graph again. In
-the tenth step of a transformer of two layers whose matrix products are sums, that took 20 s per step, and 14 GB.
+a transformer of two layers whose matrix products are sums, the tenth step took 20 s and 14 GB.
 """
 
 
 class MarkSteps:
-    """The same step with other policies. If one of them removes the drift, a culprit is added to the step's
-    localization."""
+    """The question that executes the step with different policies. If one of them removes the drift, a culprit is added
+    to the step's localization."""
 
     def asks(self, inquiry: Inquiry, plan: InvestigationRequest) -> bool:
-        """Check whether lazy tensors executed an op again, or computed results from the same batch that differ from
-        those of their ops one by one."""
+        """Check whether lazy tensors executed an op again, or whether their results from the same batch differ from
+        those of their ops executed one by one."""
         localization = localization_of(inquiry)
         is_lazy = not spec_of(inquiry.evidence.b).capabilities.tapes_itself
         batch_differs = any(culprit.batch for culprit in inquiry.pair.culprits)
@@ -169,8 +168,8 @@ def _is_again(culprit: Culprit) -> bool:
 
 
 def drawn_again(graphs: RunGraphs) -> list[list[Node]]:
-    """Return the calls that draw random numbers and are part of more than one of the step's graphs, each as a list of
-    its nodes.
+    """Return the calls that draw random numbers and are part of more than one of the step's graphs. Each call is a list
+    of its nodes.
 
     Their results were not kept, so they were executed again. A call has the same sequence number in all graphs.
 

@@ -1,8 +1,8 @@
 """The localization of a step of a pair: the ops that compute different bits on the same inputs, and those that cause
 the drift.
 
-the runs of both modes   have tapes of the step, and their processes are workers; if not, or if a process
-                         has died, the step is executed once more
+the runs of both modes   have tapes of the step, and their processes are workers; if a tape is missing, or
+                         a process has died, the step is executed once more
 the localizer            a clean process: reads both tapes, asks both workers, writes localization.json
 """
 
@@ -50,7 +50,7 @@ class Ops:
         for start in range(0, len(inquiries), jobs):
             together = inquiries[start : start + jobs]
             _together(laboratory, [inquiry for inquiry in together if localization_of(inquiry) is None], plan)
-            # The graphs that lazy tensors executed may differ from the recorded ops, executed one by one.
+            # The graphs of lazy tensors may compute values that differ from those of the recorded ops one by one.
             others = [inquiry for inquiry in together if is_to_be_executed(inquiry, localization_of(inquiry))]
             if others:
                 laboratory.make(as_executed(others))
@@ -59,9 +59,9 @@ class Ops:
     def answer(self, evidence: PairEvidence, threshold: float, step: int | None) -> QuestionAnswer:
         """Return the culprits of all localized steps.
 
-        A culprit of several steps is reported for `step`, else for the first of them. If the drift of a step comes
-        from a discrete choice on the edge, or from ill-conditioned ops, its culprits count as rounding, except those
-        that are wrong by themselves.
+        A culprit of several steps is reported for `step`, else for the first step whose drift is not explained, else
+        for the first of all. If the drift of a step comes from a discrete choice next to its edge, or from
+        ill-conditioned ops, the step's culprits count as rounding, except those that are wrong by themselves.
         """
         localized, notes = localizations(evidence), list[str]()
         by_identity: dict[object, Culprit] = {}
@@ -76,7 +76,7 @@ class Ops:
                     pass
                 elif localization.hangs_on_choices(threshold) or localization.is_ill_conditioned(threshold):
                     culprit = replace(culprit, significance="rounding")
-                # Identify data by its first reason: in another step, the same cause affects other blocks.
+                # Identify data by its first reason: the same cause affects different blocks in different steps.
                 reasons = culprit.reasons[:1] if _is_data(culprit) else culprit.reasons
                 identity = (culprit.phase, culprit.op, culprit.kind, tuple(reasons))
                 by_identity.setdefault(identity, culprit)
@@ -183,8 +183,7 @@ def _cannot(laboratory: Laboratory, inquiry: Inquiry) -> bool:
 def _config(
     inquiry: Inquiry, reference_side: tuple[Path, Path], mode_side: tuple[Path, Path], interpreter: str
 ) -> LocalizerConfig:
-    """Build the configuration. `reference_side` and `mode_side` are each the folder of the tapes and the address of the
-    worker."""
+    """Build the configuration. Each side is the folder of the run that has the tape, and the address of its worker."""
     (folder_a, socket_a), (folder_b, socket_b) = reference_side, mode_side
     a, b = inquiry.evidence.a.manifest, inquiry.evidence.b.manifest
     threads = a.environment.get("threads")

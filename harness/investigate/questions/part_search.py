@@ -36,7 +36,7 @@ FOUND = "found"
 
 
 def check_parts(specs: Sequence[ModeSpec], plan: InvestigationRequest, *, nproc: int = 1) -> None:
-    """Raise UsageError for modes and options that cannot be partitioned, before anything is started."""
+    """Raise UsageError, before anything is started, for modes and options with which a bisection is impossible."""
     if plan.localize == "none":
         raise UsageError(
             "a bisection by partitions looks for a cause, and --localize none looks for none: leave one of the two out"
@@ -60,7 +60,7 @@ def check_parts(specs: Sequence[ModeSpec], plan: InvestigationRequest, *, nproc:
 
 
 class ModelParts:
-    """The parts of the model that carry the drift, on request."""
+    """The question of which parts of the model carry the drift. It is asked only on request."""
 
     def asks(self, inquiry: Inquiry, plan: InvestigationRequest) -> bool:
         return plan.partition_bisect
@@ -103,7 +103,7 @@ class _PartitionedStep:
         """
         inquiry = self._inquiry
         own = _score(inquiry.evidence, inquiry.evidence.started, inquiry.step)
-        # The first run has nothing on the backend: it also shows which operators exist.
+        # The first run has nothing on the backend, and shows which operators exist.
         [control] = self._scores_with([frozenset()])
         if own is None:
             raise self._lacks("the mode itself did not take the step from the reference's state")

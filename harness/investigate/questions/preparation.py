@@ -1,5 +1,5 @@
-"""The preparation of two scripts: everything before they first call a model. If their first batches or initial values
-differ, or a generator is in another state, both scripts are executed again up to that call. The tapes begin at the
+"""The preparation of two scripts: everything before they first call a model. If their first batches, their initial
+values or the states of a generator differ, both scripts are executed again up to that call. The tapes begin at the
 scripts' first lines.
 
     data = torch.load("waves.pt") / 256     argument 0 differs: div (train.py:8) receives other=256 in bad, 255 in cpu

@@ -42,9 +42,9 @@ class Inquiry:
 
     @property
     def states(self) -> Path:
-        """The folder of states in a run of the reference that has the step's state, or in the first run if none has."""
-        # A run that keeps states on purpose comes first: the inputs of the models may be stored beside them. The search
-        # for the first significant step may have kept the state.
+        """The folder of states of the reference's first run that has the step's state, else of its first run."""
+        # The runs that keep states on purpose come first: the models' inputs may be stored beside the states. They
+        # include the runs of the search for the first significant step.
         runs = [*self.evidence.kept, self.evidence.a]
         having = [run for run in runs if self.step in state_steps(run.path)]
         return (having[0] if having else runs[0]).path / "states"
@@ -109,11 +109,11 @@ def proven(verdict: str | None, culprits: Sequence[Culprit]) -> list[Culprit]:
 def mode_culprit(
     *, kind: str, step: int, name: str, before: float, after: float, threshold: float, why: str, **more: Any
 ) -> Culprit:
-    """Build a culprit that is not an op but a way in which a mode executes, such as the cuts of lazy graphs or a
-    setting of the compiler.
+    """Build a culprit that is not an op but a way in which a mode executes the step, such as the cuts of lazy graphs or
+    a setting of the compiler.
 
-    If the mode executes in another way, the score goes from `before` to `after`. These two executions prove both
-    swaps. `more` are further fields of the culprit.
+    If the mode executes the step in a different way, the score goes from `before` to `after`. These two executions
+    prove both swaps. `more` are further fields of the culprit.
     """
     return Culprit(
         kind=kind,

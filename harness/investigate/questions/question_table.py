@@ -28,5 +28,5 @@ LAST_QUESTIONS: dict[str, Question] = {
     "preparation": Preparation(),
     "parts": ModelParts(),
 }
-"""The questions that are asked once, about the last step that the search examined, or about no step. They make further
+"""The questions that are asked once, about the last step that the search examined, or about no step. They need further
 runs."""

@@ -1,9 +1,9 @@
 """The search for the call that a mode does not repeat: two more trainings, compared call by call.
 
-A difference that arises by chance may appear elsewhere this time, or not at all. So the calls of all steps up to the
-one in which the control differed are recorded and compared. If the two trainings are equal, a third one is run. A
-stand-in for the mode, which executes every op by itself, is also trained in two cases: the mode's ops have no values
-when they are called, or the call that differs is a compiled graph or has no line.
+A difference that arises by chance may appear at a different call in these trainings, or not at all. So the calls of all
+steps up to the one in which the control differed are recorded and compared. If the two trainings are equal, a third one
+is run. A stand-in for the mode, which executes the ops one by one, is also trained in two cases: the mode's ops have no
+values when they are called, or the call that differs is a compiled graph or has no line.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ TAPED = "taped-"
 MOST_TRAININGS = 3
 
 MOST_STEPS, OF_THEM_FIRST = 128, 32
-"""The largest number of steps whose calls are recorded, and the number of first steps among them."""
+"""The largest number of steps whose calls are recorded, and how many of these are the first steps of the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +114,8 @@ class Repetitions:
                 sentences.append(f"{control.text}; remedy: {remedy_of(difference)}")
             else:
                 sentences.append(_sentence_without_call(run, repeated, control, difference))
-        # Uninitialized memory may contain the same values in every run. Tapes that were recorded for another purpose
-        # show such a read, too.
+        # Uninitialized memory may contain the same values in every run, so that a read of it goes unnoticed. Tapes that
+        # were recorded for other purposes show such a read.
         runs: tuple[tuple[Literal["a", "b"], RecordedRun], ...] = (("a", evidence.a), ("b", evidence.b))
         for side, run in runs:
             taped = [
@@ -159,7 +159,7 @@ def _unfilled_of(run: RecordedRun) -> list[UnfilledRead]:
 def _without_unfilled(
     laboratory: Laboratory, waiting: Sequence[tuple[RecordedRun, Repetition]]
 ) -> list[tuple[RecordedRun, Repetition]]:
-    """Tape the step that does not repeat, in modes of lazy tensors. Return the runs whose tapes have no read of
+    """Tape the step that does not repeat, in modes of lazy tensors. Return the runs that have no taped read of
     uninitialized memory, with their controls."""
     lazy = [(run, control) for run, control in waiting if not spec_of(run).capabilities.tapes_itself]
     plans = []
@@ -186,7 +186,7 @@ def _tried(laboratory: Laboratory, waiting: Sequence[tuple[RecordedRun, Repetiti
     for count in range(2, MOST_TRAININGS + 1):
         if not waiting:
             break
-        # Two at first; if they are equal, one more.
+        # Run two trainings at first and, if they are equal, one more.
         numbers = range(count) if count == 2 else (count - 1,)
         plans = [_recorded(run, number, control, how) for run, control in waiting for number in numbers]
         labels = " and ".join(run.manifest.label for run, _ in waiting)

@@ -19,7 +19,7 @@ from ...records.modes.mode_spec import LADDER, PLAIN_KEYS, ModeSpec
 from ...records.modes.setting_keys import axes_of_device, device_of, refused_setting
 
 UNCOMPILED = "none"
-"""The name that replaces a stage for the mode without torch.compile."""
+"""The value of `backend` for the mode without torch.compile."""
 
 Axes = Mapping[str, tuple[str, str]]
 """Settings, each with the value that is not the default, and the default."""
@@ -62,7 +62,7 @@ def axes_of(spec: ModeSpec) -> Axes:
 
 
 def variants_of(spec: ModeSpec, reference: ModeSpec) -> Iterator[tuple[str, ModeSpec]]:
-    """Yield every other stage and setting as `KEY=VALUE`, with the mode that has it."""
+    """Yield each of the other stages and settings as `KEY=VALUE`, with the mode that has it."""
     if spec.is_inductor:
         text = f"backend={UNCOMPILED}"
         uncompiled = with_setting(spec, text)
@@ -87,7 +87,7 @@ def _meaning(value: str) -> str:
 def is_possible(text: str, spec: ModeSpec) -> bool:
     """Check whether the installed torch has this stage or setting. Imports torch if only torch knows."""
     group, _, option = text.partition(".")
-    if group != "inductor" or spec.accelerator is None:  # every torch has the others
+    if group != "inductor" or spec.accelerator is None:  # every torch has the other stages and settings
         return True
     compiling: Any = importlib.import_module("numdrift.harness.torch_private.compiler.compiling")
     try:
@@ -98,7 +98,7 @@ def is_possible(text: str, spec: ModeSpec) -> bool:
 
 
 def with_setting(spec: ModeSpec, text: str) -> ModeSpec:
-    """Return the mode with one key changed to `KEY=VALUE`, or with several, separated by commas."""
+    """Return the mode with one key set as in `KEY=VALUE`, or with several keys, separated by commas."""
     first, comma, others = text.partition(",")  # no value contains a comma
     if comma:
         return with_setting(with_setting(spec, first), others)
@@ -123,8 +123,8 @@ def with_setting(spec: ModeSpec, text: str) -> ModeSpec:
 
 
 def stand_in(spec: ModeSpec) -> ModeSpec | None:
-    """Return the stand-in for a mode whose single ops cannot be followed: the mode without its compiler or its lazy
-    graphs. None for a mode that executes op by op itself."""
+    """Return the stand-in for a mode whose individual ops cannot be followed: the mode without its compiler or its lazy
+    graphs. None for a mode that itself executes op by op."""
     if spec.capabilities.compiles:
         return with_setting(spec, f"backend={UNCOMPILED}")
     return None if spec.capabilities.has_values else spec.with_values()

@@ -1,9 +1,9 @@
 """The search for the stage or setting of torch.compile, or the setting of a device, that causes a drift.
 
-The search executes one step with other stages and settings. The worker that has the step compiles the step's dynamo
-graph again and calls it with the step's own inputs. It executes everything else as recorded. First it compiles the
-graph without a change, which must reproduce the step's bits. If the worker cannot do this, the script is trained again
-up to the step, once for each stage and setting.
+The search executes one step with different stages and settings. The worker that has the step compiles the step's dynamo
+graph again and calls it with the step's own inputs. It executes everything else as recorded. As a check, the worker
+first compiles the graph unchanged: the result must have the step's bits. If the worker cannot do all this, the script
+is trained again up to the step, once for each stage and setting.
 
 The stages are torch's own ladder: capture, autograd capture, decompositions, code generation. If the score rises from
 one stage to the next, the later stage causes the drift. The mode may differ from the reference in more than compilation
@@ -11,10 +11,11 @@ one stage to the next, the later stage causes the drift. The mode may differ fro
 drift that exists without it.
 
 The settings are those of Inductor's code generation that change its rounding, for the CPU or for a device. On a device,
-the settings that choose kernels are added (`setting_axes`). An eager mode on a device has only these.
+the settings that choose kernels are added (`setting_axes`). An eager mode on a device has only those that choose
+kernels.
 
     cpu 0, eager 0, aot_eager 0, aot_eager_decomp_partition 2, inductor 400      code generation causes the drift
-    contract=fast 400, inductor.cpp.simdlen=1 3                                  without vectors it is gone
+    contract=fast 400, inductor.cpp.simdlen=1 3                                  without vectors, the drift is gone
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ STAGES = {
 
 
 class StagesAndSettings:
-    """The question that executes a step with every other stage and setting."""
+    """The question that executes a step with each of the other stages and settings."""
 
     def asks(self, inquiry: Inquiry, plan: InvestigationRequest) -> bool:
         """Return True on request (`knobs`), or if no op is proven to cause a drift beyond rounding.
@@ -227,7 +228,7 @@ def setting_culprits(
     beyond = next(stage for stage, score in stages.items() if score > threshold)
     before = list(stages)[list(stages).index(beyond) - 1]  # never -1: the reference comes first, with score 0
     # No stage causes a drift that exists without the compiler. If the modes are not alike and the first stage drifts,
-    # the other difference between them may be the reason.
+    # the modes' other difference may be the reason.
     own = beyond == UNCOMPILED or (before == labels[0] and not alike)
     named_before = "the mode without torch.compile" if before == UNCOMPILED else before
     stage = f"{STAGES[beyond]} causes the drift: {named_before} is within rounding" if scores.stages and not own else ""

@@ -91,7 +91,7 @@ def remedy(a: ModeSpec, b: ModeSpec, culprits: Sequence[Culprit]) -> Remedy:
         for op in dict.fromkeys((*of_reference, *map(_plain, culprit.ops["b"]))) if reached else ():
             reference_swaps = {key: value for key, value in a.kernel.items() if _plain(key) == op}
             own = [key for key in kernel if _plain(key) == op and key not in reference_swaps]
-            # The mode's version of a culprit may include ops whose kernels are swapped for another reason.
+            # The mode's version of a culprit may include ops whose kernels are swapped for a different reason.
             own = own if op in of_reference else [key for key in own if kernel[key] == (culprit.kernel or {}).get("b")]
             # Without a setting, Inductor generates code for the op, which is not the plain kernel of eager mode.
             plain = {op: ATEN} if spec.capabilities.compiles and op in of_reference else {}
@@ -100,7 +100,7 @@ def remedy(a: ModeSpec, b: ModeSpec, culprits: Sequence[Culprit]) -> Remedy:
             changes += [f"kernel.{key}={value}" for key, value in wanted.items() if kernel.get(key) != value]
             kernel.update(wanted)
             spec = replace(spec, kernel=kernel)
-        if not changes:  # the grammar of modes cannot express it
+        if not changes:  # no key of a mode can swap the culprit out
             left.append(culprit.op or culprit.kind)
         swaps.update(dict.fromkeys(changes))
     return Remedy(spec, tuple(swaps), tuple(dict.fromkeys(left)))
@@ -118,8 +118,8 @@ def without_culprits(runs: Sequence[RecordedRun], findings: Findings) -> Round:
 
 
 def not_trained(runs: Sequence[RecordedRun], findings: Findings) -> list[str]:
-    """Say for each pair within rounding why its mode is not trained without its culprits. The findings say so for the
-    other pairs."""
+    """Say for each pair within rounding why its mode is not trained without its culprits. For the other pairs, the
+    findings state the reason."""
     sentences = []
     for run, pair in zip(runs[1:], findings.pairs, strict=True):
         fix = remedy(spec_of(runs[0]), spec_of(run), proven(pair.verdict, pair.culprits))
@@ -189,7 +189,7 @@ def trained_without(evidence: PairEvidence, verdict: str | None, culprits: Seque
 
 def farther_away(without: RunComparison, whole: RunComparison, b: str) -> str:
     """Say that a training without the culprits of a compiled mode is farther from the reference than the mode itself,
-    and by how much; "" if it is not. Taking an op out of a graph changes how the others are fused and compiled."""
+    and by how much; "" if it is not. Taking an op out of a graph changes how the other ops are fused and compiled."""
     if without.common_steps != whole.common_steps:
         return ""
     losses = [comparison.losses.max_relative or 0.0 for comparison in (without, whole)]

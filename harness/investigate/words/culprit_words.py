@@ -29,7 +29,7 @@ MOST_NAMED = 3
 
 OR_MODE = "may differ by version or by mode"
 DIFFERS = {VERSION: "differs by version", MODE: "differs by mode, not by version"}
-"""The phrase for a culprit in two versions of torch, by what is to blame: the version or the mode."""
+"""The phrase for a culprit in two versions of torch, by the cause of the difference: the version or the mode."""
 
 LOCAL_FAULT = 16.0
 """The rho above which an error is mentioned, as in `localize.causes.judged_alone`."""
@@ -102,7 +102,7 @@ def named_places(culprit: Culprit) -> str:
 
 
 def name_of(culprit: Culprit) -> str:
-    """Return the name of a culprit: an op, a setting as a mode states it, or a way in which a mode executes."""
+    """Return the name of a culprit: an op, a setting as a mode states it, or a way in which a mode executes a step."""
     if culprit.setting is not None:
         return f"{culprit.setting.name}={culprit.setting.values.get('b', '')}"
     return culprit.op or culprit.name or "the inputs of the step"
@@ -120,7 +120,7 @@ def title_of(culprit: Culprit) -> str:
 def _called_from(culprit: Culprit) -> str:
     """Return the line of the call.
 
-    If that line is not in the script itself, its function and the script's line are added:
+    If that line is not in the script itself, the function that contains it and the script's line are added:
 
         model.py:28 (Block.forward) <- train.py:300
     """
@@ -183,8 +183,8 @@ def wrong_by_itself(culprit: Culprit, a: str, b: str) -> str:
 
 
 def ill_conditioned_here(causes: Sequence[Culprit], score: float) -> str:
-    """Describe a step whose whole drift comes from ill-conditioned ops: with rounded inputs, every kernel errs as much
-    as these."""
+    """Describe a step whose whole drift comes from ill-conditioned ops: with rounded inputs, every kernel of such an op
+    errs as much."""
     names = " and ".join(title_of(cause) for cause in causes[:2])
     more = f" and {len(causes) - 2} others" if len(causes) > 2 else ""
     rho = max(value for cause in causes for value in cause.rho.values())
@@ -251,7 +251,7 @@ def _named_op(culprit: Culprit, side: str) -> str:
 
 
 def _times(ratio: float | None) -> str:
-    """Format a ratio. A huge one prints as "many times": where a correct kernel is exact, its value means nothing."""
+    """Format a ratio. A huge ratio prints as "many times": if a correct kernel is exact, its value means nothing."""
     return f"{ratio:.3g} times" if ratio is not None and ratio < MANY else "many times"
 
 
@@ -259,7 +259,7 @@ def _proof(culprit: Culprit, proof: Proof, a: str, b: str) -> str:
     if culprit.is_way and culprit.kind != MARK_STEP:
         return proof.why
     came, went = proof.swap_in, proof.swap_out
-    if culprit.kind == MARK_STEP:  # a policy of mark_step, another key, or the stand-in in words
+    if culprit.kind == MARK_STEP:  # a mark-step policy, a different key, or the stand-in in words
         policy = str(culprit.policy["swapped"])
         swapped = policy if " " in policy else f"mark_step={policy}"
         swapped = f"each op executed by itself ({policy})" if "=" in policy else swapped

@@ -27,7 +27,7 @@ OUTSIDE = "came from outside of torch (another generator, the time, the operatin
 
 
 def sentence_of(difference: CallDifference) -> str:
-    """Describe how two trainings first differ, by the call that shows it."""
+    """Describe how two trainings first differ, by the call that shows the difference."""
     first_call, second_call, made = difference.a, difference.b, difference.made
     when = _when(difference.step, difference.call.phase)
     if difference.what == "branch":

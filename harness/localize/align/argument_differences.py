@@ -17,15 +17,15 @@ from .storage_flow import FlowNode, Use, common_reads, layout_of
 WIRING = "reads another tensor"
 
 LAYOUT = "another layout"
-"""The same values in another order in memory: the call computes the same, perhaps with another kernel."""
+"""The same values in a different order in memory: the call computes the same, perhaps with a different kernel."""
 
 PART = "another layout or part of a tensor"
 
 TURNED = "computes the transpose of the product, from both factors transposed and exchanged"
-"""The same sums in another order: the kernel is chosen for different sizes and strides."""
+"""The same sums in a different order: the kernel is chosen for different sizes and strides."""
 
 FOLDED = "takes the same elements in other dimensions"
-"""A sum over the first two of three dimensions becomes a sum over the first of two, with a kernel for other sizes."""
+"""A sum over the first two of three dimensions becomes a sum over the first of two, with a kernel for those sizes."""
 
 SUMS = ("sum", "mean")
 
@@ -39,7 +39,7 @@ def argument_differences(left: FlowNode, right: FlowNode, links: Links) -> list[
     """Return the differences in words; an empty list if the calls agree.
 
     Both calls are of the same op, in place or not, or one of them is of a compiler's substitute for that op. The
-    substitute may take the arguments in another order.
+    substitute may take the arguments in a different order.
     """
     if is_turned_product(left, right, links):
         return [TURNED]

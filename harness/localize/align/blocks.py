@@ -1,4 +1,4 @@
-"""The blocks of two aligned steps, the order in which they wait for each other, and those that replace each other."""
+"""The blocks of two aligned steps: which blocks wait for each other, and which replace each other."""
 
 from __future__ import annotations
 
@@ -52,11 +52,12 @@ def homes(blocks: Sequence[Block], side: str) -> dict[int, int]:
 
 
 def in_place_of_each_other(a: StorageFlow, b: StorageFlow, blocks: Sequence[Block]) -> list[Block]:
-    """Merge a block of only side a with a block of only side b if the same argument of the same op reads their results.
+    """Merge a block that only side a has with a block that only side b has, if the same argument of the same op takes
+    their results.
 
     An example is a pooling module that the script creates only when it calls it, and that the other side replaces with
-    another module. The only known place of such a module in the model is the name of its class. Two blocks are not
-    merged if one waits for the other.
+    a different module. All that is known of such a module's place in the model is the name of its class. Two blocks are
+    not merged if one waits for the other.
     """
     replacements = dict.fromkeys(_replacements(a, b, blocks))
     graph = waiting(a, b, blocks) if replacements else networkx.DiGraph()
@@ -78,8 +79,8 @@ def in_place_of_each_other(a: StorageFlow, b: StorageFlow, blocks: Sequence[Bloc
 
 
 def _replacements(a: StorageFlow, b: StorageFlow, blocks: Sequence[Block]) -> Iterator[tuple[int, int]]:
-    """Yield the numbers of a block of side a only and a block of side b only, if the two ops of a pair read their
-    results as the same argument."""
+    """Yield the numbers of two blocks, one that only side a has and one that only side b has, whose results the two ops
+    of a pair take as the same argument."""
     alone = {number for number, block in enumerate(blocks) if not (block.a and block.b)}
     if not alone:
         return

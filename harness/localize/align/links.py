@@ -13,7 +13,7 @@ from .storage_flow import FlowNode, FlowValue, Side, Use, is_contiguous
 class Link:
     """The link from a value of this side to one of the other side.
 
-    own_view, far_view: the views of this side's and of the other side's value through which they correspond.
+    own_view, far_view: the views of this side's and of the other side's value through which the values correspond.
     value: the other side's value.
     """
 

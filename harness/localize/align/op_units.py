@@ -104,8 +104,8 @@ def units_of(flow: StorageFlow, *, modules: bool) -> list[OpUnit]:
 
 
 def _is_hooked(node: FlowNode) -> bool:
-    """Check whether a node computes one tensor from another one outside of all modules and graphs, as in a gradient's
-    hook."""
+    """Check whether a node computes one tensor from one other tensor, outside of all modules and graphs, as a
+    gradient's hook does."""
     sizes = [use.view.size for use in (*node.reads, *node.makes) if use is not None]
     return node.call.module is None and node.call.compiled is None and len(sizes) == 2 and sizes[0] == sizes[1]
 

@@ -11,7 +11,7 @@ def recomputed(flow: StorageFlow) -> dict[int, int]:
     """Return the nodes of compiled backward graphs that recompute a node of the forward graph, each with that node.
 
     A partitioner recomputes nodes to save memory, and keeps their names. A node that reads a gradient is not
-    recomputed, even if it has a forward node's name: a pass may have chosen a name that was free in its graph.
+    recomputed, even if it has a forward node's name: a compiler pass may have chosen a name that was free in its graph.
     """
     forward: dict[Hashable, int] = {}
     repeated: dict[int, int] = {}
@@ -38,10 +38,10 @@ def recomputed(flow: StorageFlow) -> dict[int, int]:
 
 
 def alike(flow: StorageFlow) -> dict[int, int]:
-    """Return the nodes that compute the same values from the same inputs, each with the first such node.
+    """Return each node with the first node that computes the same values from the same inputs, often the node itself.
 
-    The first one is returned with itself. Nodes that draw, write or return views are left out. In eager mode, views are
-    not nodes, but the copies that replace views in other modes are.
+    Nodes that draw, write or return views are left out. In eager mode, views are not nodes, but the copies that replace
+    views in other modes are.
 
         a = arange(8); b = arange(8); a * x; b * x    the second arange repeats the first, so b * x repeats a * x
     """

@@ -48,7 +48,7 @@ class FlowNode:
     reads: the views that it takes, in the order of `views_in`.
     makes: its outputs, None for those that are not fresh.
     writes: the views that it writes in place.
-    iteration: the number of the step's pass, from 0. A pass is a forward with its backward.
+    iteration: the number of its pass within the step, from 0. A pass is a forward with its backward.
     """
 
     execution: Computation
@@ -100,7 +100,7 @@ class StorageFlow:
         return self.tape.inputs.get(value.slot) if value.version == 0 else None
 
     def is_whole(self, view: View, value: FlowValue) -> bool:
-        """Check whether the view shows every part of the value that is read."""
+        """Check whether the view shows the whole storage, or all that any use of the value shows."""
         size = self.tape.slots[value.slot].size
         return math.prod(view.size) * view.dtype.itemsize == size or self.seen[value] == {layout_of(view)}
 
@@ -144,7 +144,7 @@ def flow_of(tape: Tape) -> StorageFlow:
             entry = pending.pop(0)
             uses[entry.name] = use(entry.view)
         call = execution.call
-        # a forward after a backward begins another pass, such as the second of SAM's two
+        # a forward after a backward begins a new pass, such as the second of SAM's two
         iteration += call.phase == "forward" and backward
         backward = call.phase == "backward" if call.phase in ("forward", "backward") else backward
         reads = tuple(map(use, views_in(call)))

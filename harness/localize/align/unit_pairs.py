@@ -87,9 +87,9 @@ def _by_readers(units: Sequence[OpUnit], other_units: Sequence[OpUnit], pairs: P
     """Replace units of pairs: if the results of a unit and of its partner are read by different ops, pair the partner
     with an unpaired unit that looks like the first unit and whose results are read by the same ops as the partner's.
 
-    One side may have more units that look alike; the first of them was paired, which may be the wrong one. For example,
-    the backward of a normalization divides x by its norm, and then the quotient by the norm again. A compiler has the
-    quotient from the forward and divides only once: its division corresponds to the second one.
+    If one side has more units of a look than the other, the first of them was paired, and it may be the wrong one. For
+    example, the backward of a normalization divides x by its norm, and then the quotient by the norm again. A compiler
+    has the quotient from the forward and divides only once: its division corresponds to the second one.
     """
     free: dict[Hashable, list[int]] = {}
     for number, unit in enumerate(units):
@@ -158,7 +158,7 @@ def _with_repeats(
     alike_nodes: Mapping[int, int],
     other_alike_nodes: Mapping[int, int],
 ) -> list[OpUnit]:
-    """Merge each unpaired unit that repeats the computation of a paired one into that one.
+    """Merge each unpaired unit that repeats the computation of a paired unit into the paired unit.
 
         this side     keys = a * x    queries = a * x        the second product repeats the first: both become one unit
         other side    keys = a * x    queries = keys

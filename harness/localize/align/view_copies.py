@@ -1,4 +1,4 @@
-"""Copies in place of views: a backend without views calls `t_copy` where another one calls `t`.
+"""Copies in place of views: a backend without views calls `t_copy` where a backend with views calls `t`.
 
 Links pass from a source to its copy and back:
 
@@ -29,7 +29,7 @@ class ViewCopy:
 
     source: the view that was copied.
     copy: the copy.
-    viewed: applies the view op to another view of the source; returns None if the op cannot return a view of it.
+    viewed: applies the view op to a given view of the source; returns None if the op cannot return a view of it.
     """
 
     source: Use

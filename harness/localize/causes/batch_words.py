@@ -28,7 +28,7 @@ from .site_causes import Cause
 Labels = Mapping[Side, str]
 
 Begins = Literal["step", "script"]
-"""The beginning of the tapes: that of a step, or that of the script, for everything before its first step."""
+"""The point at which the tapes begin: with a step, or with the script, to record everything before its first step."""
 
 MOST_LISTED = 4
 
@@ -130,7 +130,8 @@ def _with_arguments(node: FlowNode) -> str:
 def _draw_before(pair: TapePair, node: FlowNode, labels: Labels, begins: Begins) -> str:
     """Return the reason why a draw yields different numbers.
 
-    It is the last draw from torch's generator that both sides began in the same state: after it the states differ.
+    The reason is the last draw from torch's generator that both sides began in the same state: this draw leaves the
+    generator in different states.
     """
     if node.call.draw is None or not node.call.draw.states:
         return "a generator that the script made is at another state"
@@ -193,7 +194,7 @@ def _both(pair: TapePair, value: FlowValue) -> tuple[torch.Tensor, torch.Tensor]
 # Inputs of a step other than the batch, such as a target that the script computes before it calls its model
 
 DIGITS = (6, 9, 17)
-"""Numbers of significant digits: a readable one, enough to distinguish any two float32, and any two float64."""
+"""Numbers of significant digits: 6 are readable, 9 distinguish any two float32, and 17 any two float64."""
 
 
 def first_reader(pair: TapePair, value: FlowValue) -> FlowNode | None:

@@ -3,9 +3,9 @@
 Two modes that differ by rounding sometimes choose differently: an input of 1e-9 is positive in one and negative in the
 other, or two candidates of a maximum are one ULP apart. The values after such a choice differ as much as the choices
 do, which is not a sign of a fault. The test executes side b with its own kernels and its own values, but with side a's
-choices. If that alone brings the drift below the threshold, then everything smooth agrees within rounding, and the
-drift depends on the choices. Only ops whose versions on both sides return the same bits on the same inputs take side
-a's choices. So a kernel that chooses wrongly is not excused.
+choices. If that alone brings the drift below the threshold, then all smooth ops agree within rounding, and the drift
+depends on the choices. Only ops whose versions on both sides return the same bits on the same inputs take side a's
+choices. So a kernel that chooses wrongly is not excused.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ def with_choices_of_reference(pair: TapePair, scorer: Scorer, differing: set[int
         with set_apart(pair.devices()):
             HybridExecution(pair, Hybrid("a"), kernels).run_all()
             values = HybridExecution(pair, Hybrid("b"), kernels).run_all().values()
-    except Exception:  # noqa: BLE001, a choice of other shapes cannot be applied
+    except Exception:  # noqa: BLE001, a choice of a different shape cannot be applied
         return None
     return ChosenDrift(scorer.drift(values), forced.flipped, tuple(forced.ops))
 

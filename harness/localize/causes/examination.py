@@ -80,12 +80,12 @@ class Examined:
     roundings: the same distance, in roundings of the results' precision.
     slices: each side's calls and inputs, if they were requested.
     relaid: the arguments whose layout causes the different bits, alone or together with the kernel.
-    terms: the largest number of terms in the sum for one element of a result, 0 if unknown. It follows from the op; for
-        a block of kind `layout`, it is at least the number of elements of a `relaid` argument for each element of a
-        result.
+    terms: the largest number of terms in the sum for one element of a result, 0 if unknown. It follows from the op. For
+        a block of kind `layout`, it is at least the number of elements of the largest `relaid` argument, divided by
+        that of the smallest result.
     elsewhere: True if the op returns positions of elements, and the two sides' positions are those of different
         elements.
-    once: True for an elementwise op with results of 16 bits, which computes in float32 and rounds them once.
+    once: True for an elementwise op that computes in float32 and rounds its results to 16 bits once.
     meant: for a block of kind `arguments`, the distance between the two sides' results in exact arithmetic on the same
         inputs, as a multiple of the error that rounding causes in them.
     single: True if every result that differs has a single element.
@@ -107,7 +107,7 @@ class Examined:
 
     @property
     def is_entangled(self) -> bool:
-        """True if the block cannot be executed without other blocks, which read its results."""
+        """True if the block cannot be executed without the blocks that read its results."""
         return self.differs is None and self.why != ALONE
 
 

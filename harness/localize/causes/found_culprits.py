@@ -221,7 +221,7 @@ def _takes_part(measured: MeasuredCause, whole: Drift) -> bool:
 
 def place_of(pair: TapePair, examined: Mapping[int, Examined], cause: Cause) -> Culprit:
     """Describe a cause by its kind and place, as a culprit without proof."""
-    # The block with the largest error on side b leads, and the script shows it. If only data differ, no block leads.
+    # The block with the largest error leads, and the script shows it. If only data differ, no block leads.
     tested = [site.lead for site in cause.sites if examined[site.lead].differs]
     first = cause.sites[0].lead if cause.sites else None
     lead = max(tested, key=lambda number: _largest(examined[number]), default=first)

@@ -1,12 +1,12 @@
 """The verdict on a cause alone, on the inputs of its block, independent of the noise of the step around it.
 
-    different-setup   "generator"   it draws from another state of a generator
+    different-setup   "generator"   it draws from a different state of a generator
     beyond-rounding   "choice"      an op that returns whole numbers or choices returns different ones on equal inputs
                       "error"       its error is more than 16 times the effect of rounding its inputs, and more than if
                                     its sums were added up one term after the other
                       "bound"       its error exceeds 16 times the largest error of a correct kernel of its precision
                       "once"        it rounds each element to 16 bits once, and errs by more than 8 such roundings
-                      "bias"        its errors lean to one side, which the errors of rounding do not
+                      "bias"        its errors lean to one side, unlike the errors of rounding
                       "values"      different arguments, or ops that only one side has, move values by more than
                                     rounding, or move whole numbers at all
     rounding          "within"      on both sides its errors are at most the effect of rounding its inputs
@@ -36,7 +36,8 @@ LOCAL_FAULT = 16.0
 """The rho above which a kernel is at fault by itself, however noisy the step around it is."""
 
 MOVED = 4.0
-"""The rho, and the number of roundings of their own precision, above which values differ by more than rounding."""
+"""The rho above which values differ by more than rounding. The same limit applies to the distance between the values in
+roundings of their own precision."""
 
 MEANT = 2.0
 """The number of roundings above which different arguments of an op have different meanings, whatever rounding of the
@@ -70,7 +71,7 @@ CHOICES = frozenset(
 
 
 WITHIN = 2.0
-"""The rho up to which the error of a good kernel is at most the effect of rounding its inputs."""
+"""The rho up to which a kernel's error counts as at most the effect of rounding its inputs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +128,7 @@ class _Judge:
         self._cause = cause
         self._examined = examined
         self._tests = [examined[block] for block in flagged(examined, cause.blocks)]
-        # Another layout is also another kernel, of the same op on the same values.
+        # A different layout also means a different kernel, of the same op on the same values.
         self._kernels = (KERNEL, LAYOUT, SETTING)
         self._times = OTHER_PRODUCTS if "convolution" in "".join(cause.ops["a"]) else LOCAL_FAULT
 
@@ -174,9 +175,10 @@ class _Judge:
         return _Judgement(rule if moved > MOVED else "", moved, other_arguments, is_known, within)
 
     def _has_other_arguments(self, tests: Iterable[Examined]) -> bool:
-        """Check whether the sides call an op of these blocks with arguments that have another meaning.
+        """Check whether the sides call an op of these blocks with arguments of different meanings.
 
-        A setting chooses kernels: the ops that it brings in with other arguments, such as cuDNN's, compute the same.
+        A setting chooses kernels: the ops that it brings in, such as cuDNN's, compute the same with different
+        arguments.
         """
         return self._cause.kind != SETTING and any(
             test.suspect.kind not in self._kernels and not {RELAID, PART}.issuperset(test.suspect.reasons)
@@ -196,7 +198,7 @@ class _Judge:
 
         other_arguments: True if the sides call the ops with different arguments.
         single: True if the results are single numbers, such as a norm. Their errors are not averaged, and may by chance
-            be several times the usual ones.
+            be several times as large as usual.
         """
         if len(errors) < len(SIDES):
             return ""

@@ -16,7 +16,7 @@ from .suspects import CASTS, UNROUNDED, Suspect
 
 
 def with_kernels(pair: TapePair, suspected: Mapping[int, Suspect], kernels: Mapping[Side, Found]) -> dict[int, Suspect]:
-    """Return the suspects by block, and add the blocks in which a side's kernels differ from this process's."""
+    """Return the suspects by block, including the blocks in which a side's kernels differ from this process's."""
     result = dict(suspected)
     for side in SIDES:
         found, flow, home = kernels[side], pair.flows[side], pair.home[side]
@@ -34,7 +34,7 @@ def with_kernels(pair: TapePair, suspected: Mapping[int, Suspect], kernels: Mapp
 def _astray(flow: StorageFlow, number: int, found: Found) -> tuple[str, ...]:
     """Return the reasons why a compiled node is at fault.
 
-    Its values in the graph differ from those that it computes alone on the inputs of the tape.
+    The values that the node computes within its graph differ from those that it computes alone on the tape's inputs.
     """
     reason = "returns other values within its compiled graph than alone on the same inputs, beyond rounding"
     # An input may be wrong instead, if its bits are not known.
@@ -49,10 +49,10 @@ def _astray(flow: StorageFlow, number: int, found: Found) -> tuple[str, ...]:
 
 
 def _unrounded(flow: StorageFlow, number: int) -> tuple[str, ...]:
-    """Name the inputs of a compiled node that may have more digits than their dtype.
+    """Name the inputs of a compiled node that may have more digits than their dtype has.
 
     Inductor rounds between ops only where it has to. A cast from a wider dtype is not named, because the script
-    requests its rounding.
+    requests that rounding.
     """
     node = flow.nodes[number]
     digits = max((_digits(use) for use in node.made), default=0)
@@ -68,6 +68,6 @@ def _unrounded(flow: StorageFlow, number: int) -> tuple[str, ...]:
 
 
 def _digits(use: Use) -> int:
-    """Return the number of binary digits of a floating dtype, 0 for others."""
+    """Return the number of binary digits of a floating dtype, 0 for other dtypes."""
     dtype = use.view.dtype
     return 1 - math.frexp(torch.finfo(dtype).eps)[1] if dtype.is_floating_point else 0

@@ -1,4 +1,4 @@
-"""The drift of a step that is left once all proven causes are swapped out together."""
+"""The drift that is left in a step once all proven causes are swapped out together."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .site_causes import Cause
 def left_over(tests: HybridTests, culprits: Sequence[tuple[Cause, Culprit]]) -> LeftOver:
     """Execute one more hybrid: side b with all proven causes swapped out."""
     whole_drift = tests.swapped_out([])
-    # a cause that could not be executed both ways is neither proven nor excluded
+    # a cause that could not be both swapped in and swapped out is neither proven nor excluded
     untested = [
         cause
         for cause, culprit in culprits
@@ -31,10 +31,10 @@ def left_over(tests: HybridTests, culprits: Sequence[tuple[Cause, Culprit]]) -> 
 
 
 def _share(whole_drift: Drift, remaining: Drift) -> float | None:
-    """Return the share of a drift's score that goes away.
+    """Return the share of the whole drift's score that goes away.
 
-    For a drift of integers alone, it is the share of the differing tensors. An infinite drift goes away entirely if the
-    remaining one is finite; otherwise the share is that of the squared amounts.
+    For a drift of integers alone, return the share of the differing tensors. An infinite drift goes away entirely if
+    the remaining drift is finite; otherwise the share is computed from the squared amounts of the drifts.
     """
     if whole_drift.is_none:
         return None

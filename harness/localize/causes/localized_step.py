@@ -1,4 +1,4 @@
-"""The findings of one step: its causes, their proofs, and what is left."""
+"""The findings of one step: its causes, their proofs, and the drift that is left."""
 
 from __future__ import annotations
 

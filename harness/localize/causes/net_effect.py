@@ -1,9 +1,9 @@
-"""The joint effect of a site of several blocks.
+"""The joint effect of the blocks of a site.
 
-Each block of a rewritten op may compute something different, while their final results are the same:
+The blocks of a rewritten op may each compute something different, although their final results agree up to rounding:
 
-    (q k^T) / s    a: matmul, div    b: div, matmul    the values between them differ by a factor s, and the results
-    (q / s) k^T                                        by roundings
+    a: (q k^T) / s    matmul, div    the values between the two ops differ by a factor s,
+    b: (q / s) k^T    div, matmul    while the results differ by roundings
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ from .swap_sites import SwapSite, only_puts
 class NetEffect:
     """The joint effect of a site's blocks in one phase of the step, on side b's values.
 
-    Side a's blocks are executed in place of side b's, and the values that leave the blocks are compared.
+    Side a's blocks are executed in place of side b's. The values that leave them are compared with those that leave
+    side b's blocks.
 
-    largest: the largest distance between the two versions of such a value, as a share of its size.
+    largest: the largest distance between the two versions of a value that leaves the blocks, as a share of its size.
     roundings: the same distance, in roundings of the value's precision.
     errors: each side's errors against double precision, if they are known.
     blocks: the blocks that compute something. The others only copy: for example, a compiled graph stores running
@@ -53,7 +54,7 @@ class NetEffect:
 
 MEASURED = 2
 """The number of sites of a cause whose errors are measured in each phase. A further site is measured only if it moves
-values more than 1.5 times as far as those."""
+values more than 1.5 times as far as each measured site."""
 
 Effects = Mapping[SwapSite, Sequence[NetEffect | None]]
 """The effects of each site, by phase of the step.
@@ -70,7 +71,7 @@ class _SiteRegion:
     phase: the index of the phase among those of the site.
     blocks: the blocks of the site's cause within the span.
     inside: the blocks of all regions of the cause.
-    measured: the `roundings` of those of the cause's regions in this phase whose errors are known.
+    measured: among the regions of the cause in this phase, the `roundings` of each one whose errors are known.
     """
 
     span: range
@@ -84,7 +85,7 @@ class _SiteRegion:
 def net_effects(pair: TapePair, causes: Collection[Cause]) -> dict[SwapSite, list[NetEffect | None]]:
     """Measure the effects of the sites of these causes.
 
-    In each phase, all blocks between a site's first and last one belong to the site.
+    In each phase, all blocks between the first and the last block of a site belong to the site.
     """
     effects: dict[SwapSite, list[NetEffect | None]] = {}
     regions: list[_SiteRegion] = []
@@ -106,7 +107,7 @@ def net_effects(pair: TapePair, causes: Collection[Cause]) -> dict[SwapSite, lis
             position = region.span.start
             left = _left_behind(pair, region)
             enough = 1.5 * max(region.measured) if len(region.measured) >= MEASURED else -1.0
-            with suppress(Exception):  # an op may raise anything on values that are not its own
+            with suppress(Exception):  # an op may raise anything on values other than its recorded ones
                 effect = _effect(pair, execution.memory, region.blocks, left, enough)
                 effects[region.site][region.phase] = effect
                 if effect is not None and effect.errors:
@@ -115,11 +116,11 @@ def net_effects(pair: TapePair, causes: Collection[Cause]) -> dict[SwapSite, lis
 
 
 Left = Mapping[int, Sequence[tuple[Use, Use]]]
-"""Pairs of side a's and side b's values, by the block at whose end both exist."""
+"""Pairs of a value of side a and a value of side b, by the block after which both exist."""
 
 
 def _effect(pair: TapePair, before: Memory, blocks: frozenset[int], left: Left, enough: float) -> NetEffect | None:
-    """Measure one effect; its errors are measured only if it moves values by more roundings than `enough`."""
+    """Measure one effect. Measure the errors, too, if the effect moves values by more roundings than `enough`."""
     if not left:
         return None
     hybrids: Mapping[Side, Hybrid] = {"a": Hybrid("b", blocks), "b": Hybrid("b")}
@@ -130,7 +131,8 @@ def _effect(pair: TapePair, before: Memory, blocks: frozenset[int], left: Left, 
     if roundings <= enough:
         return NetEffect(largest, roundings, {}, computing, is_single(values), like_others=True)
     errors: dict[Side, LocalError] = {}
-    for side in SIDES:  # against side a's blocks in double, or side b's if only those can be executed in double
+    # compare with side a's blocks in double, or with side b's if only those can be executed in double
+    for side in SIDES:
         with suppress(Exception):  # an op may raise anything on doubles
             exactly = _Doubles()
 
@@ -182,8 +184,8 @@ def _left_values(
 def _spans(pair: TapePair, site: SwapSite) -> list[range]:
     """Return the range of blocks from a site's first to its last one in each phase.
 
-    A compiled forward may compute a value at its end that only the site's backward reads. Such a block is left out,
-    because the rest of the model is between it and the op.
+    A compiled forward may compute a value at its end that only the site's backward reads. The block that computes it is
+    left out, because the rest of the model is between that block and the op.
     """
     phases: dict[str, list[int]] = {}
     for number in sorted(site.blocks):
@@ -211,10 +213,11 @@ def _left_behind(pair: TapePair, region: _SiteRegion) -> Left:
         if uses is None:
             continue
         a, b = uses
-        # One value may be linked to several of the other side: the one with readers outside counts.
+        # One value may be linked to several values of the other side. A pair of linked values counts if both of them
+        # have readers outside of the regions.
         readers = (pair.readers["a"].get(a.value, set()), pair.readers["b"].get(b.value, set()))
         last = max(pair.maker("a", a.value), pair.maker("b", b.value))
-        # A value that one side makes only in a later phase belongs to that phase.
+        # If one side makes its value only in a later phase, the pair belongs to that phase.
         if last < region.span.stop and all(reading.difference(region.inside) for reading in readers):
             left.setdefault(last, {})[a.value, b.value] = uses
     return {number: list(pairs.values()) for number, pairs in left.items()}

@@ -1,7 +1,7 @@
-"""Proof both ways: each cause is swapped in and swapped out, and the drift without all of them is measured.
+"""Proof both ways: each cause is swapped in and swapped out, and the drift with all of them swapped out is measured.
 
-A few causes are each tested alone. Many causes are searched by bisection, which finds each one that acts alone in about
-log2(n) + 3 tests. The remaining causes act only together; their set is shrunk.
+If there are few causes, each is tested alone. If there are many, they are bisected; about log2(n) + 3 tests find each
+cause that acts alone. The remaining causes act only together; their set is shrunk to those that are needed.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ FEW = 24
 class MeasuredCause:
     """A cause with the drifts of both of its hybrids.
 
-    swapped_in, swapped_out: the drift of the hybrid, None if it cannot be executed.
+    swapped_in, swapped_out: the drift of the hybrid; None if the hybrid cannot be executed.
     share: the share of the whole drift that is due to the cause.
-    together: the number of causes that act only together with it.
+    together: the number of other causes that act only together with this one.
     why: the reason why a hybrid cannot be executed.
     """
 
@@ -43,7 +43,7 @@ class Proofs:
     rest: the drift of side b without the significant causes (or, if there are none, without any cause). It is None if
         that hybrid cannot be executed.
     significant: the causes that push the drift beyond the threshold.
-    others: all other causes.
+    others: those of the first FEW causes that are not significant.
     tests: the number of hybrids that were executed.
     """
 
@@ -55,21 +55,21 @@ class Proofs:
 
 
 def prove(tests: HybridTests, causes: Sequence[Cause], threshold: float) -> Proofs:
-    """Find the causes that push the drift beyond the threshold, and measure the shares of the other causes."""
+    """Find the causes that push the drift beyond the threshold, and measure the shares of the causes in the drift."""
     whole_drift = tests.swapped_out([])
 
     def fails(tried: Sequence[Cause]) -> bool:
         try:
             return is_beyond(tests.swapped_in(tried), threshold)
         except Infeasible:
-            # a set of causes that cannot be executed may still contain a significant one: test its parts
+            # a set of causes that cannot be swapped in may still contain a significant one: test its parts
             return len(tried) > 1
 
     alone = bisect_all(causes, fails) if len(causes) > FEW else [cause for cause in causes if fails([cause])]
     remaining = [cause for cause in causes if cause not in alone]
 
     def remains(tried: Sequence[Cause]) -> bool:
-        """Check whether side b still drifts with only these causes and without those that act alone."""
+        """Check whether side b drifts beyond the threshold with only these causes, without those that act alone."""
         removed = [*alone, *(cause for cause in remaining if cause not in tried)]
         try:
             return is_beyond(tests.swapped_out(removed), threshold)
@@ -85,7 +85,7 @@ def prove(tests: HybridTests, causes: Sequence[Cause], threshold: float) -> Proo
         for cause in chosen
     ]
     try:
-        # if none is significant all are swapped out, to see whether they explain the drift at all
+        # if none is significant, all are swapped out, to see whether they explain the drift at all
         rest = tests.swapped_out(chosen or causes)
     except Infeasible:
         rest = None
@@ -126,8 +126,8 @@ def _proof(tests: HybridTests, cause: Cause, whole_drift: Drift) -> MeasuredCaus
 def _share(whole_drift: Drift, without: Drift, alone: Drift | None) -> float | None:
     """Return the share of the squared drift that is due to a cause.
 
-    It can be measured by the drift without the cause and by the drift of the cause alone. These measures differ if
-    causes interact, so the share is their mean.
+    Both the drift without the cause and the drift of the cause alone measure this share. The two measures differ if
+    causes interact, so their mean is returned.
     """
     if not whole_drift.amount:
         return None

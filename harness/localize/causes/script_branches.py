@@ -1,7 +1,6 @@
-"""Branches of the script: a number that it read from a tensor differs between the sides.
+"""Branches that the script took on one side only, because it read a different number from a tensor on each side.
 
-If the script itself took another branch, the ops that it executes or omits there are one cause, which is reported with
-the comparison that decided the branch:
+The ops by which the branches differ are one cause, which is reported with the comparison that decided the branch:
 
     the script took another branch at train.py:12: gt(0.0551199913, 0.0551) is True in cpu, gt(0.0550999902, ...
 """
@@ -28,7 +27,11 @@ DIGITS = 9
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A read in `block` that returned different numbers to the script; by side, the reading node and its number."""
+    """A read in `block` that returned different numbers to the script.
+
+    reads: by side, the node that reads.
+    numbers: by side, the number that it returned.
+    """
 
     block: int
     reads: Mapping[Side, int]
@@ -64,10 +67,10 @@ def with_decisions(pair: TapePair, causes: Sequence[Cause], labels: Mapping[Side
 
 
 def _before(pair: TapePair, cause: Cause, decisions: Sequence[Decision]) -> Decision | None:
-    """Return the last decision before the cause.
+    """Return the last qualifying decision before the cause.
 
-    A decision about a truth value or a count always qualifies. A script may read any other number only to print it, so
-    a decision about such a number qualifies only if the cause begins with the very next op.
+    A decision about a truth value or a count always qualifies. A script may have read any other number just to print
+    it, so a decision about such a number qualifies only if the cause begins with the very next op.
     """
     nodes = {side: [node for block in cause.blocks for node in pair.blocks[block].of(side)] for side in SIDES}
     chosen = None
@@ -84,13 +87,13 @@ def _before(pair: TapePair, cause: Cause, decisions: Sequence[Decision]) -> Deci
 
 
 def _expression(pair: TapePair, decision: Decision, side: Side) -> str:
-    """Return the expression that the script read and its value, such as `gt(0.0551199913, 0.0551) is True`."""
+    """Return the expression that the script read, with its value, such as `gt(0.0551199913, 0.0551) is True`."""
     flow, number = pair.flows[side], _text(decision.numbers[side])
     read = flow.nodes[decision.reads[side]]
     maker = flow.makers.get(read.reads[0].value) if read.reads else None
     if maker is None:
         return f"{read.call.name} is {number}"
-    # Execute the maker's side up to the maker, for the tensors that it reads.
+    # Execute this side up to the maker, to get the tensors that the maker reads.
     node = flow.nodes[maker]
     with set_apart(pair.devices()):
         execution = HybridExecution(pair, Hybrid(side))

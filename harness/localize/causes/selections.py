@@ -1,4 +1,4 @@
-"""Ops that return positions of elements. Of equal elements they may return any, so correct kernels may differ."""
+"""Ops that return positions of elements. If elements are equal, correct kernels may return different positions."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ SELECTING = frozenset(("kthvalue", "max", "median", "min", "mode", "nanmedian", 
 
 
 def names_other_elements(tape: Tape, a: Sequence[torch.Tensor], b: Sequence[torch.Tensor]) -> bool:
-    """Check whether the two sides' results are positions of different elements.
+    """Check whether the two sides' results are positions of elements with different values.
 
-    The answer is False unless the tape is one op that selects along a dimension.
+    The answer is False unless the only op on the tape selects along a dimension.
     """
     computing = executions(tape)
     if len(computing) != 1 or computing[0].call.name not in SELECTING:
@@ -36,7 +36,7 @@ def names_other_elements(tape: Tape, a: Sequence[torch.Tensor], b: Sequence[torc
         if any(bool(((positions < 0) | (positions >= source.shape[dim])).any()) for positions in places):
             return True
         chosen = [source.gather(dim, positions) for positions in places]
-        if names.get("sorted") is False:  # the largest ones, in any order
+        if names.get("sorted") is False:  # topk may return its elements in any order
             chosen = [elements.sort(dim).values for elements in chosen]
         if not is_same(chosen[0], chosen[1]):
             return True

@@ -19,16 +19,16 @@ from ..align.storage_flow import SIDES, Side
 
 @dataclass(frozen=True, slots=True)
 class SettingDifference:
-    """A setting with two values.
+    """A setting whose value or effect differs between the sides.
 
-    Both sides may also have the same value, if it has an effect on side b's device only. Then side a's `values` are
-    those that switch the effect off, and `shown` has no entry for side a.
+    If both sides have the same value, it has an effect on side b's device only. Then side a's `values` are those that
+    switch the effect off, and `shown` has no entry for side a.
 
-    name: a key of a mode, or the tape's name of the setting.
-    values: by side, the values of all settings of torch that it represents.
-    shown: by side, its value in words.
-    lines: by side, the line of the script that set it, if there is one.
-    stated: the sides whose mode states it.
+    name: a key of a mode, or the name of the setting on the tape.
+    values: by side, the values of all settings of torch that the key represents.
+    shown: by side, the value of the key or setting in words.
+    lines: by side, the line of the script that made the setting, if there is one.
+    stated: the sides whose mode states the setting.
     swapped: the part of a mode's specification that states side a's values of all settings that differ, not only of
         this one, because a setting that is off may hide the effects of others.
     """
@@ -65,15 +65,15 @@ def setting_differences(tapes: Mapping[Side, Tape], specs: Mapping[Side, str]) -
 
 
 EXACTLY: Mapping[str, str] = {"tf32": "ieee", "reduced_precision_reduction": "off"}
-"""The keys that allow an accelerator to round more than its ops' dtypes require, with the value that forbids it."""
+"""The keys that allow an accelerator to round more than the dtypes of ops require, with the value that forbids it."""
 
 
 def liberties(tape: Tape, spec: str) -> list[SettingDifference]:
-    """Return the settings that allow side b's device to round more than its ops' dtypes require, grouped by key."""
+    """Return the settings that allow side b's device to round more than the dtypes of the ops require, by key."""
     mode, allowed = _mode(spec), list[SettingDifference]()
     for key, exact in EXACTLY.items():
         allowing = {name: str(tape.settings.get(name, exact)) for name in SETTINGS_OF_KEY[key]}
-        allowing.pop("cudnn_tf32", None)  # its only effect is to set others (see OF_SWITCH)
+        allowing.pop("cudnn_tf32", None)  # its only effect is to set other settings (see OF_SWITCH)
         allowing = {name: value for name, value in allowing.items() if not same_value(value.partition(" ")[0], exact)}
         if not allowing:
             continue
@@ -102,9 +102,9 @@ def _is_idle(key: str, mode: ModeSpec) -> bool:
 def _difference(
     key: str, involved: Sequence[str], tapes: Mapping[Side, Tape], stated: Sequence[Side]
 ) -> SettingDifference:
-    """Return the settings of a key that differ.
+    """Return the differing settings of a key as one difference.
 
-    They have torch's names if no value of the key represents a side's settings.
+    If no value of the key represents a side's settings, the difference has torch's names of the settings.
     """
     values = {side: {setting: tapes[side].settings[setting] for setting in involved} for side in SIDES}
     key_values = {side: value_of_key(key, tapes[side].settings) if key in SETTINGS_OF_KEY else "" for side in SIDES}
@@ -137,9 +137,9 @@ def all_together(differences: Sequence[SettingDifference]) -> SettingDifference:
 
 
 def named_by(culprit: Culprit, difference: SettingDifference, what: str) -> Culprit:
-    """Return the culprit described as a setting. The script's line that set it replaces the line of the op.
+    """Return the culprit described as a setting. The line of the script that made the setting replaces the op's line.
 
-    `what` names the calls that differ because of it.
+    `what` names the calls that differ because of the setting.
     """
     line = difference.lines.get("b") or difference.lines.get("a")
     shown: dict[str, str] = dict(difference.shown.items())
@@ -168,13 +168,13 @@ STATEMENTS: Mapping[str, str] = {
     "cudnn_benchmark": "torch.backends.cudnn.benchmark = {}",
     "cudnn_deterministic": "torch.backends.cudnn.deterministic = {}",
 }
-"""The statement of a script for each setting, with the value as a Python literal."""
+"""The statement by which a script makes each setting; `{}` takes the value as a Python literal."""
 
 OF_SWITCH: Mapping[str, Sequence[str]] = {
     "matmul_precision": ("precision.cuda.matmul", "precision.mkldnn.matmul"),
     "cudnn_tf32": ("precision.cuda.conv", "precision.cuda.rnn"),
 }
-"""The settings that a switch also sets."""
+"""By the name of a setting, the other settings that it sets."""
 
 
 def statements(settings: Mapping[str, Any]) -> list[str] | None:

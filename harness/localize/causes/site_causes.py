@@ -26,7 +26,7 @@ PHASES: tuple[Phase, ...] = ("data", "forward", "backward", "optimizer")
 
 @dataclass(frozen=True, slots=True)
 class SettingReason:
-    """A setting that makes blocks differ; `what` names the calls that differ because of it."""
+    """A setting that makes blocks differ; `what` names the calls that differ because of the setting."""
 
     difference: SettingDifference
     what: str
@@ -36,7 +36,7 @@ class SettingReason:
 class Cause:
     """Sites that look alike.
 
-    ops: by side, the ops of the leads; for a cause with a `setting`, the ops of all its blocks.
+    ops: by side, the ops of the sites' leads; for a cause with a `setting`, the ops of all its blocks.
     inputs: the inputs of the step that differ, as side a's values.
     setting: the setting that makes the blocks differ, if there is one.
     """
@@ -60,12 +60,12 @@ def causes_of(pair: TapePair, examined: Mapping[int, Examined], sites: Iterable[
     for site in sites:
         suspect, phase = examined[site.lead].suspect, pair.phase(site.lead)
         ops = {side: tuple(pair.names(site.lead, side)) for side in SIDES}
-        # The reasons of a structure add nothing to its ops.
+        # For the kind `structure`, the reasons add nothing to the ops.
         look: object = (suspect.kind, phase, *ops.values(), suspect.reasons if suspect.kind != "structure" else ())
         if suspect.kind == "arguments" and not any(
             reason in READ or reason.startswith("shape ") for reason in suspect.reasons
         ):
-            # A wrong number is one cause in all ops that receive it, in a forward and in its backward.
+            # A wrong number is one cause, whichever ops receive it: the forward op and its backward count as one op.
             look = (suspect.kind, phase == "optimizer", op_of_both(ops["a"]), op_of_both(ops["b"]), suspect.reasons)
         if look in causes:
             causes[look] = replace(causes[look], sites=(*causes[look].sites, site))
@@ -76,7 +76,7 @@ def causes_of(pair: TapePair, examined: Mapping[int, Examined], sites: Iterable[
 
 
 def _not_tested_apart(pair: TapePair, examined: Mapping[int, Examined], site: SwapSite) -> tuple[str, ...]:
-    """Name the kernels that cannot be tested without the lead, which names the site but may be innocent."""
+    """Name the kernels that cannot be tested without the site's lead. Any of them may be at fault in its place."""
     if examined[site.lead].suspect.kind != "kernel" or examined[site.lead].differs is not None:
         return ()
     entangled = [
@@ -100,8 +100,8 @@ def op_of_both(ops: Sequence[str]) -> tuple[str, ...]:
 
 
 def with_layouts(causes: Sequence[Cause], examined: Mapping[int, Examined], labels: Mapping[Side, str]) -> list[Cause]:
-    """Return the causes. If layouts matter, their reasons describe the layouts at the first site, with the modes'
-    labels."""
+    """Return the causes. If layouts matter to a cause, its reasons describe the layouts at its first site, with the
+    modes' labels."""
     described = []
     for cause in causes:
         arguments = examined[cause.sites[0].lead].relaid if cause.sites else ()
@@ -121,7 +121,7 @@ def differing_inputs(pair: TapePair) -> list[FlowValue]:
         if bytes_a is None or bytes_b is None or pair.maker("a", value) >= 0:
             continue
         if flows["a"].is_whole(link.own_view, value) and flows["b"].is_whole(link.far_view, link.value):
-            # one of them may be a part of a larger storage that the step does not read otherwise
+            # one of the two may be part of a larger storage, of which the step reads nothing else
             bytes_a = bits_of(viewed(bytes_a.untyped_storage(), link.own_view))
             bytes_b = bits_of(viewed(bytes_b.untyped_storage(), link.far_view))
         if bytes_a.numel() != bytes_b.numel() or not bool((bytes_a == bytes_b).all()):

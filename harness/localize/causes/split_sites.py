@@ -1,4 +1,4 @@
-"""The split of a site into its kernels, if joining its blocks turns out to be needless.
+"""Split a site into its kernels, if it turns out that its blocks need not be joined.
 
 Joining blocks (see `swap_sites`) is a precaution: a block that only moves data repeats the bits of its inputs, and may
 no longer do so if it alone is swapped. But if several kernels differ, joining them hides which one matters.
@@ -16,7 +16,7 @@ from .swap_sites import SwapSite
 
 
 def split_sites(tests: HybridTests, examined: Mapping[int, Examined], sites: Sequence[SwapSite]) -> list[SwapSite]:
-    """Return the sites. A site that can be split is replaced by single kernels and one site of all other blocks."""
+    """Return the sites. A site that can be split is replaced by a site for each kernel and one for all other blocks."""
     split = list[SwapSite]()
     for site in sites:
         parts = _parts(tests, examined, site)
@@ -25,9 +25,9 @@ def split_sites(tests: HybridTests, examined: Mapping[int, Examined], sites: Seq
 
 
 def _parts(tests: HybridTests, examined: Mapping[int, Examined], site: SwapSite) -> list[SwapSite]:
-    """Return the site of each kernel, and the site of all other blocks if one of them differs."""
+    """Return a site for each kernel, and one site for all other blocks if any of them differs."""
     differing = flagged(examined, site.blocks)
-    # The site's blocks read results of a repeated execution: compared with the first execution they seem wrong.
+    # The site's blocks read results of a repeated execution, which seem wrong when compared with the first execution.
     if any(why.startswith(AGAIN) for number in differing for why in examined[number].suspect.reasons):
         return [site]
     # blocks of one op on both sides, for which the examination found different bits
@@ -44,11 +44,11 @@ def _parts(tests: HybridTests, examined: Mapping[int, Examined], site: SwapSite)
 
 
 def _are_equal(tests: HybridTests, examined: Mapping[int, Examined], site: SwapSite, parts: Sequence[SwapSite]) -> bool:
-    """Check whether the parts together cause and remove exactly the site's drift, and can each be executed alone."""
+    """Check whether swapping all parts has exactly the effect of swapping the site, and each can be swapped alone."""
     causes, whole = causes_of(tests.pair, examined, parts), causes_of(tests.pair, examined, [site])
     try:
         for cause in causes:
-            # an infeasible part usually fails when it is swapped out
+            # swap out first: that is where an infeasible part usually fails
             tests.swapped_out([cause])
             tests.swapped_in([cause])
         is_out = tests.swapped_out(causes) == tests.swapped_out(whole)

@@ -31,8 +31,8 @@ CASTS = frozenset(("_to_copy", "convert_element_type"))
 """Ops that change the dtype and compute nothing."""
 
 UNROUNDED = "its compiled graph does not round the value from"
-"""The beginning of the reason for a node whose inputs have more digits in its graph than in their dtype, and whose
-results agree with those digits."""
+"""The beginning of the reason for a node whose inputs have more digits in its graph than their dtype has, and whose
+results fit these unrounded inputs."""
 
 READ = (WIRING, LAYOUT, PART)
 """Reasons that concern the inputs of one call, and do not carry over to other calls."""
@@ -43,7 +43,7 @@ KINDS: Mapping[tuple[str, ...], Kind] = {
     (TURNED,): "kernel",
     (FOLDED,): "kernel",
 }
-"""The kind of a call that differs for this reason alone."""
+"""The kind of a suspect that has these reasons and no others."""
 
 MOST_LISTED = 6
 
@@ -62,7 +62,8 @@ class Suspect:
 def suspects(pair: TapePair) -> dict[int, Suspect]:
     """Return the suspects among all blocks, by number.
 
-    A block that may compute the same tensors with other ops is a suspect, too: the experiment decides.
+    A block that computes the same tensors with different ops on the two sides is a suspect, too: only executing it
+    shows whether the results differ.
     """
     suspected: dict[int, Suspect] = {}
     for number in range(len(pair.blocks)):
@@ -105,9 +106,9 @@ def _devices(pair: TapePair, side: Side, node: FlowNode) -> set[str]:
 
 
 def _only_copies(pair: TapePair, number: int) -> bool:
-    """Check whether a block has only copies that replace views.
+    """Check whether a block contains only copies that replace views.
 
-    Such copies compute nothing, and their effect shows in the layouts of the calls that read them.
+    Such copies compute nothing, and their effect shows in the layouts of the arguments of the calls that read them.
     """
     return all(view_behind(node.execution.operation) is not None for node in pair.all_nodes(number))
 
@@ -150,7 +151,7 @@ def _computed_again(pair: TapePair, number: int) -> str:
 
 
 def _again(pair: TapePair, number: int) -> tuple[str, ...]:
-    """Return the reason why a block differs if a side has executed one of its calls more than once, else nothing."""
+    """Return the reason why a block differs, if a side has executed one of the block's calls more than once."""
     calls = [node.call for node in pair.all_nodes(number)]
     times = max(Counter(call.repeats for call in calls if call.repeats is not None).values(), default=0) + 1
     return (f"{AGAIN}, {times} times in all, because its results were not kept",) if times > 1 else ()

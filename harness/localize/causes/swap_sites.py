@@ -1,10 +1,10 @@
 """Sites: the smallest sets of blocks that can be taken from either side.
 
-Blocks belong to one site if one reads a value of the other that has no counterpart on the other side, if one is the
-backward of a forward op that differs, or if they draw random numbers.
+The main reasons why two blocks belong to one site: one reads a value of the other that exists on one side only; both
+differ, and one is the backward of the other; or both draw random numbers.
 
-In this example, `recorded_step` is from the example in the tape module, and side b has another factor. The products of
-the forward and of its backward, blocks 0 and 3, are one site, which is named after the forward product.
+In this example, `recorded_step` is from the example in the tape module, and the sides multiply by different factors.
+The products in the forward and in its backward, blocks 0 and 3, are one site, which is named after the forward product.
 
     >>> pair = paired(*(flow_of(recorded_step(lambda weight: factor * weight)) for factor in (3.0, 3.5)))
     >>> examined = examine(pair, suspects(pair))
@@ -36,8 +36,8 @@ kernel."""
 class SwapSite:
     """Blocks that can only be swapped together.
 
-    The site is named after its block `lead`. This is the first one that differs, or, if that is a kernel, another one
-    that differs by far more.
+    The site is named after its block `lead`. This is the first block that differs or, if only that block's kernel
+    differs, another block that differs by far more.
     """
 
     blocks: frozenset[int]
@@ -78,17 +78,17 @@ def _lead(
     if lead not in kernels:
         return lead
     # A kernel that is off by rounding does not name a site that contains a wrong kernel. The two may be joined just
-    # because they are parts of one op: the tanh that a compiled backward repeats, and its tanh_backward.
+    # because they are parts of one op, such as the tanh that a compiled backward repeats and its tanh_backward.
     worst = max(kernels, key=lambda number: examined[number].largest)
     if examined[worst].largest > DOMINATES * examined[lead].largest:
         lead = worst
-    # If none of them can be tested alone, the site is named after a kernel that is not torch's.
+    # If the lead cannot be tested alone, the site is named after a kernel that is not torch's, if there is one.
     if examined[lead].differs is None:
         lead = next((number for number in kernels if number in overridden), lead)
     if lead in overridden or not _is_no_more_than_rounding(examined[lead]):
         return lead
-    # Nor does a kernel name a site in which the script differs as well, unless the kernel's effect is larger. A block
-    # that only copies values computes nothing, such as the one that stores new running statistics in a compiled graph.
+    # Nor does a kernel name a site in which the script differs as well, unless the kernel's effect is larger. Blocks
+    # that only copy values do not count: a compiled graph stores new running statistics with such a block.
     scripts = [number for number in differing if number not in kernels and not only_puts(pair, number)]
     limit = DOMINATES * examined[lead].largest
     nearby = (
@@ -147,7 +147,7 @@ class _Joining:
         self._structures = [number for number in self._flagged if examined[number].suspect.kind == "structure"]
 
     def readers_without_counterpart(self) -> None:
-        """Join a block to the readers of its values that have no counterpart on the other side."""
+        """Join a block that makes a value without a counterpart on the other side to the blocks reading the value."""
         for side in SIDES:
             for value, blocks in self._pair.readers[side].items():
                 maker = self._pair.maker(side, value)
@@ -156,7 +156,7 @@ class _Joining:
                         self.groups.join(maker, reader)
 
     def repeated_bits(self) -> None:
-        """Join a block to the blocks whose bits it repeats: once those are swapped, it may no longer repeat them."""
+        """Join a block to the blocks whose bits it repeats: once they are swapped, it may no longer repeat the bits."""
         pair = self._pair
         for number, block in self._examined.items():
             if block.differs is not False:
@@ -171,10 +171,10 @@ class _Joining:
                         self.groups.join(number, maker)
 
     def repeated_draws(self) -> None:
-        """Join a block whose repeated call drew random numbers again to all readers of the repeated values.
+        """If a repeated call of a block drew random numbers again, join the block to all readers of the new values.
 
-        Values made from these by repeated calls and views count as well. The backward of a dropout that is drawn again
-        uses another mask, which has no counterpart on the other side.
+        The values that repeated calls and views make from the new values count as well. If the mask of a dropout is
+        drawn again, its backward uses the new mask, which has no counterpart on the other side.
         """
         acting = {
             number
@@ -197,7 +197,7 @@ class _Joining:
     def casts(self) -> None:
         """Join a one-sided cast to the calls that read its result and whose arguments differ.
 
-        Without the cast these calls do not differ.
+        Without the cast, these calls do not differ.
         """
         pair = self._pair
         casts = {
@@ -212,7 +212,7 @@ class _Joining:
                     self.groups.join(maker, number)
 
     def backwards(self) -> None:
-        """Join each differing backward op to its forward op, if that differs as well."""
+        """Join each differing backward op to its forward op, if the forward op differs as well."""
         kinds = ("structure", "arguments")
         differing = [number for number in self._flagged if self._examined[number].suspect.kind in kinds]
         for side in SIDES:
@@ -228,8 +228,8 @@ class _Joining:
                         self.groups.join(forwards[sequence], number)
 
     def rewritten_ops(self) -> None:
-        """Join an op that only the reference executes to the same op, in the same module, that only the other mode
-        executes."""
+        """Join a block that only the reference executes to one that only the other mode executes, if they have the same
+        ops, phase and module."""
         pair = self._pair
         unmatched: dict[tuple[object, Side], list[int]] = {}
         for number in self._structures:
@@ -244,15 +244,15 @@ class _Joining:
                 unmatched.setdefault((look, sides[0]), []).append(number)
 
     def rewritten_backwards(self) -> None:
-        """Join a backward that takes its gradients from elsewhere to the cause: the rewritten forward of its module."""
+        """If a backward takes its gradients from elsewhere, join it to the cause: its module's rewritten forward."""
         pair = self._pair
         forwards = [number for number in self._structures if pair.phase(number) == "forward"]
         for number in self._structures:
             if pair.phase(number) != "backward":
                 continue
             related = [forward for forward in forwards if _is_within(pair.module(number), pair.module(forward))]
-            # Without such a forward, join the only rewritten one, provided that the backward does only what autograd
-            # does: add gradients. Other ops come from the script.
+            # If there is none, and all rewritten forwards are in one group, join the backward to that group, provided
+            # that it does only what autograd does: add gradients. Other ops come from the script.
             is_autograd = pair.blocks[number].is_pair or pair.all_names(number) <= {"add"}
             if not related and is_autograd and len({self.groups.find(forward) for forward in forwards}) == 1:
                 related = forwards
@@ -260,7 +260,7 @@ class _Joining:
                 self.groups.join(related[0], number)
 
     def draws(self) -> None:
-        """Join all blocks that draw random numbers: each draw changes the generator's state for all later ones."""
+        """Join all blocks that draw random numbers: each draw changes the generator's state for all later draws."""
         drawing = [number for number in self._flagged if self._examined[number].suspect.kind == "setup"]
         for number in drawing[1:]:
             self.groups.join(drawing[0], number)
@@ -269,7 +269,7 @@ class _Joining:
 def _is_within(module: str | None, other_module: str | None) -> bool:
     """Check whether two modules are the same or one contains the other.
 
-    The outermost one, "", contains all modules, so it shows nothing.
+    The outermost module, "", does not count, since it contains all others.
     """
     shorter, longer = sorted((module or "", other_module or ""), key=len)
     return module == other_module or (bool(shorter) and longer.startswith(f"{shorter}."))

@@ -54,7 +54,7 @@ class Digits:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Computed:
-    """An exact `value` in double, and a bound on the `error` of a kernel's value for it."""
+    """An exact `value` in double, and a bound on the `error` of the value that a kernel computes for it."""
 
     value: Tensor
     error: Tensor
@@ -120,7 +120,7 @@ class BoundedCall:
 
     name: the op's name without overload and without the underscore of an in-place op.
     operation: the overload that writes nothing.
-    arguments: its arguments, by their names in the schema.
+    arguments: the arguments of the call, by their names in the schema.
     dtype: the dtype of the result.
     digits: the precision that the kernel computes in.
     output: the index of the result.
@@ -144,12 +144,12 @@ class BoundedCall:
         return replace(Digits.of(self.dtype).rounded(value), digits=self.digits)
 
     def summands(self) -> Computed:
-        """Return the input of a reduction, after the conversion to its argument `dtype`."""
+        """Return the input of a reduction, converted to the reduction's argument `dtype` if there is one."""
         converted = self.arguments.get("dtype") is not None
         return (Digits.of(self.dtype) if converted else self.digits).rounded(self.arguments["self"])
 
     def factor(self, name: str) -> tuple[float, float]:
-        """Return the size of a factor such as alpha, and the relative error that multiplying by it adds: from the
+        """Return the size of a factor such as alpha, and the relative error that multiplying by it adds through the
         rounding of the factor and of the product."""
         value = self.number(name)
         size = float(value.value.abs())
@@ -158,8 +158,8 @@ class BoundedCall:
         return size, (float(value.error) / size + self.digits.unit) * (1 + self.digits.unit)
 
     def apply(self, function: Callable[[Tensor], Tensor] = lambda value: value, **instead: Any) -> Tensor:
-        """Compute the result in double, with `function` applied to the floating-point arguments and those in `instead`
-        replaced."""
+        """Compute the result in double. `instead` replaces arguments, and `function` is applied to the floating-point
+        ones."""
 
         def changed(value: Any) -> Any:
             is_floating = isinstance(value, Tensor) and value.is_floating_point()

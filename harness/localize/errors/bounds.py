@@ -12,13 +12,13 @@ see bounded_call).
                          product (3.5))
     beta C + alpha A B   gamma_(k + 1) (|beta C| + |alpha| |A| |B|), and the roundings of alpha, beta and the
                          products with them
-    convolutions         as products, where k products are added up in one element; the same for the parts of the
-                         backward. An element has the largest bound of its plane: see `_of_planes`
+    convolutions         as products, with k the number of products that are added up in one element; likewise for the
+                         parts of the backward. An element has the largest bound of its plane: see `_of_planes`
 
-A correct kernel is assumed to accumulate results of less than float32 in float32 and to round them once at the end, and
-to compute other results in their own dtype. A number among the arguments is rounded to the result's dtype first.
-Strassen, Winograd and Fourier transforms are not covered, because they compute other sums. There is no bound for the
-exponential and other library functions, nor for the ops that use them (softmax, gelu, normalizations).
+A correct kernel is assumed to accumulate results narrower than float32 in float32 and to round them once at the end,
+and to compute other results in their own dtype. A number among the arguments is rounded to the result's dtype first.
+Strassen, Winograd and Fourier transforms are not covered, because they compute different sums. There is no bound for
+the exponential and other library functions, nor for the ops that use them (softmax, gelu, normalizations).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def error_bound(
         computed = FORMULAS[call.name](call)
     except NoBound:
         return None
-    # rounded to the result's own digits, if it was computed with others
+    # the result is rounded to its own digits, if it was computed with different ones
     digits = Digits.of(dtype)
     return (computed if digits == call.digits else computed.rounded_to(digits)).error + digits.least
 
@@ -90,7 +90,7 @@ def _converted(call: BoundedCall) -> Computed:
 
 
 def _addcmul(call: BoundedCall) -> Computed:
-    """Compute self + value * tensor1 * tensor2, the products in any order."""
+    """Compute self + value * tensor1 * tensor2, with the products in any order."""
     left, right = call.number("tensor1"), call.number("tensor2")
     if call.arguments["value"] == 1:
         return call.number("self") + left * right
@@ -98,7 +98,7 @@ def _addcmul(call: BoundedCall) -> Computed:
 
 
 def _addcdiv(call: BoundedCall) -> Computed:
-    """Compute self + value * tensor1 / tensor2, the product or the quotient first."""
+    """Compute self + value * tensor1 / tensor2, with either the product or the quotient first."""
     above, below = call.number("tensor1"), call.number("tensor2")
     if call.arguments["value"] == 1:
         return call.number("self") + above / below
@@ -161,14 +161,14 @@ def _mse_loss(call: BoundedCall) -> Computed:
 
 
 def _mse_loss_backward(call: BoundedCall) -> Computed:
-    """Compute 2 g (self - target), over the number of elements for a mean."""
+    """Compute 2 g (self - target), divided by the number of elements for a mean."""
     apart = call.number("self") - call.number("target")
     share = 2.0 / apart.value.numel() if call.arguments["reduction"] == 1 and apart.value.numel() else 2.0
     return _product(call.digits.rounded(share), apart, call.number("grad_output"))
 
 
 def _products(call: BoundedCall, roundings: int, products: int) -> Computed:
-    """Compute sums of products, and their error from the absolute values of the factors.
+    """Compute sums of products, and a bound on their error from the absolute values of the factors.
 
     `roundings` is the number of roundings of each product.
     """
@@ -210,16 +210,16 @@ def _convolution(call: BoundedCall) -> Computed:
 def _of_planes(sums: Computed) -> Computed:
     """Replace the error of each element by the largest one of its plane, which is all but the first two dimensions.
 
-    Transforms mix the elements of a plane. Even an element whose products are all zero gets rounding errors of its
-    neighbours from Winograd's (A. Lavin, S. Gray, Fast Algorithms for Convolutional Neural Networks, CVPR 2016).
+    Transforms mix the elements of a plane. Winograd's adds rounding errors of the neighbours even to an element whose
+    products are all zero (A. Lavin, S. Gray, Fast Algorithms for Convolutional Neural Networks, CVPR 2016).
     """
     plane = list(range(2, sums.error.dim()))
     return replace(sums, error=sums.error.amax(plane, keepdim=True).expand_as(sums.error)) if plane else sums
 
 
 def _convolution_backward(call: BoundedCall) -> Computed:
-    """Compute the gradient of the input, the weight or the bias; the error of each follows from the absolute values of
-    its arguments."""
+    """Compute the gradient of the input, the weight or the bias. The bound on its error follows from the absolute
+    values of the arguments."""
     arguments, output = call.arguments, call.output
     gradient, weight = arguments["grad_output"], arguments["weight"]
     if not arguments["output_mask"][output]:
@@ -230,7 +230,7 @@ def _convolution_backward(call: BoundedCall) -> Computed:
         terms = kernel_terms(weight.shape, arguments["groups"], over_first=not arguments["transposed"])
     else:
         terms = positions((arguments["input"] if arguments["transposed"] else gradient).shape)
-    # compute only this output: the others take as long, and the call may have left them out
+    # compute only this output: each of the others takes as long, and the call may have left them out
     single_output = {**arguments, "output_mask": [number == output for number in range(3)]}
     return _of_planes(_products(replace(call, arguments=single_output), terms, terms))
 
@@ -239,7 +239,7 @@ def _embedding_dense_backward(call: BoundedCall) -> Computed:
     """Compute each row as the sum of the gradients of its occurrences."""
     if call.arguments["scale_grad_by_freq"]:
         raise NoBound
-    # the row that occurs most often sums the most terms
+    # the row with the most occurrences is the sum with the most terms
     occurrences = torch.bincount(call.arguments["indices"].reshape(-1), minlength=1)
     return _products(call, int(occurrences.max()), 0)
 

@@ -11,8 +11,8 @@ threshold is 16 (see docs/reference/score.md).
     lean   mean(sign(o - o64))                  over the n elements that differ
     bias   lean sqrt(n)                         the lean in standard errors: for rounding it is a few
 
-    bound  max |o - o64| / bound                for blocks that are one op whose bound is known (see bounds). Above 1
-                                                no order of summation explains it: the kernel computes or
+    bound  max |o - o64| / bound                for blocks that are one op whose bound is known (see bounds). Above 1,
+                                                no order of summation explains the error: the kernel computes or
                                                 accumulates in a lower precision
 """
 
@@ -38,14 +38,15 @@ SAMPLES = 3
 
 
 Bounds = dict[tuple[str, torch.dtype], torch.Tensor]
-"""The bound on the error of a result, by its name and dtype."""
+"""The bound on the error of each result, by the result's name and dtype."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalError:
     """The worst errors over a block's results.
 
-    `bias` is signed. `lean` is the lean of the result with this bias. `bound` is None if no bound is known.
+    `bias` is the one with the largest absolute value, with its sign. `lean` is the lean of the result with this bias.
+    `bound` is None if no bound is known.
     """
 
     ulp: float
@@ -78,7 +79,7 @@ class ExactResults:
         self._spread = {name: math.sqrt(square / SAMPLES) for name, square in squares.items()}
 
     def error(self, results: Sequence[torch.Tensor]) -> LocalError | None:
-        """Return the error of results in the order of the tape's outputs; None if none of them is floating-point."""
+        """Return the error of these results, one for each output of the tape; None if no result is floating-point."""
         errors = []
         for number, result in enumerate(results):
             name = f"output {number}"
@@ -100,9 +101,9 @@ class ExactResults:
         )
 
     def distance(self, name: str, exact: torch.Tensor, dtype: torch.dtype) -> float:
-        """Return the distance between a result and another exact version of it, of the same shape.
+        """Return the distance between an exact result and a second exact version of it, which has the same shape.
 
-        It is relative to the effect of rounding the inputs and of rounding the result to its dtype.
+        The distance is relative to the effect of rounding the inputs and of rounding the result to its dtype.
         """
         distance, _ = _norm((exact.double() - self.values[name].double()).reshape(-1))
         return self._in_scale(distance, name, dtype)
@@ -120,7 +121,7 @@ class ExactResults:
         rho = self._in_scale(distance, name, result.dtype)
         above, below = int((differences > 0).sum()), int((differences < 0).sum())
         lean = (above - below) / (above + below) if above + below else 0.0
-        # The largest error as a multiple of its bound. For a result in double there is no more exact result.
+        # The largest error as a multiple of its bound. For a result in double, no more exact one is available.
         bound = self._bounds.get((name, result.dtype))
         if bound is None or bound.shape != result.shape or result.dtype == torch.float64:
             bounded = None
@@ -135,8 +136,8 @@ class ExactResults:
 def exact_block(tape: Tape, versions: Sequence[Tape] = ()) -> ExactResults:
     """Execute a block in double.
 
-    `versions` are both sides' versions of the block; the first that is a single op provides the bound. Raises whatever
-    its ops raise on doubles.
+    `versions` are both sides' versions of the block; the first one that is a single op with a known bound provides the
+    bound. Raises whatever the block's ops raise on doubles.
     """
     values, not_exact = exact_values(tape)
     # If an op has no form in double, the values are not exact, and their own errors would be compared with a bound.
@@ -158,8 +159,8 @@ def _bounds(versions: Sequence[Tape]) -> Bounds:
             for number, view in enumerate(execution.call.outputs or execution.written_views()):
                 if not isinstance(view, View):
                     continue
-                # The bound of an output serves a watched view that is the same view, or, if the output fills its
-                # storage, any view of that storage.
+                # The bound of an output applies to a watched view that equals the output's view. If the output fills
+                # its storage, the bound applies to any watched view of that storage with the same dtype.
                 is_whole = math.prod(view.size) * view.dtype.itemsize == tape.slots[view.slot].size
                 watched = [
                     watched_view
@@ -187,18 +188,18 @@ def _in_double(recorded: torch.dtype) -> torch.dtype:
 def _norm(differences: torch.Tensor) -> tuple[float, torch.Tensor]:
     """Return the norm of the finite elements, and these elements."""
     distance = float(differences.norm())
-    if not math.isfinite(distance):  # the search takes longer than everything else, so it is done only if needed
+    if not math.isfinite(distance):  # selecting elements takes longer than all the rest, so it is done only if needed
         differences = differences[torch.isfinite(differences)]
         distance = float(differences.norm())
     return distance, differences
 
 
 EXPONENT = 0x7FF << 52
-"""The exponent bits of a double. Alone, they are the largest power of two that does not exceed its absolute value."""
+"""The exponent bits of a double. Read as a double, they are the largest power of two up to its absolute value."""
 
 
 def _ulps(differences: torch.Tensor, exact: torch.Tensor, dtype: torch.dtype) -> float:
-    """Return the largest distance, in units in the last place of the exact value in the result's format."""
+    """Return the largest distance, in units in the last place that the result's format has at the exact value."""
     units = differences.abs().div_(spacing_of(exact, dtype)).reshape(-1)
     largest = float(units.max()) if units.numel() else math.inf
     if math.isfinite(largest):

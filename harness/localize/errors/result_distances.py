@@ -32,7 +32,7 @@ def is_single(pairs: ResultPairs) -> bool:
 
 
 def relative(a: torch.Tensor, b: torch.Tensor) -> float:
-    """Return ||b - a|| / ||a||; for whole numbers the share of the elements that differ."""
+    """Return ||b - a|| / ||a||; for whole numbers, return the share of the elements that differ."""
     if a.shape != b.shape:
         return 1.0
     if a.is_complex():

@@ -22,7 +22,7 @@ def product_terms(left: Sequence[int]) -> int:
 
 
 def positions(size: Sequence[int]) -> int:
-    """Return the number of elements of a channel in [N, C, ...]."""
+    """Return the number of elements in one channel of a tensor of this size, [N, C, ...]."""
     return size[0] * math.prod(size[2:])
 
 
@@ -36,7 +36,7 @@ def kernel_terms(weight: Sequence[int], groups: int = 1, *, over_first: bool) ->
 
 
 def _of_convolution(sizes: Sizes) -> int:
-    """Return the number of terms for the first or the second dimension of the weight, whichever is larger."""
+    """Return the number of terms of a sum over the first or the second dimension of the weight, whichever is larger."""
     return max(kernel_terms(sizes[1], over_first=over_first) for over_first in (False, True))
 
 
@@ -51,8 +51,8 @@ LENGTHS: Mapping[str, Callable[[Sizes], int]] = {
     **dict.fromkeys(("addmm", "addbmm", "baddbmm", "addmv"), lambda sizes: product_terms(sizes[1])),
     "convolution": _of_convolution,
     "convolution_backward": _of_convolution_backward,
-    "embedding_dense_backward": lambda sizes: math.prod(sizes[1]),  # its indices, which may all be equal
-    "native_layer_norm_backward": lambda sizes: math.prod(sizes[2]),  # its means, one for each row
+    "embedding_dense_backward": lambda sizes: math.prod(sizes[1]),  # one for each index, since all may be equal
+    "native_layer_norm_backward": lambda sizes: math.prod(sizes[2]),  # one for each mean, that is, for each row
     **dict.fromkeys(
         (
             *("native_batch_norm", "native_batch_norm_backward", "cudnn_batch_norm", "cudnn_batch_norm_backward"),
@@ -65,7 +65,7 @@ LENGTHS: Mapping[str, Callable[[Sizes], int]] = {
 
 
 def terms_added(name: str, sizes: Sizes) -> int:
-    """Return the largest number of terms in the sum for an element of the op's results, 0 if it is not known."""
+    """Return the largest number of terms in the sum for an element of the op's results; 0 if it is not known."""
     length = LENGTHS.get(name)
     try:
         return 0 if length is None else length(sizes)

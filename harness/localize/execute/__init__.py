@@ -5,7 +5,7 @@
 
 A block is executed with the kernels of its own side. `verification` first executes each tape as it was recorded and
 compares the bits of every result with the recorded ones. A call whose bits differ is executed by the worker
-instead, the process of the mode that stays alive for it.
+instead: the process of the mode, which stays alive for this purpose.
 
 `tape_pair` holds both tapes, `step_memory` their values, and `prepared_call` a call with its arguments. `hybrid` has a
 worked example of three hybrids of one step.

@@ -1,7 +1,7 @@
 """Hybrids of two tapes: each block is executed as on one of the sides, with that side's kernels.
 
-In this example, `recorded_step` is from the example in the tape module, and side b has another factor. Block 0 is the
-forward's product:
+In this example, `recorded_step` is from the example in the tape module, and the sides multiply by different factors.
+Block 0 is the product in the forward:
 
     >>> pair = paired(*(flow_of(recorded_step(lambda weight: factor * weight)) for factor in (3.0, 3.5)))
     >>> for hybrid in Hybrid("a"), Hybrid("b"), Hybrid("a", blocks=frozenset([0])):
@@ -10,8 +10,8 @@ forward's product:
     {'loss': tensor(10.5000), 'gradient 0 weight': tensor([3.5000, 3.5000])}
     {'loss': tensor(10.5000), 'gradient 0 weight': tensor([3., 3.])}
 
-The last one has side b's loss and side a's gradient. To be consistent, it also needs the backward of side b's forward:
-see swap_sites.
+The last hybrid has side b's loss and side a's gradient. To be consistent, it must also take the backward of block 0
+from side b: see swap_sites.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ class HybridExecution:
         self.memory.block_ended(number)
 
     def stops(self, numbers: Collection[int]) -> Iterator[tuple[int, Memory]]:
-        """Execute the blocks up to the last of these. Yield each of these after its execution, with the memory at its
-        start.
+        """Execute the blocks up to the last one in `numbers`. After each block in `numbers`, yield its number and the
+        memory from before the block.
 
         The values that no later block reads are still in both memories.
         """
@@ -107,12 +107,12 @@ class HybridExecution:
         return values
 
     def argument(self, name: str) -> torch.Tensor:
-        """Return the argument of the first model with this name, which both sides have. Raises Unbound."""
+        """Return the first model's argument with this name, which both sides have. Raises Unbound."""
         own, far = (self.pair.flows[side].batch[name] for side in (self.hybrid.base, other(self.hybrid.base)))
         return self._latest(own, far)
 
     def _latest(self, own: Use, far: Use) -> torch.Tensor:
-        """Return the base's value, or the other side's counterpart if that was made later."""
+        """Return the base's value, or the other side's counterpart if the counterpart was made later."""
         base = self.hybrid.base
         if self._comes_later(base, own, far):
             with suppress(Unbound):
@@ -122,8 +122,8 @@ class HybridExecution:
     def instead(self, side: Side, node: int, number: int) -> dict[int, list[Stand]]:
         """Return, by slot, the views of the other side that a paired call reads in place of its own.
 
-        These are the views that were made later than its own. A slot may have several, such as the parts of one product
-        that a fused attention reads.
+        The values of these views were made later than the call's own. A slot may have several such views, for example
+        of the parts of one product that a fused attention reads.
         """
         if number in self.pair.own_reads:
             return {}
@@ -133,7 +133,8 @@ class HybridExecution:
             self.pair.flows[other(side)].nodes[block.of(other(side))[0]],
         )
         for own, far in common_reads(own_node, far_node):
-            # Views of identical contents correspond only if they show the same part. For others, layouts say nothing.
+            # Views of contents in the same layout correspond only if they show the same part. In other cases, the
+            # layouts of the views say nothing.
             link = self.pair.links.of[side].get(own.value)
             unknown = link is None or link.value != far.value or not has_same_layout(link)
             alike = own.view.size == far.view.size and (unknown or layout_of(own.view) == layout_of(far.view))
@@ -200,7 +201,7 @@ def storages_read(node: FlowNode, side: Side, memory: Memory, instead: Instead) 
 def storage_read(
     memory: Memory, side: Side, use: Use, far: Sequence[Stand] | None, node: FlowNode
 ) -> torch.UntypedStorage:
-    """Return the storage that a node reads: the other side's if it is available, else its own."""
+    """Return the storage that a node reads: the other side's if it is available, else that of the node's own side."""
     if far:
         views = {layout_of(read.view) for read in node.reads if read.value.slot == use.value.slot}
         is_written = any(write.value.slot == use.value.slot for write in node.writes)

@@ -22,11 +22,11 @@ from ..align.storage_flow import SIDES, Side
 class RelaidArgument:
     """An argument that the two sides lay out differently.
 
-    number: its number, from 1 on.
-    name: its name in the op's schema.
-    lies: its layout on each side.
+    number: the number of the argument, counted from 1.
+    name: the name of the argument in the op's schema.
+    lies: the layout of the argument on each side.
     copied_by: by side, the op (with its line) that makes the argument, if only this side executes that op.
-    within: the sides whose compiled code lays it out itself.
+    within: the sides whose compiled code itself lays out the argument.
     """
 
     number: int
@@ -39,7 +39,8 @@ class RelaidArgument:
 def in_words(layout: LaidOut, *, start: bool | None = None) -> str:
     """Describe a tensor's layout.
 
-    `start` decides whether to mention where it begins; None mentions only a beginning off a 64-byte boundary.
+    `start` decides whether to mention where the tensor begins. If `start` is None, a beginning is mentioned only if it
+    is off a 64-byte boundary.
     """
     words = f"{look_at(layout)} {_tuple(layout.stride)}"
     if layout.start if start is None else start:
@@ -49,7 +50,7 @@ def in_words(layout: LaidOut, *, start: bool | None = None) -> str:
 
 
 def looks_of(arguments: Sequence[RelaidArgument]) -> tuple[str, ...]:
-    """Return the differences of these arguments' layouts by their usual names: `transposed against contiguous`."""
+    """Return how these arguments' layouts differ, by their usual names: `transposed against contiguous`."""
     looks = []
     for argument in arguments:
         look = " against ".join(look_at(argument.lies[side]) for side in SIDES)
@@ -82,7 +83,8 @@ def look_at(layout: LaidOut) -> str:
     size, stride, dims = layout.size, layout.stride, len(layout.size)
     if any(not step and n > 1 for n, step in zip(size, stride, strict=True)):
         return "expanded"
-    # With a single channel or pixel both names apply: the strides of the dimensions of size 1 decide.
+    # With a single channel or pixel, "contiguous" and "channels last" both apply: the strides of the dimensions of
+    # size 1 decide.
     if dims in CHANNELS_LAST and 1 in size and tuple(stride) == _strides(size, CHANNELS_LAST[dims]):
         return "channels last" if tuple(stride) != _strides(size, range(dims)) else "contiguous"
     if _is_dense(size, stride, range(dims)):
@@ -103,7 +105,7 @@ def _strides(size: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:
 
 
 def _is_dense(size: Sequence[int], stride: Sequence[int], order: Sequence[int]) -> bool:
-    """Check whether a tensor is dense with its dimensions in this order; strides of dimensions of size 1 are
+    """Check whether a tensor is dense with its dimensions in this order. The strides of dimensions of size 1 are
     ignored."""
     dense = _strides(size, order)
     return 0 in size or all(n == 1 or own_step == step for n, own_step, step in zip(size, stride, dense, strict=True))

@@ -3,7 +3,7 @@
 K are the kernels of both sides, x the values and L each side's layout of them:
 
     K_a(x laid out as L_b) == K_b(x as L_b)    swapped in: the layout alone produces side b's bits
-    K_b(x laid out as L_a) == K_a(x as L_a)    swapped out: without it the bits are side a's
+    K_b(x laid out as L_a) == K_a(x as L_a)    swapped out: without side b's layout, the bits are side a's
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Effect = Literal["layout", "kernel in a", "kernel in b", "kernel"]
 differ on both layouts."""
 
 Layouts = Mapping[Side, Sequence[LaidOut]]
-"""By side, the layouts of the tensors that its call takes."""
+"""By side, the layouts of the tensors that the side's call takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ def swapped_layout(execution: HybridExecution, number: int, before: Memory) -> S
     if any(map(_shares_written_memory, calls.values())):
         return None
     recorded = {side: list(map(LaidOut.of, calls[side].tensors)) for side in SIDES}
-    # Generated code may copy its inputs into another layout, and then call the op itself.
+    # Generated code may copy its inputs into a different layout before it calls the op.
     from_code = {side: _layouts_of_code(execution, side, calls[side]) for side in SIDES}
     laid_out_by_code = {side: code_layouts for side, code_layouts in from_code.items() if code_layouts is not None}
     layouts = {**recorded, **laid_out_by_code}
@@ -105,8 +105,8 @@ def _layouts_of_code(execution: HybridExecution, side: Side, call: PreparedCall)
 class _Swap:
     """The execution of both sides' calls on the other side's layouts.
 
-    The sides in `laid_out_by_code` lay out the arguments themselves before they call the op, so their layouts cannot be
-    swapped.
+    On the sides in `laid_out_by_code`, compiled code lays out the arguments itself before it calls the op, so the
+    layouts of these sides cannot be swapped.
     """
 
     def __init__(
@@ -160,7 +160,7 @@ class _Swap:
 
 
 def _shares_written_memory(call: PreparedCall) -> bool:
-    """Check whether a call writes memory that another of its arguments also uses. Copies would not share it."""
+    """Check whether a call writes memory that another of its arguments also uses. Copies would not share the memory."""
     slots = [use.value.slot for use in call.node.reads]
     return any(slots.count(written.slot) > 1 for written in call.node.execution.written_views())
 

@@ -55,7 +55,7 @@ class PreparedCall:
         return executed(self.node.execution, self.arguments, self.keywords)
 
     def results(self, outputs: Sequence[Any]) -> list[torch.Tensor]:
-        """Return the fresh outputs among these, then the written arguments."""
+        """Return those of the outputs that are fresh, followed by the written arguments."""
         fresh = [output for made, output in zip(self.node.makes, outputs, strict=True) if made is not None]
         return [*fresh, *self.written]
 
@@ -69,7 +69,7 @@ class Kernels(Protocol):
     """The kernels with which one side executes its calls."""
 
     def execute(self, call: PreparedCall) -> list[Any]:
-        """Execute a call on its arguments, which include those that it writes, and return its flat outputs."""
+        """Execute a call on its arguments, some of which it may write, and return its flat outputs."""
 
 
 class PlainKernels:

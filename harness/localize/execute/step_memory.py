@@ -33,8 +33,8 @@ class Memory:
     """The contents of storages by side and value.
 
     A value that its own side has not made is taken from the other side through its link. Each side has its own contents
-    of linked inputs, except for those in `input_sides`, whose keys are side a's values: both sides take these from the
-    side named there.
+    of linked inputs. The inputs in `input_sides` are an exception: both sides take them from the side that it names.
+    The keys of `input_sides` are side a's values.
     """
 
     def __init__(self, flows: Flows, links: Links, lifetimes: Lifetimes, input_sides: Mapping[FlowValue, Side]) -> None:
@@ -72,7 +72,7 @@ class Memory:
         """Return the other side's value in the layout of this side's value, which it replaces.
 
         `views` are the corresponding views of both values. Elements outside of the views keep this side's contents. If
-        the value is only read through a single view (`alone`), they are undefined.
+        the value is only read through a single view (`alone`), these elements are undefined.
         """
         links = [Link(own_use.view, far_use.view, far_use.value) for own_use, far_use in views]
         first_use = views[0][0]
@@ -85,7 +85,7 @@ class Memory:
         return content
 
     def fork(self) -> Memory:
-        """Return a memory with the same contents; changes of the copy do not affect this one."""
+        """Return a memory with the same contents. Changes to the copy do not affect this memory."""
         copy = Memory(self._flows, self._links, self._lifetimes, self._input_sides)
         # The contents can be shared: a node writes only to copies (see run_node).
         copy._live = dict(self._live)

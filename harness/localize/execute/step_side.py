@@ -15,11 +15,12 @@ class StepSide:
     """One side of a step.
 
     tape: the side's tape.
-    label: its name in texts.
-    digests: waits for the worker's digests of the calls' real results, and raises the worker's error.
+    label: the side's name in texts.
+    digests: returns the worker's digests of the calls' real results as soon as they exist, or raises the worker's
+        error.
     calls: executes calls in the worker, if there is one.
-    notes: names the parts of the step that the worker could not observe.
-    spec: the specification of its mode.
+    notes: the parts of the step that the worker could not observe.
+    spec: the specification of the side's mode.
     """
 
     tape: Tape

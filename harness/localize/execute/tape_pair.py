@@ -94,13 +94,13 @@ class TapePair:
         return (own, far) if side == "a" else (far, own)
 
     def maker(self, side: Side, value: FlowValue) -> int:
-        """Return the number of the block that makes a value, -1 for a value from before the step."""
+        """Return the number of the block that makes a value; -1 for a value from before the step."""
         node = self.flows[side].makers.get(value)
         return -1 if node is None else self.home[side][node]
 
 
 def paired(a: StorageFlow, b: StorageFlow, *, own_batch: bool = True) -> TapePair:
-    """Align two tapes; both sides get this process's kernels. For `own_batch` see `linked`."""
+    """Align two tapes; both sides get this process's kernels. For `own_batch`, see `linked`."""
     flows: Flows = {"a": a, "b": b}
     blocks = align(a, b)
     links = linked(a, b, blocks, own_batch=own_batch)

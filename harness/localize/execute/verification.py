@@ -3,7 +3,8 @@
 A tape is executed in this process, and the bits of every result are compared with those of the mode's real execution.
 If they differ, the worker executes the call instead, on the same inputs. The bits of a fused node depend on the nodes
 that it was fused with, so the worker may fail to reproduce them, too. Such a node keeps its recorded values. If these
-differ by more than rounding from the values that the node computes alone, the same distance is assumed on other inputs.
+differ by more than rounding from the values that the node computes alone, their distance is also added to the values
+that it computes alone on other inputs.
 """
 
 from __future__ import annotations
@@ -32,15 +33,14 @@ Digests = Sequence[Sequence[str | None]]
 
 ASTRAY = 64.0
 """The largest distance between a call's values in its graph and those that it computes alone, as a multiple of the
-effect of rounding its inputs. Above it the call is at fault: such a distance does not come from its inputs' last
-bits."""
+effect of rounding its inputs. A call with a larger distance is at fault: rounding does not explain such a distance."""
 
 
 @dataclass(slots=True)
 class Found:
     """The nodes, by number, whose bits plain kernels do not reproduce or may not reproduce.
 
-    foreign: nodes that other kernels execute in their own process.
+    foreign: nodes that the mode's process executes with kernels that differ from plain ones.
     in_context: nodes whose bits depend on their neighbours in the graph.
     unknown: nodes whose bits are not recorded.
     unrepeatable: nodes that compute other bits each time.
@@ -59,9 +59,10 @@ class Found:
 
 
 class SideKernels:
-    """A side's kernels: plain ones here, foreign ones in the worker, and recorded results for the recorded inputs.
+    """A side's kernels: plain ones in this process, and foreign ones in the worker.
 
-    On other inputs, the recorded distance of a node that goes astray is added to its kernel's results.
+    Recorded inputs get the recorded results. On other inputs, the recorded distance of a node that goes astray is added
+    to its kernel's results.
     """
 
     def __init__(
@@ -103,8 +104,8 @@ class SideKernels:
 class RecordedResults:
     """The results of a call in its real execution.
 
-    inputs: the digests of its inputs.
-    values: its fresh outputs, then its written arguments.
+    inputs: the digests of the call's inputs.
+    values: the call's fresh outputs, then its written arguments.
     distances: for a node that goes astray, the distances of the values from those that its kernel computes alone.
     """
 
@@ -151,7 +152,7 @@ class CheckedKernels:
         return self._elsewhere(call, expected)
 
     def _unchecked(self, call: PreparedCall) -> list[Any]:
-        """Execute a call whose bits are not recorded: here, or in the worker if the worker's bits differ."""
+        """Execute a call whose bits are not recorded: in this process, or in the worker if the worker's bits differ."""
         self.found.unknown.add(call.number)
         if not has_kernel(call.node.execution.operation):
             self.found.foreign.add(call.number)
@@ -174,8 +175,8 @@ class CheckedKernels:
         return call.execute()
 
     def _elsewhere(self, call: PreparedCall, expected: Sequence[str | None]) -> list[Any]:
-        """Execute a call that computes different bits here: in the worker, or by returning its recorded values."""
-        # The first execution of the tape uses the recorded values; in the second the worker executes the call.
+        """Execute a call whose bits differ in this process: in the worker, or by returning the recorded values."""
+        # The first execution of the tape uses the recorded values; in the second, the worker executes the call.
         values = None if self._ask else self._calls.value(call.node)
         if values is not None:
             self.found.foreign.add(call.number)
@@ -195,7 +196,8 @@ class CheckedKernels:
                 call.write(before)
                 again = _digests(call.results(self._calls.execute(call)))
         call.write(before)
-        # Not even the worker computes these bits for the call alone: they depend on its neighbours, or on chance.
+        # Not even the worker computes these bits for the call alone: they depend on its neighbours in the graph, or on
+        # chance.
         if values is None:
             return self._unchecked(call)
         if again and again != _digests(alone):
@@ -246,8 +248,8 @@ def _distances_beyond_rounding(
 ) -> list[torch.Tensor]:
     """Return the distances of a call's values from those that it computes alone; empty if they come from rounding.
 
-    They come from rounding if they are at most ASTRAY times the change of the results when the inputs are moved by
-    their last bit.
+    The distances come from rounding if each one is at most ASTRAY times the change of its result when the inputs are
+    moved by their last bit.
     """
     if not alone or not all(value.is_floating_point() and bool(value.isfinite().all()) for value in (*values, *alone)):
         return []

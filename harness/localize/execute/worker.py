@@ -38,7 +38,7 @@ class Facts:
 class Worker:
     """A connection to a worker.
 
-    Every request raises WorkerError if the answer is an error, and WorkerGone if there is no answer. After WorkerGone
+    Every request raises WorkerError if the answer is an error, and WorkerGone if there is no answer. After WorkerGone,
     the connection is closed.
     """
 
@@ -109,7 +109,7 @@ class Worker:
 
         `settings` are those of torch's settings that differ from the step's. Return the outputs, None for those that
         are not fresh, and by slot the spans that were written. Such a span is longer than before if the op has enlarged
-        its storage. All are on the CPU.
+        its storage. All tensors are on the CPU.
         """
         answer = self._ask(
             {
@@ -134,7 +134,7 @@ class Worker:
         tensors: Sequence[torch.Tensor],
         settings: Mapping[str, Any] | None = None,
     ) -> tuple[list[torch.Tensor | None], list[torch.Tensor]]:
-        """Have a call executed on tensors with other layouts than the recorded ones.
+        """Have a call executed on tensors whose layouts differ from the recorded ones.
 
         Return the outputs, None for those that are not fresh, and the tensors that the call has written.
         """
@@ -146,14 +146,14 @@ class Worker:
             return fresh, [tensor for tensor in written if tensor is not None]
 
     def called(self, step: int, position: int) -> list[LaidOut] | None:
-        """Return the layouts of the tensors with which the mode's own code called the op, None if they are unknown."""
+        """Return the layouts of the tensors with which the mode's own code called the op; None if they are unknown."""
         answer = self._ask({"request": "called", "step": step, "position": position})
         with self._understanding():
             layouts = answer.fields["layouts"]
             return None if layouts is None else [LaidOut.from_json(layout) for layout in layouts]
 
     def value(self, step: int, position: int) -> list[torch.Tensor] | None:
-        """Return the results of a call's real execution, None if they were not kept."""
+        """Return the results of a call's real execution; None if they were not kept."""
         answer = self._ask({"request": "value", "step": step, "position": position})
         with self._understanding():
             values = answer.fields["tensors"]
@@ -168,7 +168,7 @@ class Worker:
         self.close()
 
     def close(self) -> None:
-        """Close the connection, also for a thread that waits for an answer. The process then waits for a new client."""
+        """Close the connection, even while a thread waits for an answer. The process then waits for a new client."""
         with suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
         self._connection.close()

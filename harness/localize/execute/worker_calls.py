@@ -25,8 +25,8 @@ class WorkerCalls:
     def execute(self, call: PreparedCall, settings: Mapping[str, Any] | None = None) -> list[Any]:
         """Execute a call, update the arguments that it writes, and return its flat outputs.
 
-        Plain values among the outputs are the recorded ones. `settings` are those of torch's settings that differ from
-        the step's.
+        Outputs that are not tensors have their recorded values. `settings` are those of torch's settings that differ
+        from the step's.
         """
         self.count += 1
         position = call.node.execution.position
@@ -63,7 +63,7 @@ class WorkerCalls:
         return outputs
 
     def called(self, node: FlowNode) -> list[LaidOut] | None:
-        """Return the layouts of the tensors with which the mode's own code called the op, None if they are unknown."""
+        """Return the layouts of the tensors with which the mode's own code called the op; None if they are unknown."""
         return self._worker.called(self._step, node.execution.position)
 
     def prepare(self, nodes: Sequence[FlowNode]) -> None:
@@ -71,7 +71,7 @@ class WorkerCalls:
         self._worker.prepare(self._step, [node.execution.position for node in nodes])
 
     def value(self, node: FlowNode) -> list[torch.Tensor] | None:
-        """Return the results of a call's real execution, None if they were not kept."""
+        """Return the results of a call's real execution; None if they were not kept."""
         return self._worker.value(self._step, node.execution.position)
 
 

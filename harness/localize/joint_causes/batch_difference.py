@@ -5,8 +5,9 @@
     model(x, t, mask)
 
 Several causes may precede an argument. A minimal set of them is kept: without these, side b computes side a's argument
-bit for bit. The proof goes both ways: swapped into side a they change the argument, and swapped out of side b they
-leave it as on side a. A value that no op of the step made came from before the step, or from outside of torch.
+bit for bit. The proof goes both ways: swapped into side a, the causes change the argument; swapped out of side b, they
+leave the argument as on side a. If no op of the step made a value, it comes from before the step or from outside of
+torch.
 """
 
 from __future__ import annotations
@@ -27,16 +28,16 @@ from ..execute.hybrid import Hybrid, HybridExecution
 from ..execute.tape_pair import TapePair
 
 MOST_FOLLOWED = 8
-"""The largest number of differing arguments that are followed. If more differ, they share causes."""
+"""The largest number of differing arguments that are followed. If more differ, they are assumed to share causes."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchCause:
     """A cause of the difference in some arguments of a batch; swapped out, it removes the difference.
 
-    comes: True if it also makes a difference when it is swapped in.
-    text: its effect in words.
-    op, source: the op that it concerns, and that op's line.
+    comes: True if the cause, swapped in, makes these arguments differ.
+    text: the effect of the cause in words.
+    op, source: the op that the cause concerns, and that op's line.
     """
 
     cause: Cause
@@ -91,7 +92,7 @@ def follow_batch(
     followed = []
     for number, followed_parts in parts_by_cause.items():
         names = tuple(name for name, _, _ in followed_parts)
-        # All parts of the cause upstream of any of these arguments
+        # All parts of the cause that are upstream of any of these arguments
         part = replace(
             causes[number],
             sites=tuple(dict.fromkeys(site for _, cause_part, _ in followed_parts for site in cause_part.sites)),
@@ -105,7 +106,7 @@ def follow_batch(
 def _fewest(pair: TapePair, name: str, left_value: torch.Tensor, parts: Mapping[int, Cause], last: int) -> list[int]:
     """Return a minimal set of these parts of causes without which side b computes `left_value` for this argument.
 
-    The list is empty if side b never computes it.
+    The list is empty if side b does not compute `left_value` even without all parts.
     """
 
     def reproduces(tried: Sequence[int]) -> bool:
@@ -161,7 +162,7 @@ def _argument_in(pair: TapePair, name: str, base: Side, parts: Sequence[Cause], 
             for number in range(last + 1):
                 execution.run(number)
             return execution.argument(name)
-    except Exception:  # noqa: BLE001, an op may raise anything on values that are not its own
+    except Exception:  # noqa: BLE001, an op may raise anything on values other than its recorded ones
         return None
 
 

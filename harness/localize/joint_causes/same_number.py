@@ -1,6 +1,6 @@
 """The causes that come from one wrong number in the arguments of several ops.
 
-An optimizer uses one hyper-parameter in several ops of a step, each of which receives its own number derived from it:
+An optimizer uses one hyper-parameter in several ops of a step. Each op receives a number derived from it:
 
     lr 0.01 against 0.015           mul 0.9999 against 0.99985     1 - lr * decay
                                     addcdiv -0.01 against -0.015   -lr
@@ -27,14 +27,14 @@ from ..causes.swap_sites import Groups
 from ..execute.tape_pair import TapePair
 
 Numbers = tuple[float, float]
-"""Both sides' numbers in one place: side a's, then side b's."""
+"""Both sides' numbers at one place: side a's, then side b's."""
 
 ALIKE = 1e-6
 """The relative distance up to which two numbers count as one number that was computed in two ways."""
 
 
 def with_same_number_joined(pair: TapePair, causes: Sequence[Cause]) -> list[Cause]:
-    """Return the causes, with those of the optimizer joined if their numbers derive from one number that differs."""
+    """Return the causes. Those of the optimizer are joined if their numbers may derive from one number that differs."""
     numbers_of = {
         place: differing for place, cause in enumerate(causes) if (differing := _only_numbers(pair, cause)) is not None
     }
@@ -58,8 +58,8 @@ def with_same_number_joined(pair: TapePair, causes: Sequence[Cause]) -> list[Cau
 
 
 def _only_numbers(pair: TapePair, cause: Cause) -> Numbers | None:
-    """Return the only pair of numbers in which the calls of a cause in the optimizer differ; None for any other
-    cause."""
+    """If the calls of a cause are in the optimizer and differ in exactly one pair of numbers, return that pair.
+    Otherwise, return None."""
     if cause.kind != ARGUMENTS or cause.phase != "optimizer":
         return None
     numbers: set[Numbers] = set()
@@ -77,8 +77,8 @@ def _only_numbers(pair: TapePair, cause: Cause) -> Numbers | None:
 def have_same_source(source: Numbers, derived: Numbers, count: int) -> bool:
     """Check whether both pairs of numbers can derive from one hyper-parameter x.
 
-    A number may be x or 1 - x, times a factor that both sides share, or include the bias corrections of Adam. `count`
-    is the number of the optimizer's step, from 1.
+    A number may be x or 1 - x, may have a factor that is the same on both sides, and may include the bias corrections
+    of Adam. `count` is the number of the optimizer's step, counted from 1.
     """
     return any(
         math.isclose(after * before_x, before * after_x, rel_tol=ALIKE)

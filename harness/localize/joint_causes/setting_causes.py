@@ -49,11 +49,11 @@ CHOSEN_OPS: Mapping[str, str] = {
     "mkldnn_": "mkldnn",
     "_mkldnn_": "mkldnn",
 }
-"""The settings that an op requires to be on, by the beginning of its name."""
+"""The setting that must be on for an op to be executed, by the beginning of the op's name."""
 
 
 class OtherwiseSet:
-    """The kernels of a side's process, executed with other values of some of torch's settings."""
+    """The kernels of a side's process, executed with different values for some of torch's settings."""
 
     def __init__(self, calls: WorkerCalls, settings: Mapping[str, Any]) -> None:
         self._calls = calls
@@ -73,8 +73,8 @@ def blocks_by_setting(
     """Return the blocks that compute different bits because of a setting, each with that setting.
 
     `calls` are those of the available workers. Each setting is tried alone, then all of them together. If the sides
-    compute a block on two devices, the `narrower` settings are tried on side b's device: such a setting is the reason
-    if it reduces a difference beyond rounding to rounding.
+    compute a block on different devices, the `narrower` settings are tried on side b's device. Such a setting is the
+    reason if it reduces a difference beyond rounding to rounding.
     """
     tried = [*differences, *([all_together(differences)] if len(differences) > 1 else [])]
     candidates = {number for number, block in examined.items() if _is_candidate(pair, number, block)}
@@ -98,9 +98,9 @@ def blocks_by_setting(
 
 
 def _is_candidate(pair: TapePair, number: int, block: Examined) -> bool:
-    """Check whether a block is the same op on both sides, with different bits, and a worker can execute it unchanged.
+    """Check whether a setting can be the reason for a block: the same op on both sides computes different bits.
 
-    Code that a compiler generates for one side alone does not depend on a setting.
+    A setting is not the reason if a compiler generates the code of one side alone: the difference comes from this code.
     """
     if not block.differs or block.suspect.kind not in ("kernel", "layout") or not pair.blocks[number].is_pair:
         return False
@@ -126,14 +126,14 @@ class _Trials:
         for side in reversed(SIDES):
             if side not in self._calls:
                 continue
-            with suppress(Exception):  # an op may raise anything on values that are not its own
+            with suppress(Exception):  # an op may raise anything on values other than its recorded ones
                 results, other_results = self._set(side, difference.values[other(side)]), self._as_it_is(other(side))
                 if all(is_same(a.to(b.device, b.dtype), b) for a, b in zip(results, other_results, strict=True)):
                     return True
         return False
 
     def is_nearer(self, difference: SettingDifference) -> bool:
-        """Check whether side b is within rounding of side a without the extra rounding of its device."""
+        """Check whether side b is far closer to side a without the extra rounding that the setting allows."""
         with suppress(Exception):  # as above
             without, plain = self._set("b", difference.values["a"]), self._as_it_is("b")
             distances = [
@@ -197,7 +197,7 @@ def _reason(
     by_setting: Mapping[int, SettingDifference],
     differences: Sequence[SettingDifference],
 ) -> SettingDifference | None:
-    """Return the setting that makes a site differ; None if there is no such setting or if there are several reasons."""
+    """Return the setting that makes a site differ; None if there is no such setting or if the site has several."""
     differing = flagged(examined, site.blocks)
     reasons = {by_setting[number].name: by_setting[number] for number in differing if number in by_setting}
     if len(reasons) == 1 and all(number in by_setting for number in differing if examined[number].differs):
@@ -254,7 +254,7 @@ def _cause(
 
 
 def _effect(pair: TapePair, blocks: Sequence[int]) -> str:
-    """Describe the difference of these blocks, such as `all 72 matrix products differ`."""
+    """Describe the difference of these blocks, as in `all 72 matrix products differ`."""
     names = list(dict.fromkeys(op for number in blocks for op in pair.names(number, "a")))
     if not all(pair.blocks[number].is_pair for number in blocks):  # the sides execute different ops
         executed = [op for number in blocks for side in SIDES for op in pair.names(number, side)]

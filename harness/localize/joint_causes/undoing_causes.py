@@ -1,11 +1,12 @@
 """Causes that undo each other.
 
-A script that computes the same thing with other ops differs in several places, and each difference alone changes the
-result:
+If the sides compute the same thing with different ops, they differ in several places, and each difference alone changes
+the result:
 
-    votes.argmax(-1)    3 - votes.flip(-1).argmax(-1)    without the flip or the subtraction, another place is chosen
+    votes.argmax(-1)    3 - votes.flip(-1).argmax(-1)    the flip alone or the subtraction alone changes the result
 
-If a formula replaces another one, their common ops are paired, and no part of one formula fits the rest of the other:
+If one formula replaces another, the ops that both have are paired, and no part of one formula fits the rest of the
+other:
 
     g * (0.5 * (1 + erf(x * c)) + x * pdf)    g * (s + 1.702 * x * s * (1 - s)), s = sigmoid(1.702 * x)
 """
@@ -23,7 +24,7 @@ from ..causes.swap_sites import SwapSite
 from ..execute.tape_pair import TapePair
 
 UNDONE = 2.0
-"""The ratio of the drift of a cause alone to that of all causes together, above which the others undo the cause."""
+"""The ratio of the drift of a cause alone to that of all causes together. Above it, the others undo the cause."""
 
 MOST = 6
 """The largest number of causes whose pairs are tried."""
@@ -35,9 +36,9 @@ STATED = ("structure", "arguments")
 def with_undone_together(tests: HybridTests, causes: Sequence[Cause]) -> list[Cause]:
     """Return the causes, and join those that undo each other.
 
-    Such causes are of the kinds `structure` or `arguments`, and in the same phase. Each alone causes more drift than
-    the two together, or than all such causes in the same module or phase together. The latter include causes that
-    cannot be swapped alone.
+    Only causes of the kinds `structure` and `arguments` in the same phase are joined. Each one alone causes far more
+    drift than the step has. Together, two of them do not, or all of them in the same module or phase do not. The causes
+    of a module or phase include those that cannot be swapped alone.
     """
     joined = list(causes)
     if len(joined) > FEW:
@@ -81,7 +82,7 @@ def _is_feasible(tests: HybridTests, cause: Cause) -> bool:
 
 
 def _goes_together(tests: HybridTests, causes: Sequence[Cause]) -> bool:
-    """Check whether the causes can be swapped together and, if so, cause at most UNDONE times the step's drift."""
+    """Check whether the causes can be swapped together and then cause at most UNDONE times the step's drift."""
     try:
         limit = UNDONE * tests.swapped_out([]).amount
         return tests.swapped_in(causes).amount <= limit and tests.swapped_out(causes).amount <= limit

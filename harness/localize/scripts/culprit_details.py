@@ -15,16 +15,16 @@ from .localized_values import NotShown, ShownBlock, Values
 from .script_calls import CallWriter, SideCode
 
 MOST_CHARACTERS = 20_000
-"""The largest number of characters of a side's lines that are shown."""
+"""A side's lines are shown only if they have at most this many characters."""
 
 
 def write_detail(
     path: Path, block: ShownBlock, codes: Mapping[Side, SideCode], kinds: Mapping[Side, str], *, errors: bool
 ) -> None:
-    """Write the details of a block. `codes` is the code of each side in the block's script, and `kinds` its kind.
+    """Write the details of a block. `codes` is the code of each side in the block's script; `kinds` is the code's kind.
 
-    With `errors`, the errors over its inputs are added. If anything fails, no file is written, and the culprit is
-    reported without it.
+    With `errors`, the errors over the block's inputs are added. If anything fails, no file is written, and the culprit
+    is reported without details.
     """
     with suppress(Exception):  # the details are optional, and may fail in any op
         shown_codes = {side: _behind(block, side, codes[side], kinds[side]) for side in SIDES}
@@ -37,7 +37,7 @@ def write_detail(
 
 
 def _behind(block: ShownBlock, side: Side, code: SideCode, kind: str) -> SideCode:
-    """Return the code of a side. If the script only has recorded results, return the code of the calls that made
+    """Return the code of a side. If the script has only recorded results, return the code of the calls that made
     them."""
     if kind == "recorded" and block.slices[side].calls:
         with suppress(NotShown):

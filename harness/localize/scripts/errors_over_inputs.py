@@ -1,6 +1,6 @@
 """The errors of both sides' results against the results in double, element by element over the real inputs.
 
-They are kept for a selection of the elements, which includes the largest errors of each side.
+The errors of a selection of the elements are kept, including the largest ones of each side.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ PIECE = 2**20
 """The number of elements whose errors are computed at a time."""
 
 GROUPS = 32
-"""The number of groups of neighbouring values of an argument, between which and within which errors are compared."""
+"""The number of groups into which the values of an argument are sorted. The errors between and within groups are
+compared."""
 
 DIGITS = {"value": 6, "error": 4}
 """The number of significant digits that are kept."""
@@ -64,8 +65,8 @@ def errors_over_inputs(block: ShownBlock, codes: Mapping[Side, SideCode]) -> Err
     """
     if block.reference is None:
         return None
-    # A block that is not `live` may have an op without a form in double, which makes its values inexact. A random draw
-    # does not make them inexact.
+    # A block that is not `live` may have an op without a form in double. Then the block's values in double are inexact.
+    # A random draw does not make them inexact.
     drawn = any(call.draw is not None for call in block.slices[block.reference].calls)
     results = _compared(block) if block.live or drawn else []
     scanned = [(compared, {side: _scanned(compared, side) for side in SIDES}) for compared in results]
@@ -135,10 +136,10 @@ def _scanned(result: ComparedResult, side: Side) -> ScannedErrors:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OpArgument:
-    """The argument of an op for each element of its result.
+    """An argument of an op, with a value for each element of the op's result.
 
     shape: the shape of the op's result, to which the values are expanded.
-    order: for each compared element its place in that result; None if both are in the same order.
+    order: for each compared element, its place in the op's result; None if both have the same order.
     """
 
     values: torch.Tensor
@@ -180,7 +181,7 @@ def _arguments(block: ShownBlock, codes: Mapping[Side, SideCode], result: Compar
 
 
 def _order(made: View, seen: View) -> torch.Tensor | None:
-    """Return the places of the elements of `seen` in `made`, a view of the same memory; None if both are the same."""
+    """Return the places in `made` of the elements of `seen`, a view of the same memory; None if the views are equal."""
     if (made.offset, made.size, made.stride) == (seen.offset, seen.size, seen.stride):
         return None
     places = torch.zeros(made.extent, dtype=torch.int64)
@@ -209,7 +210,8 @@ def _spread(elements: int) -> torch.Tensor:
 def _share_between(values: torch.Tensor, errors: torch.Tensor) -> float:
     """Return the share of the errors' spread that is between groups of neighbouring values, from 0 to 1.
 
-    It is the correlation ratio (Fisher 1925) of the logarithms, so that no single error outweighs the others.
+    The share is the correlation ratio (Fisher 1925) of the errors' logarithms, which keep a single error from
+    outweighing the others.
     """
     usable = torch.isfinite(errors) & torch.isfinite(values)
     logarithms, kept = errors[usable].log1p(), values[usable]
@@ -223,8 +225,8 @@ def _share_between(values: torch.Tensor, errors: torch.Tensor) -> float:
 
 
 def _along(axis: torch.Tensor, most: int) -> torch.Tensor:
-    """Return places in `axis`: half of them at evenly spaced ranks, and half at evenly spaced values, which include
-    rare values."""
+    """Return places in `axis`: half of them at evenly spaced ranks, and half at evenly spaced values, so that rare
+    values are included."""
     order = axis.double().argsort(stable=True)
     order = order[torch.isfinite(axis[order])]
     if len(order) <= most:

@@ -1,11 +1,13 @@
 """`python -I forking_interpreter.py LIFELINE MODULE...`: imports modules, then executes scripts, each in a fork.
 
-Standard input is a listening socket; `script_interpreter.py` is the other side. The exchange for each script:
+Standard input is a listening socket, and `script_interpreter.py` has the client. The exchange for each script:
 
-    asks, with a connection  -->  forks a process that forks the script, and answers with the script's process id
-    waits                    <--  and then with its exit code
+    the client asks, and passes a socket for the answers  -->  this process forks a process, which forks the script
+    the client waits                                      <--  the fork answers with the script's process id,
+                                                          <--  and later with the script's exit code
 
-LIFELINE is the file descriptor of a socket of the parent process. When it closes, this process and its forks end.
+LIFELINE is the file descriptor of a socket to the parent process. When the socket closes, this process and its forks
+end.
 """
 
 import gc

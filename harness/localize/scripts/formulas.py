@@ -28,7 +28,7 @@ MOST_LINES = 12
 
 
 class _NoFormula(Exception):
-    """Raised if lines cannot be a formula: they write to their arguments, or set generators."""
+    """Raised if the lines of a function cannot become a formula, because they write to arguments or set generators."""
 
 
 def formula_of(lines: Sequence[str]) -> list[str]:

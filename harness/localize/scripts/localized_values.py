@@ -37,7 +37,7 @@ class ShownBlock:
 
     slices: each side's calls and inputs.
     results: each side's results, in the order of the slices' outputs.
-    reference: the side whose calls compute `exact` in double, None if neither side's calls can be executed in double.
+    reference: the side whose calls compute `exact` in double; None if neither side's calls can be executed in double.
     exact: the results in double.
     live: True if plain calls on inputs in double compute `exact`.
     ulps: each side's largest error against `exact`, in ULP.
@@ -73,7 +73,7 @@ def _shown(execution: HybridExecution, number: int, examined: Examined, before: 
     try:
         execution.run_as("a", number, fork)
         results = {side: _outputs(execution.pair, number, side, slices[side], memories[side]) for side in SIDES}
-    except Exception as error:  # noqa: BLE001, an op may raise anything on values that are not its own
+    except Exception as error:  # noqa: BLE001, an op may raise anything on values other than its recorded ones
         return NotShown(in_words(error))
     reference, exact, live = _exact(slices)
     ulps = {side: error.ulp for side, error in (examined.errors or {}).items()} if reference else {}
@@ -118,8 +118,8 @@ CALLED = {"self": "x"}
 class ScriptTensor:
     """A tensor of the script with its layout.
 
-    `offset` and `stride` count elements of the recorded storage. `start` is the element at which the script's storage
-    begins in the recorded one.
+    `offset` and `stride` count elements of the recorded storage. `start` is the element of the recorded storage at
+    which the script's storage begins.
     """
 
     name: str
@@ -158,7 +158,7 @@ class Values:
     def add(self, wish: str, tensor: torch.Tensor, used: Sequence[str] = ()) -> str:
         """Add a tensor and return its name, `wish` if possible.
 
-        If a tensor with the same bits is there and its name is not in `used`, return that name and add nothing.
+        If there already is a tensor with the same bits whose name is not in `used`, return its name and add nothing.
         """
         if tensor.dtype not in CODES:
             raise NotShown(f"it takes or returns {tensor.dtype}, which its file cannot hold")
@@ -184,7 +184,7 @@ class Values:
 
 
 def base_of(data: torch.Tensor, views: Sequence[View], *, aligned: bool = False) -> tuple[ScriptTensor, torch.Tensor]:
-    """Return a contiguous tensor that covers all these views of a storage's bytes, not yet named, and its content.
+    """Return a contiguous tensor, not yet named, that covers all these views of a storage's bytes, and its content.
 
     The tensor's memory begins at a multiple of ALIGNMENT bytes. With `aligned`, the address of each view modulo
     ALIGNMENT is the recorded one.

@@ -23,10 +23,11 @@ HELD = "held=lambda dtype: dtype"
 class SideCode:
     """A function of a script.
 
-    parameters: its parameters, which are names in the script's file.
-    lines: its lines.
-    casts: True if the dtypes that it passes to ops go through `held`, so that it can be executed in double.
-    reads: the tensors that its calls take but do not make, by their text in its lines.
+    parameters: the parameters of the function, which are names of tensors in the script's file.
+    lines: the lines of the function.
+    casts: True if the dtypes that the lines pass to ops go through `held`, so that the function can be executed in
+        double.
+    reads: the tensors that the calls take but do not make, by their text in the lines.
     """
 
     parameters: list[str] = field(default_factory=list)
@@ -42,7 +43,7 @@ class SideCode:
 class CallWriter:
     """The writer of the calls of one side's slice.
 
-    It adds their inputs to `values`; with `aligned` these have their recorded alignment in memory.
+    It adds the inputs of the calls to `values`. With `aligned`, the inputs have their recorded alignment in memory.
     """
 
     def __init__(self, block: Tape, values: Values, *, aligned: bool = False) -> None:
@@ -55,7 +56,7 @@ class CallWriter:
         self._generators = 0
 
     def code(self, results: Sequence[torch.Tensor], stem: str) -> SideCode:
-        """Write the whole function. An output that its calls neither take nor make is passed from `results`, as
+        """Write the whole function. An output that the calls neither take nor make is passed from `results`, as
         a parameter named after `stem`."""
         views: dict[int, list[View]] = {}
         wishes: dict[int, str] = {}

@@ -48,7 +48,7 @@ class Scripts:
     def execute(self, path: Path, patience: float) -> tuple[int, str]:
         """Return the exit code of a script, negative for a signal, and its output.
 
-        After `patience` seconds the script is killed, and subprocess.TimeoutExpired is raised. Raises OSError if the
+        After `patience` seconds, the script is killed, and subprocess.TimeoutExpired is raised. Raises OSError if the
         interpreter itself has ended.
         """
         until = time.monotonic() + patience
@@ -75,7 +75,7 @@ class Scripts:
 
 
 def vendors_folders() -> list[str]:
-    """Return the folders of vendors' packages, whose devices a script may name.
+    """Return the folders that contain vendors' packages, since a script may name the devices of these packages.
 
     An isolated interpreter does not search the folders of PYTHONPATH.
     """
@@ -85,7 +85,7 @@ def vendors_folders() -> list[str]:
 
 
 class ScriptInterpreter:
-    """A running interpreter. It and its scripts end with its context, or with this process."""
+    """A running interpreter. It ends, with its scripts, when its context is left or when this process ends."""
 
     def __init__(self, imports: Sequence[str] = ("torch",), environment: Mapping[str, str] | None = None) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="numdrift-")  # a socket's path has at most 108 bytes

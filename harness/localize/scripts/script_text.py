@@ -64,7 +64,7 @@ class Script:
 
     codes: the functions of both sides.
     exact: the function that returns the recorded exact values, if the script cannot compute them.
-    reference: the side that the script executes in double otherwise.
+    reference: otherwise, the side that the script executes in double precision.
     """
 
     sentences: Sequence[str]
@@ -79,8 +79,8 @@ class Script:
 
     def text(self) -> str:
         """Write the script. Raises NotShown if it is too long."""
-        # At least two sentences, since the docstring's quotes are on its first and last line. Characters that could
-        # end the docstring or begin another line are removed.
+        # At least two sentences are needed, since the docstring's quotes are on its first and last lines. Characters
+        # that could end the docstring or begin another line are replaced.
         first, *middle, last = (
             re.sub(r"[^\w .,:;/()=+<>@-]", "_", sentence)[:LONGEST_SENTENCE] for sentence in self.sentences
         )
@@ -118,7 +118,7 @@ class Script:
 
     @property
     def _elsewhere(self) -> dict[str, str]:
-        """The devices of the calls' inputs that are not on the CPU; recorded results stay on the CPU."""
+        """The devices of those inputs of the calls that are not on the CPU. Recorded results stay on the CPU."""
         named = self.values.devices.items()
         return {name: device for name, device in named if device != "cpu" and not name.startswith(INPUT_PREFIX)}
 

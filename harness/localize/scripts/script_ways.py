@@ -2,7 +2,7 @@
 
 calls       plain calls of torch's ops, as the tape recorded them
 compiled    the same calls, compiled by Inductor
-recorded    the recorded results, where plain torch lacks a side's kernel
+recorded    the recorded results, if plain torch lacks a side's kernel
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Way:
 def ways(block: ShownBlock, special: Mapping[Side, bool]) -> Iterator[Way]:
     """Yield the ways to try, the plainest first.
 
-    `special` is True for a side with kernels that a plain process does not have.
+    `special[side]` is True if the side has kernels that a plain process does not have.
     """
     a: Kind = "recorded" if special["a"] else "calls"
     b_calls = block.slices["b"].calls
@@ -70,7 +70,7 @@ def ways(block: ShownBlock, special: Mapping[Side, bool]) -> Iterator[Way]:
 
 
 def script_in(way: Way, block: ShownBlock, culprit: Culprit, modes: Mapping[Side, ShownMode]) -> Script:
-    """Return the script of a block. Raises NotShown if there can be none."""
+    """Return the script of a block. Raises NotShown if no script can show the block in this way."""
     values = Values()
     is_recorded = {side: way.kinds[side] == "recorded" or not block.slices[side].calls for side in SIDES}
     # Write calls first. Their arguments are named after the schema, and recorded results with the same bits reuse these

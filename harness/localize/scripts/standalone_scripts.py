@@ -25,7 +25,7 @@ from .script_ways import ShownMode, Way, script_in, ways
 
 MOST_SCRIPTS = 8
 MOST_BESIDE = 256 * 2**20
-"""The largest total size of both sides' inputs of a step, in bytes, at which scripts are executed beside the proofs. In
+"""The largest total size of both sides' inputs of a step, in bytes, at which scripts are executed during the proofs. In
 a larger step, they wait until the proofs are done, because each script needs memory."""
 
 SUFFIXES = (".py", ".safetensors", SUFFIX)
@@ -52,9 +52,9 @@ class ScriptWriter:
         self._under_way: dict[int, Future[CulpritScript]] = {}
 
     def begin(self, step: UnprovenCauses) -> None:
-        """Begin to write and execute the scripts of these causes beside their proofs.
+        """Begin to write and execute the scripts of these causes, in parallel with their proofs.
 
-        Do nothing if the step is large, or if there are more causes than scripts.
+        Do nothing if the step is large, or if there are more than MOST_SCRIPTS causes.
         """
         input_bytes = sum(data.numel() for side in SIDES for data in step.pair.flows[side].tape.inputs.values())
         if len(step.culprits) <= MOST_SCRIPTS and input_bytes <= MOST_BESIDE:
@@ -95,7 +95,7 @@ class ScriptWriter:
         }
         new = {lead: culprit for lead, culprit in leads.items() if lead not in self._under_way}
         if not new:
-            return  # showing blocks executes the whole step, however few they are
+            return  # `show_blocks` executes the whole step, however few blocks it shows
         blocks: dict[int, ShownBlock | NotShown]
         try:
             blocks = show_blocks(step.pair, {lead: step.examined[lead].suspect for lead in new})
@@ -126,7 +126,7 @@ class ScriptWriter:
     def _first_that_reproduces(
         self, step: UnprovenCauses | LocalizedStep, culprit: Culprit, block: ShownBlock, lead: int, path: Path
     ) -> CulpritScript:
-        """Try the ways to show the block until one succeeds. Raises NotShown if no script can be written."""
+        """Try the ways to show the block until one reproduces the difference. Raises NotShown if all are impossible."""
         nodes = step.pair.blocks[lead]
         special = {side: bool(step.kernels[side].special.intersection(nodes.of(side))) for side in SIDES}
         answer: CulpritScript | None = None

@@ -165,7 +165,7 @@ class CallRecording(Observer):
         return run
 
     def _is_here(self) -> bool:
-        # A process forked from the training (such as a data loader's worker) inherits all of this.
+        # A process forked from the training, such as a data loader's worker, inherits these hooks.
         return os.getpid() == self._process
 
     # Recording one call, or one line.

@@ -1,4 +1,4 @@
-"""Writes the beginnings and ends of compilations into the journal, so that a waiting user sees the reason."""
+"""Writes the beginnings and ends of compilations into the journal, so that a user who waits sees the reason."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ...torch_private.profiling.compile_work import watch_compilations
 class CompilationEvents(Observer):
     """Writes events around each outermost compilation.
 
-    These are `compiling` (with `backward` and the script's `line`) and `compiled` (with `seconds`).
+    The events are `compiling` (with `backward` and the script's `line`) and `compiled` (with `seconds`).
     """
 
     def __init__(self, surroundings: RecordingSurroundings) -> None:
@@ -44,9 +44,10 @@ class CompilationEvents(Observer):
 
 
 def compiling_again(script: str, write: Callable[..., None]) -> Callable[[int, bool], AbstractContextManager[None]]:
-    """Return a function that creates contexts for graphs that are compiled again to look inside them.
+    """Return a function that returns a context for a graph that is compiled again so that its inside can be observed.
 
-    A context writes the same events around the compilation. Its `compiling` holds the number of the graph as `again`.
+    The context writes the events of `CompilationEvents` around the compilation. Its event `compiling` contains the
+    number of the graph as `again`.
     """
 
     @contextmanager

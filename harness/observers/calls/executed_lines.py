@@ -13,12 +13,12 @@ from ...tape.origin import OwnFiles
 MOST_LINES = 300_000
 """Maximum number of lines that are followed in a run.
 
-Each takes 25 microseconds, to read the states of the generators of torch, Python and NumPy.
+Following a line takes 25 microseconds, since the states of the generators of torch, Python and NumPy are read.
 """
 
 
 class ExecutedLines:
-    """Calls `executed` with each line of this thread, as `file:line`, once it has been executed.
+    """Calls `executed` with each line of this thread, as `file:line`, after the line has been executed.
 
     Lines of a called function are counted separately; the calling line continues when that function returns. Nothing is
     followed if a debugger or a coverage tool is already tracing.

@@ -56,7 +56,7 @@ class Memories:
 class NotedCalls:
     """Writes the calls of a training to a file.
 
-    `step` and `phase` are the current ones. Two threads must not use it at once.
+    `step` and `phase` are the current ones. Two threads must not use an instance at the same time.
     """
 
     def __init__(self, path: Path, device: str, digester: Digester) -> None:

@@ -1,6 +1,6 @@
 """Records every aten op of a step, with the digests of its outputs (and the outputs themselves, on request).
 
-Compiled regions are opaque here: compilers ignore the dispatch mode, so their code stays unchanged.
+Compiled regions are opaque to this recorder: compilers ignore its dispatch mode, so their code stays unchanged.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class OperationRecorder:
                 starts = range(0, len(digests), RECORD_BYTES)
                 line["digests"] = [digests[start : start + RECORD_BYTES].hex() for start in starts]
             for tensor in produced:
-                # A tensor that has no values or is not dense is not written; its digest records that.
+                # Of a tensor that has no values or is not dense, only the digest is written.
                 if self._tensors is not None and not tensor.is_meta and tensor.layout == torch.strided:
                     buffer = bytes_of(tensor.detach().cpu())
                     self._tensors.frame(self._index, self._step, [buffer], len(buffer))
@@ -108,7 +108,7 @@ class OperationRecorder:
 
 
 class RecordedOperations(Observer):
-    """Records the ops of the chosen steps. Its dispatch mode is entered above every other one and is left first."""
+    """Records the ops of the chosen steps. Its dispatch mode is entered above all others, and is left first."""
 
     doing = "recording an op"
 

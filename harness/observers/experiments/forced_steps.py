@@ -4,8 +4,9 @@
     starts from     own  own  a's  own  a's  own       a's: the state of the reference, in `resync`
     resynced        yes       yes       yes            at step 0 both states are equal: nothing is loaded
 
-Before step 3 the training's own state of that step is loaded; an earlier run of the same mode left it in `rejoin`. So
-steps 0, 1, 3 and 5 start from the training's own states and can be compared with that earlier run bit for bit.
+Before step 3, the training's own state of that step is loaded from `rejoin`, where an earlier run of the same mode has
+left it. So steps 0, 1, 3 and 5 start from the training's own states and can be compared with that earlier run bit for
+bit.
 """
 
 from __future__ import annotations
@@ -118,8 +119,8 @@ class ForcedSteps:
     def replace_inputs(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
         """Copy the reference's inputs into the arguments of a root module's first call in the step.
 
-        An argument is replaced if the reference's input is recorded and has its shape, and if the argument was not
-        computed within the step. Return the tensors whose values changed.
+        An argument is replaced if the reference's input is recorded and has the argument's shape, and if the argument
+        was not computed within the step. Return the tensors whose values changed.
         """
         inputs, self._inputs = self._inputs, {}
         if not inputs:
@@ -147,7 +148,7 @@ class ForcedSteps:
         return [tensor for tensor, _ in self._replaced[before:]]
 
     def settled(self) -> None:
-        """Record the distances between computed batches and the reference's, now that the steps so far have values."""
+        """Record how far the batches of the steps so far, which now have values, are from the reference's batches."""
         waiting, self._waiting = self._waiting, []
         with unseen():
             for step, place, tensor, wanted in waiting:
@@ -171,7 +172,7 @@ class ForcedSteps:
             # The copies must not become part of the step's first graph.
             self._execute()
             if self._mode.device in DEFERRED_DEVICES:
-                # Otherwise lazy tensors that were written bypassing autograd are one step behind when they are read.
+                # Otherwise, a later read of lazy tensors that were written bypassing autograd is one step behind.
                 self._mode.read([named.tensor for named in training.named()])
             return missing + load_generators(state, self._mode.device)
         except (KeyError, TypeError, ValueError) as error:
@@ -201,8 +202,8 @@ class ForcedSteps:
 def roundings_apart(value: torch.Tensor, reference: torch.Tensor) -> float | None:
     """Return the relative distance between two floating-point tensors, in units of half the dtype's epsilon.
 
-    The distance is ||value - reference|| / ||reference||. Return None for other dtypes, for two different dtypes, or if
-    the distance is not finite.
+    The distance is ||value - reference|| / ||reference||. Return None if a dtype is not floating-point, if the dtypes
+    differ, or if the distance is not finite.
     """
     if value.dtype != reference.dtype or not value.dtype.is_floating_point:
         return None

@@ -76,7 +76,7 @@ class OutcomeFiles(StepWatcher):
 class Experiments(Observer):
     """Passes the beginnings, ends and values of the chosen steps to their observers.
 
-    At the beginning of step 0 only the parameters of the modules and optimizers that exist by then are known. Raises
+    At the beginning of step 0, only the parameters of the modules and optimizers that exist by then are known. Raises
     UsageError if there are no states to start from.
     """
 
@@ -230,7 +230,7 @@ class Experiments(Observer):
         self._states.write(step, state, values)
 
     def _values(self) -> dict[str, torch.Tensor]:
-        """Return the values that a step starts from and leaves behind, by name."""
+        """Return the current values that steps start from and leave behind, by name."""
         named = {f"{entry.kind} {entry.name}": entry.tensor for entry in self._training.named()}
         return {**named, **state_tensors(self._training)}
 

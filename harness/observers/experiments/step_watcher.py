@@ -15,7 +15,7 @@ class StepWatcher(Observer):
     """An observer of chosen steps. `Experiments` passes on the moments of these steps, and the values."""
 
     def starts_from(self, values: Mapping[str, torch.Tensor]) -> None:
-        """The current step starts from these values, under the names that `saw` reports for them at its end."""
+        """The current step starts from these values, which have the names that `saw` reports at the step's end."""
 
     def argument_overwritten(self, tensor: torch.Tensor) -> None:
         """An argument of the call in `called_with` now holds values that neither the script nor an op has written."""

@@ -1,4 +1,4 @@
-"""The tapes of a run: chosen steps are recorded and replayed at once, while the process waits at the step."""
+"""The tapes of a run: chosen steps are recorded, and replayed immediately while the process waits at the step."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from .step_watcher import StepWatcher
 class TapeRecording(StepWatcher):
     """Records chosen steps and writes a tape for each into the run's `tapes`, with the noise of the `measured` ones.
 
-    The noise is that of the tape's ops, executed one by one. Where the mode executed the step in another way, its
+    The noise is that of the tape's ops, executed one by one. If the mode executed the step in a different way, its
     kernels are added to `kernels`.
 
     The training stays the same bit for bit: before the step has ended, nothing but copies is executed, and the
@@ -58,7 +58,8 @@ class TapeRecording(StepWatcher):
         self._notice = notice
         self._kernels = kernels
         self._folder = Path(config.journal).parent / TAPES
-        # The listed steps share one budget for the values that are kept; without a list each step has the whole budget.
+        # The listed steps share one budget for the values that are kept. Without a list, each step has the whole
+        # budget.
         count = states_from(steps, 0) if steps.ranges else 1
         request = RecordingRequest(config.script, VALUE_BUDGET // count, compiling_again(config.script, write))
         recorders = mode.step_recorders(request)
@@ -113,7 +114,7 @@ class TapeRecording(StepWatcher):
     def called_with(self, module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Record the arguments of the step's first root module just before its call.
 
-        They are still those of the script: `argument_overwritten` reports what a resynced step loads in their place.
+        They are still the script's own: `argument_overwritten` reports each one that a resynced step overwrites.
         """
         if self._recorder is not None:
             with unseen():
@@ -161,7 +162,7 @@ class TapeRecording(StepWatcher):
         return compile_()
 
     def _hindrance(self) -> str:
-        """Return the reason why the ops of a step that begins now cannot be recorded, "" if they can."""
+        """Return the reason why the ops of a step that begins now cannot be recorded; "" if they can be."""
         foreign = foreign_dispatch_mode()
         if foreign is not None:
             return f"the script has a torch dispatch mode on ({foreign})"

@@ -19,7 +19,7 @@ from ...torch_private.compiler.partitioner import call_of, without_modes
 
 
 class Support:
-    """Asks a backend about each operator, once for each configuration."""
+    """Asks a backend whether it supports an operator, once for each configuration of the operator."""
 
     def __init__(self, adapter: Adapter) -> None:
         self._adapter = adapter
@@ -51,10 +51,10 @@ class Operator:
     configuration: str
     call: str
     module: str
-    """Path of the module that calls it; "" for the outermost module."""
+    """Path of the module that calls the operator; "" for the outermost module."""
     verdict: SupportAnswer
     names: frozenset[str]
-    """Names that `ops_to_partition` may use for it: as written, and as dispatched."""
+    """Names that `ops_to_partition` may use for the operator: as written, and as dispatched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ Written = Mapping[int, WrittenCall]
 
 
 def written_operators(graph: torch.fx.Graph) -> Written:
-    """Return the operators of a graph of ops as the script wrote them, by their calls."""
+    """Return the operators of a graph of ops as the script wrote them, by the numbers of their calls."""
     calls: dict[int, WrittenCall] = {}
     for node in graph.nodes:
         number = call_of(node)
@@ -84,7 +84,7 @@ def written_operators(graph: torch.fx.Graph) -> Written:
 
 
 def operators_of(graph: torch.fx.Graph, written: Written, support: Support, lines: ScriptLines) -> Iterator[Operator]:
-    """Yield the operators of an aten graph in order. For a backward `written` is empty."""
+    """Yield the operators of an aten graph in order. For a backward, `written` is empty."""
     # Nodes of a call that was written as one operator are grouped under the call's number; every other node stands
     # alone. A node that only selects from a result (getitem) is not an operator.
     groups: dict[object, tuple[WrittenCall | None, list[torch.fx.Node]]] = {}
@@ -120,7 +120,7 @@ def _kind(node: torch.fx.Node) -> str:
 
 
 def _configuration(node: torch.fx.Node) -> str:
-    """Return a node's arguments, tensors by dtype and shape: `float32[32, 10], 1, False`.
+    """Return a node's arguments as text, with each tensor as its dtype and shape: `float32[32, 10], 1, False`.
 
     If a tensor has no static shape, return the reason instead.
     """

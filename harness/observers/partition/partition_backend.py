@@ -53,7 +53,7 @@ class PartitioningBackend:
     """Partitions captured graphs; called as torch.compile calls its backends. Raises PartitionError.
 
     module: class of the captured module
-    script: file whose lines name the operators
+    script: file whose lines are reported as the places of operators
     report: receives each graph, including one that breaks a limit
     only: the only calls that run on the backend; everything else runs on the CPU
     calls: the calls of the graphs planned so far
@@ -101,7 +101,7 @@ class PartitioningBackend:
             except PartitionError as error:
                 broken = error
                 partition = dataclasses.replace(partition, violated=str(error))
-            # A graph that breaks a limit is reported too: the table shows the reason.
+            # A graph that breaks a limit is reported, too: the table shows the reason.
             self.partitioning.graphs.append(partition)
             self._report(partition)
             if broken is not None:
@@ -114,12 +114,13 @@ class PartitioningBackend:
 
 
 def _executable(plan: Plan, adapter: Adapter) -> torch.fx.GraphModule:
-    """Compile the backend's subgraphs. Those of the CPU run op by op, with torch's own kernels."""
+    """Compile the backend's subgraphs. The CPU's subgraphs run op by op, with torch's own kernels."""
     for name, device in plan.placed:
         if device == CPU:
             continue
         subgraph = getattr(plan.module, name)
-        # Adapters compile graphs that return a tuple; `fuse` creates a graph that returns a single result bare.
+        # Adapters compile graphs that return a tuple, while `fuse` creates graphs that return a single result without a
+        # tuple.
         output = subgraph.graph.output_node()
         result = output.args[0]
         alone = isinstance(result, torch.fx.Node)

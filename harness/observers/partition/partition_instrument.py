@@ -32,10 +32,10 @@ class PartitionInstrument(Observer):
 
     mode: the mode whose backend executes the operators that it supports
     config: the limits and the operators to move
-    only: the only calls that run on the backend, each as its graph's number and its number in that graph
+    only: the only calls that run on the backend, each as its graph's number and its own number in that graph
 
-    Unlike other instruments it changes the execution: that is its purpose. A broken limit raises in the script, where
-    the module is called.
+    Unlike other instruments, this one changes the execution: that is its purpose. If a limit is broken, the error is
+    raised in the script, at the call of the module.
     """
 
     def __init__(self, surroundings: Surroundings) -> None:
@@ -61,7 +61,7 @@ class PartitionInstrument(Observer):
         self._writer.begin(str(self._spec), self._adapter.name)
 
     def adopted(self, module: torch.nn.Module) -> None:
-        # In a partitioned run the script's own `torch.compile(model)` stays eager: its module is partitioned instead.
+        # In a partitioned run, the script's own `torch.compile(model)` stays eager: `model` is partitioned instead.
         inner = getattr(module, "_orig_mod", module)
         module = within_wrapper(inner if isinstance(inner, torch.nn.Module) else module)
         name = type(module).__name__

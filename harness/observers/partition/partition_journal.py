@@ -28,7 +28,7 @@ PARTITION = "partition.jsonl"
 SCHEMA = 1
 
 Part = tuple[int, int]
-"""An operator of a module with its gradient, which can be put on a backend by itself.
+"""An operator of a module together with its gradient: a part that can be put on a backend by itself.
 
 It is identified by the captured graph's number and the call's number in that graph.
 """
@@ -38,8 +38,8 @@ class PartCall(NamedTuple):
     """The identity of a part.
 
     operator: the operator as the script wrote it
-    line: its line
-    module: path of the module that calls it; "" for the outermost module
+    line: the line that calls the operator
+    module: path of the module that calls the operator; "" for the outermost module
     """
 
     operator: str
@@ -72,9 +72,9 @@ class CarrierRow:
     """Operators that carry a module's drift.
 
     alone: drift with only these operators on the backend
-    without: drift with all others on the backend
+    without: drift with all other operators on the backend
 
-    A drift is the largest difference of an output or gradient, relative to its largest value.
+    A drift is the largest difference in an output or gradient, relative to the largest value of that tensor.
     """
 
     operators: tuple[PartCall, ...]

@@ -51,7 +51,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A copy of a graph whose operators are in submodules.
+    """A copy of a graph, with its operators in submodules.
 
     placed: where each submodule runs, in the order of execution
     calls: each part that comes from a call, with that call

@@ -86,7 +86,7 @@ def main(path: Path) -> int:
 
 
 def _module_and_arguments(target: str) -> tuple[torch.nn.Module, Any]:
-    """Return a factory's module, and the arguments of its call. Raises UsageError."""
+    """Return a factory's module, and the arguments with which to call the module. Raises UsageError."""
     place, _, name = target.rpartition(":")
     if place.endswith(".py"):
         path = Path(place).absolute()

@@ -50,7 +50,7 @@ def partition(
     mode: str = "compile",
     config: PartitionConfig | None = None,
 ) -> PartitionedModule:
-    """Run a module's operators on the mode's backend where it supports them, and the rest on the CPU.
+    """Return a module whose operators run on the mode's backend if it supports them, and otherwise on the CPU.
 
         net = numdrift.partition(Net(), torch.rand(32, 784), config=PartitionConfig(max_subgraph_count=2))
         net(x).sum().backward()
@@ -61,7 +61,7 @@ def partition(
     partition at INFO.
 
     Raises PartitionError (a ValueError) if a limit of `config` is broken, UsageError if `config` moves an operator that
-    the module does not have, ModeError, and NotAvailable if the backend is not available here.
+    the module does not have, ModeError, and NotAvailable if the backend is not available in this process.
     """
     spec = parse_mode(mode)
     for key in OF_PROCESS:

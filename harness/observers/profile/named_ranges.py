@@ -59,7 +59,7 @@ class ModuleRanges:
 
 
 class KernelRanges:
-    """Opens a range for each call of a kernel while it is installed.
+    """Opens a range for each call of a kernel, from `install` until `remove`.
 
     `report` receives each generated kernel as an event's fields: its ops, modules and lines.
     """

@@ -109,16 +109,16 @@ class ProfileInstrument(Observer):
         else:
             if progress == "backward":
                 self._trained = self._has_gradients = True
-            self._awaits_forward = progress == "optimizer"  # within a backward, checkpoints call models again
+            self._awaits_forward = progress == "optimizer"  # in a backward, checkpointing calls models again
             self._ranges.phase(PHASE + progress)
 
     def closing(self, moment: Moment, step: int) -> None:
-        # From here on the mode executes and the recorder reads: this belongs to none of the script's own phases.
+        # Next, the mode executes and the recorder reads. This time belongs to none of the script's own phases.
         self._awaits_forward = False
         self._ranges.phase(PHASE + OWN)
 
     def called(self, module: torch.nn.Module) -> None:
-        """Begin the forward at the first call with gradients; a model may be evaluated before or after it."""
+        """Begin the forward at the first call with gradients: a call without gradients may only evaluate a model."""
         if self._ranges.here and torch.is_grad_enabled():
             self._forward_begins()
 

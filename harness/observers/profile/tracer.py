@@ -28,12 +28,12 @@ from ...torch_private.profiling.torch_profiler import (
 class Tracer:
     """Traces one step at a time.
 
-    The script's own profiler has priority: `yielded` is called, and nothing is traced.
+    The script's own profiler has priority: when it begins, `yielded` is called, and nothing is traced any more.
 
-    The device finishes all its work before a trace begins, and again before it ends. So a trace holds exactly the work
-    of its step.
+    The device finishes all its work before a trace begins, and again before the trace ends. So a trace holds exactly
+    the work of its step.
 
-    `left_open` is true if a range was open at the end of the last trace: no other trace may begin then.
+    `left_open` is true if a range was open at the end of the last trace: no further trace may begin then.
     """
 
     def __init__(self, kind: Kind, device: str, script: str, yielded: Callable[[], None]) -> None:
@@ -66,14 +66,14 @@ class Tracer:
         return True
 
     def stop(self, path: Path | None) -> int:
-        """End the trace and write it, unless `path` is None. Return the size of the file in bytes."""
+        """End the trace. Write it, unless `path` is None. Return the size of the file in bytes."""
         running, self._running = self._running, None
         wait_for_device(self._device)
         running.stop()
         try:
             if path is None:
                 return 0
-            # The file has another name until it is complete, so a killed process leaves no partial trace.
+            # The file has a temporary name until it is complete, so a killed process leaves no partial trace.
             partly = path.with_name(f"{path.name}.part")
             running.export_chrome_trace(str(partly))
             if self._detailed:

@@ -1,4 +1,4 @@
-"""Digests of the batches: of the arguments with which a step calls the root modules."""
+"""Digests of the batches, that is, of the arguments with which a step calls the root modules."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COMPUTED = ""
 class BatchArgument:
     """A tensor argument of a module's call.
 
-    hash: the hash of its value, or COMPUTED.
+    hash: the hash of the tensor's value, or COMPUTED.
     waiting: the tensor, if it had no value at the call. It is digested later, unless the script has dropped it by then.
     """
 
@@ -39,8 +39,9 @@ class BatchArgument:
 class Batches:
     """Digests the tensor arguments of calls, including nested ones, at the call: a script may reuse their memory.
 
-    An argument that a lazy graph has yet to compute is not computed here. It is not kept alive either, because that
-    would make it an output of the graph. It is digested once the step's values are available, if it still exists then.
+    An argument that a lazy graph has yet to compute is not computed for its digest. It is not kept alive either,
+    because that would make it an output of the graph. It is digested once the step's values are available, if it still
+    exists then.
     """
 
     def __init__(self, digester: Digester, read: Read) -> None:
@@ -64,7 +65,7 @@ class Batches:
         self._calls.append(call)
 
     def take(self) -> list[list[BatchArgument]]:
-        """Return the calls since the last time, and forget them."""
+        """Return the calls that were recorded since `take` was last called, and forget them."""
         calls, self._calls = self._calls, []
         self._hashes.clear()
         return calls

@@ -18,7 +18,7 @@ from ...tape.shards import local_tensor, own_part
 PLAIN = (bool, int, float, str, type(None))
 
 IMPLEMENTATION = frozenset({"foreach", "fused", "capturable", "differentiable", "params"})
-"""Keys of a group that choose an optimizer's implementation rather than its result: a mode keeps its own values."""
+"""Keys of a group that choose an optimizer's implementation, not its results: a mode keeps its own values for them."""
 
 ON_THE_CPU = ("step", "mu_product")
 """Counters that torch's optimizers keep on the CPU unless they are capturable or fused."""
@@ -147,12 +147,12 @@ def load_optimizer_state(
 
 
 def _at_home(value: torch.Tensor, slot: StateSlot, field: Any, recorded_parameter: torch.Tensor | None) -> torch.Tensor:
-    """Return a recorded tensor as the optimizer would have created it: laid out like its parameter, on its device."""
+    """Return a recorded tensor as the optimizer would have created it: with its parameter's layout and device."""
     parameter = slot.parameter
     if field in ON_THE_CPU and not (slot.group.get("capturable") or slot.group.get("fused")):
         return value.clone()
-    # State with the dtype of the recorded parameter gets the dtype of this parameter, which may differ (a mode's
-    # `dtype=`).
+    # State with the dtype of the recorded parameter gets the dtype of this training's parameter. The two may differ
+    # because of a mode's `dtype=`.
     follows = recorded_parameter is not None and value.dtype == recorded_parameter.dtype
     dtype = parameter.dtype if follows else value.dtype
     value = own_part(parameter, value)

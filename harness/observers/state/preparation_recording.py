@@ -25,7 +25,7 @@ MOST_CALLS = 20_000
 
 
 class PreparationRecording(Observer):
-    """Writes the tape as that of step 0. If there is none, writes the reason in place of the step's noise."""
+    """Writes the tape as that of step 0. If there can be no tape, writes the reason in place of the step's noise."""
 
     def __init__(self, around: RecordingSurroundings) -> None:
         self._folder = around.folder / TAPES
@@ -65,7 +65,7 @@ class PreparationRecording(Observer):
             return
         if foreign_dispatch_mode() is None:
             recorder.stop()
-        else:  # The recorder is below one of the script's own modes, which must be left first.
+        else:  # The recorder's dispatch mode is below one of the script's own, which must be left first.
             recorder.give_up("a torch dispatch mode of the script's own is on")
 
     def forget(self) -> None:

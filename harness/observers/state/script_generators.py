@@ -36,14 +36,14 @@ def generator_states(device: str) -> tuple[dict[str, torch.Tensor], dict[str, An
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         state = numpy.random.get_state()
-        if isinstance(state, tuple):  # a script may replace the generator by one of another form
+        if isinstance(state, tuple):  # a script may replace the generator by one with a different kind of state
             name, keys, *rest = state
             plain["numpy"] = [name, keys.tolist(), *rest]
     return tensors, plain
 
 
 def set_generators(tensors: Mapping[str, torch.Tensor], plain: Mapping[str, Any], device: str) -> list[str]:
-    """Load recorded states. Return the generators without a recorded state or without a counterpart here.
+    """Load recorded states. Return the generators without a recorded state or without a counterpart in this process.
 
     The generator of an accelerator has no counterpart on another device and is not reported as missing.
     """

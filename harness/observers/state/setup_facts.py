@@ -1,6 +1,6 @@
 """Records the setup of a run: initial values, hyper-parameters, generators and batches.
 
-If two runs of a script differ in one of these, their difference does not come from their execution.
+If two runs of a script differ in one of these, the way in which they are executed does not explain their difference.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class InitialTensors:
 class SetupFacts(Observer):
     """Records the setup from the record level `params` on.
 
-    At any record level it also perturbs the initial parameters if the run requests it.
+    At any record level, it also perturbs the initial parameters if the run requests it.
     """
 
     doing = "recording the setup"
@@ -131,7 +131,7 @@ class SetupFacts(Observer):
             return False
         if self._mode_compiles or compiled_frames() <= self._compiled_before:
             return True
-        # From now on hooks on calls would be traced and would change the code that the script compiles.
+        # From now on, hooks on calls would be traced and would change the code that the script compiles.
         self._batches = None
         text = "the script compiles functions itself: the arguments of its models are not recorded after this step"
         self._write("notice", step=step, text=text)
@@ -174,7 +174,7 @@ class SetupFacts(Observer):
             named = self._training.named()
             names = {id(entry.tensor): entry.name for entry in named}
             self._write("hyper", step=step, optimizers=hyperparameters(optimizers, names))
-            # A tensor that belongs to no module is first seen here, before its first update.
+            # A tensor that belongs to no module is seen for the first time now, before its first update.
             self._initial.adopted(step, self._newly_seen(named))
 
     def tensors_found(self, step: int) -> None:

@@ -19,7 +19,7 @@ import torch
 from ...torch_private.patches import Patches
 
 BITS = {8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.int8}
-"""Element size in bytes -> integer dtype of that size."""
+"""The integer dtype for each element size in bytes."""
 
 TORCH_SEEDS = range(-(2**63), 2**64)
 NUMPY_SEEDS = range(2**32)
@@ -34,7 +34,7 @@ def perturb_(tensors: Sequence[torch.Tensor], seed: int) -> None:
     """
 
     def comparable(values: torch.Tensor) -> torch.Tensor:
-        # For 8-bit floating-point dtypes torch implements hardly any operation.
+        # For 8-bit floating-point dtypes, torch implements hardly any operation.
         return values.to(torch.float32) if values.element_size() == 1 else values
 
     generator = torch.Generator(device="cpu").manual_seed(seed)
@@ -67,7 +67,7 @@ class SeedShift:
     def install(self) -> None:
         """Replace the seeding functions.
 
-        NumPy's are replaced when the script imports NumPy, unless it is imported already.
+        NumPy's are replaced now if NumPy is already imported, otherwise when the script imports it.
         """
         # torch.manual_seed calls the devices' functions: `within` prevents a second shift.
         for module, name in (

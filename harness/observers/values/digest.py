@@ -12,9 +12,9 @@ The last stripe is padded with zeros, stripes after it contribute nothing, and 0
 is the NH hash (Black et al., UMAC, CRYPTO 1999): for random keys, two different contents of a lane collide with
 probability 2**-32. Its weak point, a factor of zero that hides the other word, is covered by S, which any change
 confined to one pair always alters. A change goes unseen only if it keeps both S (its differences in a lane cancel)
-and P in every lane that it touches. For two exchanged words, this takes neighbours that differ by exactly the
-difference of their keys, and equal neighbours never do, because the keys are distinct. mix64 is the finaliser of
-splitmix64 (Steele et al., OOPSLA 2014), a bijection. Not a cryptographic hash.
+and P in every lane that it touches. An exchange of two words goes unseen only if their neighbours differ by exactly
+the difference of the neighbours' keys; equal neighbours never do, because the keys are distinct. mix64 is the finaliser
+of splitmix64 (Steele et al., OOPSLA 2014), a bijection. This is not a cryptographic hash.
 
 Sums are accumulated in double precision in an unspecified order that depends on the contents' length and the CPU, not
 on threads: the same bits give the same record on one machine with one implementation. Squares of huge float64 overflow
@@ -74,7 +74,7 @@ def hash_text(record: bytes) -> str:
 
 
 Item = tuple[int, int, int]
-"""`struct item` of digest.c: address, number of elements, and row of its table `kinds` | bytes per element << 8."""
+"""`struct item` of digest.c: address, number of elements, and row of the table `kinds` | bytes per element << 8."""
 
 _ROWS = "- float32 float64 float16 bfloat16 int8 uint8 int16 uint16 int32 uint32 int64 uint64"
 _KINDS = {name: row for row, name in enumerate(_ROWS.split()) if row} | {"bool": 6}
@@ -190,7 +190,8 @@ _KEY_SEED = 0x6E756D6472696674
 _LENGTH_FACTOR = 0xD6E8FEB86659FD93
 _MIX = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1))
 _STRIPE, _BLOCK, _PART = 64, 4096, 1 << 20
-"""Sizes in bytes. The fallback takes _PART bytes at a time, and holds them about ten times over in int64."""
+"""Sizes in bytes. Without the native function, _PART bytes are hashed at a time, and their int64 numbers take about ten
+times as much memory."""
 
 
 def _digest_with_torch(tensor: torch.Tensor) -> Digest:
@@ -231,7 +232,7 @@ def _hash(data: torch.Tensor) -> int:
         low, high = ((words + _keys()) & _M32).unbind(-1)
         products, sums = low * high, low + (high << 32)  # [block, stripe, lane]; int64 wraps around as uint64 does
         if stripes % 64:
-            # The keys were added to the padding too: the stripes after the last one must not count.
+            # The keys were added to the padding, too: the stripes after the last stripe of the data must not count.
             products[-1, stripes % 64 :] = 0
             sums[-1, stripes % 64 :] = 0
         first_lane = start // (_BLOCK // 8)

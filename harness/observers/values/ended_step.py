@@ -46,7 +46,7 @@ class LoggedStep:
 class EndedStep:
     """A step whose values may not be readable yet.
 
-    `logged` holds the values that the script logged for it and for the previous step.
+    `logged` holds the values that the script logged for this step and for the previous one.
     """
 
     number: int
@@ -78,7 +78,7 @@ def described(step_values: LoggedStep, read: Iterator[torch.Tensor]) -> dict[str
 
 
 class LoggedValues:
-    """The values that the script logs for the current step and for the previous one, even after that step has ended.
+    """The values that the script logs for the current step, and for the previous step after its end.
 
     `doubt` receives a sentence about each value that is not a single number.
     """

@@ -78,8 +78,8 @@ class Sketcher:
             if self._function is None or len(shape) > MOST_DIMENSIONS:
                 return _sketch_with_torch(plain, whole, offset)
             # A block consists of contiguous runs of the whole, repeated along its outer dimensions: [2, 3, 4] in [9, 9,
-            # 4] is 2 runs of 3 * 4 elements. A dimension is part of the run if the block covers all later
-            # dimensions.
+            # 4] is 2 runs of 3 * 4 elements. A dimension is part of the run if the block covers all later dimensions
+            # completely.
             strides = _strides(whole)
             start = sum(begin * stride for begin, stride in zip(offset, strides, strict=True))
             inner = len(shape)

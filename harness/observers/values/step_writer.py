@@ -57,8 +57,8 @@ class StepWriter(Observer):
         self.doing = "ending a step"
         tensors, table = self._around.table(), self._table
         if table is None or tensors is not self._tensors:
-            # Only a change in the descriptions needs a new table. Other tensors with the same names, such as the
-            # arguments of a function, do not.
+            # Only a change in the descriptions needs a new table. New tensors with the same descriptions, such as the
+            # arguments of a function, need none.
             described_ = [named.describe() for named in tensors]
             number = 0 if table is None else table.number
             if described_ != self._described:
@@ -110,7 +110,7 @@ class StepWriter(Observer):
             self._values.keep(table.number, number, read[:count])
             self._sketches.write(ended, read)
         other_fields = self._around.fields(number)
-        # The line comes last: a step counts as recorded when it has one.
+        # The line is written last: a step counts as recorded once it has a line.
         if not self._stopped:
             self._log.write("step", step=number, **fields, seconds=seconds, **other_fields)
 
@@ -123,7 +123,7 @@ class StepWriter(Observer):
         self._write_logged(logged, iter(read), step)
 
     def write_last_values(self) -> None:
-        """Keep the last step's values, unless they have changed since."""
+        """Keep the last step's values, unless they have changed since the step."""
         if self._last is None:
             return
         table, step, digests = self._last
@@ -140,7 +140,7 @@ class StepWriter(Observer):
         return fields_by_step.get(step, {})
 
     def _note_nonfinite(self, step: int, losses: Sequence[float | str]) -> None:
-        # JSON cannot represent such numbers: they are written as strings.
+        # JSON cannot represent numbers that are not finite: they are written as strings.
         if self._finite and any(isinstance(loss, str) for loss in losses):
             self._finite = False
             self._around.nonfinite(step)
@@ -150,8 +150,8 @@ class SketchFile:
     """The sketches of a step's tensors, for runs that have sharded tensors or request sketches.
 
     There is one frame per step. It holds a sketch of every tensor of the step's table, then of every parameter's
-    gradient. For a sharded tensor each rank writes its contribution to the sketch of the whole, so that the ranks'
-    records add up to that sketch. A copy that another rank also holds is written as zeros.
+    gradient. For a sharded tensor, each rank writes its contribution to the sketch of the whole, so that the ranks'
+    records add up to that sketch. A rank whose part only repeats another rank's part writes zeros.
     """
 
     def __init__(self, folder: Path, log: EventLog, *, requested: bool) -> None:
@@ -171,8 +171,8 @@ class SketchFile:
             return
         # The sketcher is compiled on first use, because most runs never need it.
         sketcher = self._sketcher = self._sketcher or Sketcher()
-        # A gradient that is sharded differently from its parameter is recorded: its digests do not add up in the same
-        # way.
+        # If a gradient is sharded differently from its parameter, its shard is recorded: the two tensors' digests do
+        # not add up in the same way.
         parameters = [entry for entry in ended.table.tensors if entry.kind == "parameter"]
         for named, gradient in zip(parameters, ended.gradients, strict=True):
             if named.name in self._reported or gradient is None or not is_sharded(named.tensor):

@@ -55,7 +55,7 @@ class ValueFiles:
             self._files.pop(lowest).close()
             (self._folder / frames.values_file(lowest)).unlink()
             del self._written[lowest]
-            if self._last_level == lowest:  # the step written last is gone as well: it is written again at the end
+            if self._last_level == lowest:  # the values written last are gone, too: write them again at the end
                 self._last_kept = None
             self._lowest = lowest + 1
             share = 1 << self._lowest

@@ -1,4 +1,4 @@
-"""Record the graphs that compilers receive during a run, and pass each execution to an executor."""
+"""Record the graphs that compilers receive during a run, and pass each execution of a graph to an executor."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def unreported(number: int, backward: bool) -> AbstractContextManager[None]:
 class CompiledGraph:
     """A graph of aten ops as its compiler received it.
 
-    region: the number of the graph that dynamo captured, which its forward and its backward share
+    region: the number of the graph that dynamo captured; the graph's forward and backward have the same number
     probed: the same graph with probes, None when the backend executes the graph op by op
     """
 
@@ -111,7 +111,7 @@ class CompiledGraphs:
 
     def around_dynamo(self, seen: DynamoGraph, compile_: Compile) -> Any:
         graph: CapturedGraph | None = None
-        with suppress(Exception):  # the compilation continues, but its executions belong to no captured graph
+        with suppress(Exception):  # on failure, the code is compiled anyway; its executions have no captured graph
             graph = CapturedGraph(undescribed_graph(seen.graph))  # copied now: compilers change the graph
         self._captured.append(None)
         try:
@@ -149,8 +149,8 @@ class CompiledGraphs:
     def around_inductor(self, seen: InnerCompilation, compile_: Compile) -> Any:
         if seen.key is None or self._probes is None:
             return compile_()
-        # A backward is compiled at its first execution, when dynamo no longer captures the region. The key connects the
-        # backward with its forward.
+        # A backward is compiled at its first execution, when dynamo has finished capturing the region. The key connects
+        # the backward with its forward.
         forward_region = self._regions.get(seen.key) if seen.phase == "backward" else None
         region = self._regions[seen.key] = self._region() if forward_region is None else forward_region
         copied = copied_graph(seen.module)

@@ -1,7 +1,7 @@
 """Pass each call of an op to a consumer before and after it runs, and describe the call.
 
-The calls are caught by a dispatch mode (`FollowedOps`), or by a function in place of a device's kernel (see
-`backends.followed_kernels`). Both pass them to the consumer through `CallConsumer.follow`.
+A call is caught by a dispatch mode (`FollowedOps`), or by a function that replaces a device's kernel (see
+`backends.followed_kernels`). Both pass the call to the consumer through `CallConsumer.follow`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ...torch_private.operators import is_random, written_values
 from ..tape import leaves
 
 IDLE = ("profiler", "prim")
-"""The namespaces of ops that compute nothing. A profiler and TorchScript insert them."""
+"""The namespaces of the ops that profilers and TorchScript insert. These ops compute nothing."""
 
 
 @dataclass(slots=True, eq=False)
@@ -104,7 +104,7 @@ class CallConsumer(Generic[Call, Note]):
     failed: Callable[[Note, BaseException], None] | None = None
 
     def follow(self, call: Call) -> Any:
-        """Execute a call unchanged, and pass it to the consumer before and afterwards."""
+        """Execute a call unchanged, and pass it to the consumer before and after it runs."""
         note = self.before(call)
         if note is None:
             return call.run()

@@ -1,4 +1,4 @@
-"""The values in a compiled graph, read by compiling it again with probes that show the results of its nodes."""
+"""The values in a compiled graph, read by compiling the graph again with probes that show the results of its nodes."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ ValueKey = tuple[str, int]
 FUSED = "it is fused into the kernels of other values, and never written to memory"
 
 MOST_COMPILATIONS = 16
-"""The most times that one graph is compiled to find the values that can be read. Finding one value that cannot be read
-takes about seven compilations."""
+"""The largest number of times that one graph is compiled in search of the values that can be read. Finding one value
+that cannot be read takes about seven compilations."""
 
 Recompile = Callable[[torch.fx.GraphModule], Boxed]
 
@@ -74,23 +74,23 @@ class RepeatableExecution(Protocol):
     """An execution that can be repeated."""
 
     def repeated(self, compiled: Boxed) -> bool:
-        """Execute the compiled graph on the same inputs, and return whether all results have the same bits again."""
+        """Execute the compiled graph on the same inputs, and return whether it repeats all results bit for bit."""
 
 
 MOST_PROBED = 64
-"""If the code of an accelerator's graph already shows its buffers, a graph with more values than this gets no probes.
+"""An accelerator's graph with more values than this gets no probes if its own code already shows its buffers.
 
-On an H200, within ten seconds, none of ten graphs of 70 to 533 nodes had the same results with a probe at every other
-node; two smaller graphs did.
+In ten seconds on an H200, none of ten graphs of 70 to 533 nodes had the same results with a probe at every second node
+as without probes. Two smaller graphs had the same results.
 """
 
 READING_FACTOR, READING_LEAST = 2.0, 10.0
-"""The time limit for reading the values of an accelerator's graphs: a multiple of their compilation time, but at least
-a number of seconds. A graph with a probe at every node has many more kernels."""
+"""The time limit for reading the values of an accelerator's graphs: READING_FACTOR times their compilation time, but at
+least READING_LEAST seconds. A graph with a probe at every node has many more kernels than the graph without probes."""
 
 
 class ReadingTime:
-    """The time spent on reading the values of compiled graphs, and its limit, which does not apply on the CPU."""
+    """The time spent on reading the values of compiled graphs, and its limit. The limit does not apply on the CPU."""
 
     def __init__(self) -> None:
         self.compiled = 0.0
@@ -127,12 +127,12 @@ class ReadingTime:
 class ProbedGraph:
     """A reader of the values of one graph.
 
-    It bisects the values to find those whose probes change the results, and leaves them out. It keeps the compilations
-    for the next execution.
+    It bisects the values to find those whose probes change the results, and reads all others. It keeps the compiled
+    graphs for the next execution.
     """
 
     unread = ""
-    """The reason why some values were not tried, "" if all were."""
+    """The reason why some values were not tried, "" if all values were tried."""
 
     def __init__(self, module: torch.fx.GraphModule, again: Recompile, probes: Probes, reading: ReadingTime) -> None:
         self.reading = reading
@@ -162,14 +162,14 @@ class ProbedGraph:
             read_values = shown
             for probed in self._plan:
                 read_values |= self._read(probed, repetition) or {}
-        # Compile with fewer and fewer probes until the results are the same. If c of [a b c d] changes them, [a b] is
-        # read, then [c] fails and is left out, then [a b d] is read.
+        # Compile with fewer and fewer probes until the results are the same as without probes. If a probe at c of
+        # [a b c d] changes the results, [a b] is read, then [c] fails and is left out, then [a b d] is read.
         while len(read_values.keys() | self._left_out) < len(self._keys) and self._may_go_on():
             suspects = [key for key in self._keys if key not in self._left_out]
             values = self._tried(suspects, repetition)
             if values is not None:
                 return read_values | values
-            # If even a compilation without probes computes other bits, the probes are not the reason: stop looking.
+            # If even a compilation without probes computes different bits, the probes are not the reason: stop looking.
             if not self._left_out and self._may_go_on() and self._tried([], repetition) is None:
                 self._compilations = 0
             while len(suspects) > 1 and self._may_go_on():
@@ -189,7 +189,8 @@ class ProbedGraph:
     def _buffers(self, repetition: RepeatableExecution) -> dict[ValueKey, torch.Tensor]:
         """Return the values that the graph's own code writes to memory, an empty dict if they are not available.
 
-        Reading them does not change the fusion. It costs one compilation, which has the same kernels as the original.
+        Reading these values does not change the fusion. It costs one compilation, which produces the same kernels as
+        the original compilation.
         """
         if self._buffered is None:
             self._buffered = Probed(self._keys, lambda inputs: None)
@@ -222,13 +223,13 @@ class ProbedGraph:
 
 
 def computed_values(graph: torch.fx.Graph) -> list[tuple[torch.fx.Node, ValueKey]]:
-    """Return the tensors that the ops of a graph compute, with the nodes that represent them."""
+    """Return the nodes that represent the tensors computed by a graph's ops, each with the key of its tensor."""
     pairs = [(node, value_key(node)) for node in graph.nodes if isinstance(node.meta.get("val"), torch.Tensor)]
     return [(node, key) for node, key in pairs if key is not None]
 
 
 def value_key(node: torch.fx.Node) -> ValueKey | None:
-    """Return the value that a node computes; None for an input, a view, or a copy into an input."""
+    """Return the key of the value that a node computes; None for an input, a view, or a copy into an input."""
     if node.op != "call_function":
         return None
     if node.target is operator.getitem:

@@ -1,7 +1,7 @@
 """The ops that a compiled graph executes with torch's own kernels, and the layouts of the tensors that they take.
 
-Most random kernels draw in the order of memory. If a tensor has another layout, the same numbers go to other elements.
-With another layout, a kernel that is not random may sum in another order.
+Most random kernels draw their numbers in the order of the elements in memory. In a tensor with a different layout, the
+same numbers therefore go to different elements. A kernel that is not random may sum the elements in a different order.
 """
 
 from __future__ import annotations
@@ -73,13 +73,13 @@ class RandomCalls:
         return DrawingCall(_op(call.operation), states, layouts)
 
     def after(self, call: DrawingCall, outputs: Any) -> None:
-        """Note whether a random call has drawn."""
+        """Note whether a random call has drawn numbers from a default generator."""
         with without_dispatch_modes(), without_function_modes():
             draws = any(not torch.equal(state, generator_state(device)) for device, state in call.states.items())
         self._calls.append(RandomCall(call.op, draws, call.layouts))
 
     def next(self, operation: Any) -> RandomCall | None:
-        """Return the op's first call not returned so far, None if the op is not random or has no more calls."""
+        """Return the op's first random call that was not returned so far, None if there is no such call."""
         call = next((candidate for candidate in self._calls if candidate.op == _op(operation)), None)
         if call is not None:
             self._calls.remove(call)
@@ -88,7 +88,7 @@ class RandomCalls:
     def layouts_of(self, call: Call, operation: Any) -> list[LaidOut] | None:
         """Return the layouts of the tensors that a call of the graph took, None if the generated code has no such call.
 
-        They are the layouts of the first executed call that matches the graph's call and has not been returned so far.
+        They are taken from the first executed call that matches the graph's call. Each executed call is used only once.
         """
         recorded = {name: lies for name, lies in _lies(operation, call.arguments, call.keywords).items() if lies}
         for laid in self._laid:

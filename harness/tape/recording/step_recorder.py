@@ -23,8 +23,8 @@ CompilingAgain = Callable[[int, bool], AbstractContextManager[None]]
 class StepRecorder(Protocol):
     """A recorder of one step, from `start` to `stop`.
 
-    If an op cannot be recorded, the tape is abandoned: `reason` says why, and the training continues. Methods with a
-    body here are optional.
+    If an op cannot be recorded, the tape is abandoned: `reason` says why, and the training continues. The methods that
+    this class implements are optional.
     """
 
     reason: str | None
@@ -43,7 +43,7 @@ class StepRecorder(Protocol):
 
     @abstractmethod
     def watch(self, name: str, tensor: torch.Tensor) -> None:
-        """Note the present content of a value by which executions of the step are compared."""
+        """Note the present content of a value that is compared between executions of the step."""
 
     @abstractmethod
     def called_with(self, tensors: Mapping[str, torch.Tensor]) -> None:
@@ -51,7 +51,7 @@ class StepRecorder(Protocol):
 
     @abstractmethod
     def overwritten(self, tensor: torch.Tensor) -> None:
-        """Note that the script's values in a tensor were overwritten without an op."""
+        """Note that the values of a tensor of the script were overwritten without an op."""
 
     def over(self) -> None:
         """Note that the step has ended, although its ops may still be executed later."""
@@ -80,10 +80,10 @@ class StepRecorder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RecordingRequest:
-    """The request for the recorders of a training's steps.
+    """A request for the recorders of a training's steps.
 
     script: the path of the script
-    value_bytes: the most bytes of values that may be kept beside the tape of one step
+    value_bytes: the largest number of bytes of values that may be kept beside the tape of one step
     compiling_again: returns a context for compiling a graph again to look inside it
     """
 

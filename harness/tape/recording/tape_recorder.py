@@ -1,4 +1,4 @@
-"""The recorder of a step as a tape: a dispatch mode that sees every op and changes none."""
+"""The recorder of a step's tape: a dispatch mode that sees every op and changes none."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from .followed_calls import FollowedOps, OpCall
 from .step_recorder import StepRecorder
 
 NAMES_ONLY = ("aten::set_",)
-"""Ops that only give a tensor other memory, such as memory that a data loader's worker sends.
+"""Ops that only make a tensor refer to different memory, such as memory that a data loader's worker has sent.
 
-The tape does not need them: the tensor's next view refers to the new memory."""
+The tape does not need these ops: the tensor's next view refers to the new memory."""
 
 
 class TapeRecorder(StepRecorder):
@@ -35,7 +35,7 @@ class TapeRecorder(StepRecorder):
 
     script: the file whose lines are recorded
     modules: whether hooks follow the calls of modules
-    raised: the last op that raised an error, which is not on the tape
+    raised: the last call of an op that raised an error; it is not on the tape
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class TapeRecorder(StepRecorder):
             self._places.close()
 
     def watch(self, name: str, tensor: torch.Tensor) -> None:
-        """Note the present content of a value by which executions of the step are compared."""
+        """Note the present content of a value that is compared between executions of the step."""
         self._note(self._watched, {name: tensor})
 
     def called_with(self, tensors: Mapping[str, torch.Tensor]) -> None:
@@ -96,7 +96,7 @@ class TapeRecorder(StepRecorder):
                     values.append(Watched(len(self._log.calls), name, view, value))
 
     def overwritten(self, tensor: torch.Tensor) -> None:
-        """Note that the script's values in a tensor were overwritten without an op."""
+        """Note that the values of a tensor of the script were overwritten without an op."""
         with self._looking():
             if self.reason is None:
                 self._log.table.renew(tensor.detach())
@@ -144,7 +144,7 @@ class TapeRecorder(StepRecorder):
 
     @contextmanager
     def _looking(self) -> Iterator[None]:
-        """Hide the context from all modes. If an exception is raised in it, suppress it and abandon the tape."""
+        """Hide the ops of the context from all modes. Suppress an exception that it raises, and abandon the tape."""
         try:
             with torch.no_grad(), without_dispatch_modes(), without_function_modes():
                 yield
@@ -191,7 +191,7 @@ class TapeRecorder(StepRecorder):
 
 
 def is_off_tape(operation: Any) -> bool:
-    """Return whether a dispatched call computes nothing that a tape needs."""
+    """Return whether the calls of an op compute nothing that a tape needs."""
     return operation.name().partition(".")[0] in NAMES_ONLY
 
 

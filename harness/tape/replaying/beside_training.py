@@ -1,14 +1,14 @@
 """Measure the noise and the fp64 values of a run's steps, from their tapes, while the training continues.
 
 The program runs in a clean process beside the training, with `threads` threads. Replays with as many threads as the
-training has would take processors away from it, and small ops gain little from more threads. The command is
+training would take processors away from the training, and small ops gain little from more threads. The command is
 `python bootstrap.py PACKAGE CONFIG numdrift.harness.tape.replaying.beside_training`; CONFIG is JSON:
 
     {"tapes": folder, "steps": [numbers], "replays": 8, "threads": 1, "ended": file}
 
 A step is measured once the training has written its tape and a noise file, which says that the unchanged replay
-reproduces the step bit for bit. If the training uses other kernels than this process, the replay here does not
-reproduce the step. The process that has these kernels then measures the noise.
+reproduces the step bit for bit. If the training uses kernels that this process lacks, the replay in this process does
+not reproduce the step. The run's own process, which has these kernels, then measures the noise.
 
 The program ends after the last step, or when the process that started it ends. It also ends once the file `ended`
 exists and every tape is measured: no tape is written after this file.
@@ -50,7 +50,7 @@ def main(config: Path) -> int:
     settle_first_calls()
     parent, exit_code = os.getppid(), 0
     while remaining and os.getppid() == parent:
-        is_last_look = ended.exists()  # checked before the tapes, so that no tape can come between the two checks
+        is_last_look = ended.exists()  # checked before the tapes: no tape is written after this file
         ready = [step for step in remaining if awaits_replays(folder, step)]
         for step in ready:
             remaining.remove(step)

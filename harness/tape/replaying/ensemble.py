@@ -28,9 +28,9 @@ SEEDS_OF_A_STEP = 1000
 EDGE_STRENGTH = 16.0
 """The strength of the perturbation that looks for discrete choices, in multiples of rounding.
 
-Another kernel's rounding error may be several times that of random rounding (16 times would be a fault). It may change
-the outcome of a ReLU or a maximum that random rounding changes once in a hundred replays. A perturbation 4 times as
-strong as rounding did not find a maximum that oneDNN's convolution had changed."""
+The rounding error of another kernel may be several times as large as that of random rounding (16 times would be a
+fault). It may change the outcome of a ReLU or a maximum that random rounding changes once in a hundred replays. A
+perturbation 4 times as strong as rounding did not find a maximum that oneDNN's convolution had changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class ReplayNoise:
 class StepNoise:
     """The noise of one step, measured by replays of its tape.
 
-    equal: whether the unchanged replay reproduced every bit (or executes a compiled step op by op)
+    equal: whether the unchanged replay reproduced every bit, or executes a compiled step op by op
     reason: the reason why the step does not replay
     differs: the names of the values that the unchanged replay did not reproduce
     seconds: the duration of one replay
@@ -118,8 +118,8 @@ def measure_noise(
 
     If `threads` is a number, the replays with rounding run in that many threads: their bits are random anyway.
 
-    If the step's graphs were `compiled`, the replay executes their ops one by one, and computes other bits by design.
-    The noise is then how far random rounding moves that replay. A failure becomes the `reason` of the result.
+    If the step's graphs were `compiled`, the replay executes their ops one by one, and by design computes different
+    bits. The noise is then how far random rounding moves this replay. A failure becomes the `reason` of the result.
     """
     calls = len(tape.calls)
     try:
@@ -245,7 +245,7 @@ class Spread:
             rms = math.sqrt(self._squares[name] / max(1, self._members))
             tensors[name] = ReplayNoise(rms, self._flips[name], norm)
         # Rounding moves every parameter that has a gradient, unless the tape lacks the calls that connect the two.
-        # Their names are `gradient 0 net.weight` and `parameter net.weight`.
+        # The two values are named, for example, `parameter net.weight` and `gradient 0 net.weight`.
         learning = {name.split(" ", 2)[2] for name in tensors if name.startswith("gradient ")}
         parameters = [name for name in tensors if name.startswith("parameter ") and name.partition(" ")[2] in learning]
         unmoved = [name for name in parameters if has_digits(self._expected[name]) and not tensors[name].rms]

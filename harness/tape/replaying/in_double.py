@@ -131,8 +131,8 @@ class Exact:
 def exact_values(tape: Tape, device: str | None = None) -> tuple[dict[str, torch.Tensor], tuple[str, ...]]:
     """Return the watched values in double arithmetic, and the ops that were not executed in double.
 
-    The values are on their recorded devices, or on `device`. Raises NotReplayable, and the errors of ops on values that
-    are not the recorded ones.
+    The values are on their recorded devices, or on `device`. Raises NotReplayable, and any error that an op raises on
+    values that differ from the recorded ones.
     """
     arithmetic, values = Exact(), dict[str, torch.Tensor]()
 

@@ -1,4 +1,7 @@
-"""The layout of a tensor in memory, and copies in another layout, in which a kernel may sum in another order."""
+"""The layout of a tensor in memory, and copies of tensors in a different layout.
+
+A kernel may sum the elements of such a copy in a different order.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,7 @@ class LaidOut:
 def relaid(tensor: torch.Tensor, wanted: LaidOut) -> torch.Tensor:
     """Return a copy of a tensor in the wanted layout.
 
-    Raises ValueError for another size, and for a layout in which elements of different values share memory.
+    Raises ValueError if the wanted size is not the tensor's, or if elements with different values would share memory.
     """
     if tuple(tensor.size()) != wanted.size:
         raise ValueError(f"a tensor of {tuple(tensor.size())} cannot be laid out as one of {wanted.size}")

@@ -15,7 +15,7 @@ from ...torch_private.own_operators import has_kernel
 from ..storages import Storages
 from ..tape import Call, GeneratorState, NotReplayable, Tape, View, leaves, mapped, views_in
 
-# The states of torch's default generators, by device.
+# Read and set the state of a device's default generator.
 
 
 def generator_state(device: str) -> torch.Tensor:
@@ -35,7 +35,7 @@ def set_generator_state(device: str, state: torch.Tensor) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Computation:
-    """A call that computes something, with its op; no later call reads the slots in `ends`."""
+    """A call that computes something, with its op. `ends` are the slots that no later call uses."""
 
     position: int
     call: Call
@@ -104,10 +104,10 @@ class Replay:
         return values
 
     def show(self, arithmetic: Arithmetic, seen: Callable[[str, torch.Tensor], None]) -> None:
-        """Execute the tape and pass each watched value to `seen`, on its device, in memory that later calls overwrite.
+        """Execute the tape and pass each watched value to `seen`, on its device, in memory that later calls may reuse.
 
-        Random generators and the grad mode are restored afterwards. Raises NotReplayable, and the errors of ops on
-        values that are not the recorded ones.
+        Random generators and the grad mode are restored afterwards. Raises NotReplayable, and any error that an op
+        raises on values that differ from the recorded ones.
         """
         storages = Storages(self._tape, arithmetic.held)
         pending = sorted(self._tape.watched, key=lambda value: value.position)
@@ -136,7 +136,7 @@ class Replay:
 def call_arguments(call: Call, tensor: Callable[[View], torch.Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the arguments of a call, with `tensor` applied to its views.
 
-    Each generator is a new one in its recorded state.
+    Each generator is created anew, in its recorded state.
     """
 
     def value(recorded: Any) -> Any:
@@ -186,7 +186,8 @@ def is_same(first: torch.Tensor, second: torch.Tensor) -> bool:
 def bits_of(tensor: torch.Tensor) -> torch.Tensor:
     """Return the bytes of a tensor's values, in the order of its dimensions."""
     flat = tensor.detach().contiguous().reshape(-1)
-    # A tensor of one element counts as contiguous with any stride, and keeps it, but bytes need a stride of 1.
+    # A tensor of one element counts as contiguous whatever its stride is, so `contiguous` keeps the stride. A view of
+    # the tensor as bytes needs a stride of 1.
     return flat.as_strided((flat.numel(),), (1,)).view(torch.uint8)
 
 
@@ -198,7 +199,7 @@ def executions(tape: Tape) -> list[Computation]:
         operation = registered_operation(call.op)
         if operation is None:
             raise NotReplayable(f"torch {torch.__version__} has no op {call.op} here")
-        # A call that only creates views is left out: the calls that take the views know their slots and layouts.
+        # A call that only creates views is left out: the calls that take the views record their slots and layouts.
         computes = any(call.fresh) or call.draw is not None
         computes = computes or any(not isinstance(output, View) for output in call.outputs)
         if not computes and not list(written_values(operation, call.arguments, call.keywords)):
@@ -224,7 +225,7 @@ def set_apart(devices: Iterable[str]) -> Iterator[None]:
     """Execute the context below autograd and without autocast, and restore the generators afterwards."""
     before = [GeneratorState(device, generator_state(device)) for device in {"cpu", *devices}]
     kinds = {"cpu", *(device.partition(":")[0] for device in devices)}
-    # The calls were recorded below autocast, together with its casts: autocast would cast their arguments again.
+    # The calls were recorded below autocast, after it had inserted its casts. It would cast the arguments again.
     cast = [kind for kind in sorted(kinds) if torch.is_autocast_enabled(kind)]
     for kind in cast:
         torch.set_autocast_enabled(kind, False)

@@ -6,9 +6,9 @@ After each op that rounds, every floating-point result x becomes
 
 rounded to its dtype. The inputs of ops that reduce are treated in the same way, on copies: the order of summation is as
 arbitrary as the last bit of the result. Random ops draw their recorded numbers. Exact results stay unchanged:
-constants, copies, choices, casts that lose nothing. No kernel rounds a sigmoid to more than 1, so the results of ops
-with a bounded range stay in it. So do arguments that an op refuses outside of a range. No sign changes: a positive
-number stays positive.
+constants, copies, choices, casts that lose nothing. No kernel rounds a sigmoid to more than 1, so the results of an op
+with a bounded range stay in this range. An argument that an op accepts only within a range stays in the range, too. No
+sign changes: a positive number stays positive.
 
 D. S. Parker, "Monte Carlo Arithmetic: exploiting randomness in floating-point arithmetic", UCLA CSD-970002,
 1997; C. Denis, P. de Oliveira Castro, E. Petit, "Verificarlo", arXiv 1509.01347.
@@ -68,7 +68,7 @@ An op that assigns to elements may add to them instead. Then it is not exact (se
 """
 
 CASTS = frozenset(("_to_copy", "copy_", "copy", "_foreach_copy_", "set_data", "convert_element_type"))
-"""Ops that copy. They round if the result's dtype has fewer digits than the source's and the values lose some."""
+"""Ops that copy. A copy rounds if its dtype has fewer digits than the source's, and too few for its values."""
 
 SHARES = "hardsigmoid igamma igammac sigmoid softmax safe_softmax masked_softmax special_i0e special_ndtr"
 RANGES = {
@@ -77,16 +77,16 @@ RANGES = {
     **dict.fromkeys(("cosh", "i0"), (1.0, math.inf)),
     "erfc": (0.0, 2.0),
 }
-"""The bounds of an op's real results, by its name without `_foreach` and the underscores around it."""
+"""The bounds of an op's real results, by the op's name without `_foreach` and without underscores at either end."""
 
 PROBABILITIES = {"bernoulli": (0,), "bernoulli_": (1,), "binary_cross_entropy": (0, 1)}
 """The indices of arguments that an op refuses unless they lie between 0 and 1.
 
-The ops that compute these arguments may have any range, as in `0.9 * labels + 0.1`."""
+These arguments are clamped: the perturbation of an op such as `0.9 * labels + 0.1` may move its result beyond 1."""
 
 ASSIGNING = frozenset(("index_put", "index_put_", "_unsafe_index_put", "_index_put_impl_", "put", "put_"))
 ACCUMULATE = 3
-"""Ops that assign to elements, and the index of their argument `accumulate`. If it is true, they add instead."""
+"""Ops that assign to elements, and the index of the argument `accumulate` that makes them add to the elements."""
 
 POOL = 1 << 21
 """The number of random numbers from which perturbations are taken."""

@@ -44,7 +44,7 @@ def taken_apart(tape: Tape) -> tuple[Tape, tuple[CallOrigin, ...]]:
     """Return the tape with its calls on lists taken apart, and the origin of each of its calls."""
     calls: list[Call] = []
     origins: list[CallOrigin] = []
-    starts: list[int] = []  # the new position of each call, by its old one
+    starts: list[int] = []  # the new position of each call, by its old position
     for position, call in enumerate(tape.calls):
         starts.append(len(calls))
         count = _length(call)

@@ -30,16 +30,16 @@ from .wire import Message, described, tensors_of
 
 # The requests to a worker, with their fields, and its answers (see `wire` for their format):
 #
-#     facts                            torch, threads, mode, pid, and the recorded steps
-#     noise     step replays edge      the noise of the step from replays with random rounding, as in its noise file;
+#     facts                            torch's version, the number of threads, the mode, the pid, and the recorded steps
+#     noise     step replays edge      the step's noise from replays with random rounding, as in the step's noise file;
 #                                      with `"settles": true` the calls that do not repeat are looked for, and the tape
 #                                      is settled
 #     digests   step                   the digests of each call's results in the recorded step
 #     notes     step                   the results that could not be observed, and why
 #     prepare   step positions         nothing; the request announces the calls that will be executed
-#     execute   step position memory   the results of the mode's kernel for other inputs; `memory` lists the slots with
-#                                      the starts of their spans, and the segments are the spans
-#     relaid    step position tensors  the same for arguments in another layout than the recorded one; `tensors` are
+#     execute   step position memory   the results of the mode's kernel for the sent inputs; `memory` lists the slots
+#                                      with the starts of their spans, and the segments are the spans
+#     relaid    step position tensors  as for `execute`, but with arguments in a different layout; `tensors` are
 #                                      the call's tensors in their order, and the segments are their memory
 #     called    step position          the layouts of a call's tensors if the mode's code called the op itself, null
 #                                      if they are unknown
@@ -177,7 +177,7 @@ class Requests:
             def sent(view: View) -> torch.Tensor:
                 tensor, device = next(sent_tensors), next(devices)
                 assert tensor is not None
-                # A copy to another device may have another layout, so the sent layout is restored.
+                # A copy on the device may have a different layout, so the sent layout is restored.
                 return tensor if device == "cpu" else relaid(tensor.to(device), LaidOut.of(tensor))
 
             arguments, keywords = call_arguments(computation.call, sent)

@@ -23,7 +23,7 @@ from .wire import ConnectionEnded, Message, WireError, receive, send
 
 FIRST_WAIT = NEXT_WAIT = 24 * 3600.0
 """Seconds to wait for the first connection and for the next request. Other modes may train for long before they can be
-compared with this one. When the process that started a worker dies, the system ends the worker (see
+compared with the worker's mode. When the process that started a worker dies, the system ends the worker (see
 recorder/bootstrap.py)."""
 
 LONGEST_PATH = 100
@@ -43,8 +43,8 @@ def serve(config: RunConfig, notice: Callable[[str], None], kernels: Mapping[int
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
         try:
-            # Nobody else may connect to this path. bind creates the file with the permissions that the umask leaves;
-            # setting them afterwards would be too late.
+            # No other user may connect to this path. `bind` creates the file with the permissions that the umask
+            # leaves; setting them afterwards would be too late.
             before = os.umask(0o177)
             try:
                 listening.bind(os.fspath(path))

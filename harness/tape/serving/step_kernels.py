@@ -1,4 +1,4 @@
-"""Execute single calls of a recorded step with the kernels of its mode, in the mode's own process."""
+"""Execute individual calls of a recorded step with the kernels of its mode, in the mode's own process."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from ..storages import viewed
 from ..tape import SCRATCH, Call, NotReplayable, Slot, Tape, View, views_in
 
 PATTERNS = (0x55, 0x2A)
-"""Before an op, memory is filled with these bytes: the op may leave some of the memory that it returns unwritten."""
+"""The bytes with which two replays fill memory before each op. An op may leave memory that it returns unwritten."""
 
 COPIES = 4
-"""The number of blocks that are filled for each returned tensor, since the op may allocate other memory first."""
+"""The number of blocks that are filled for each returned tensor, since the op may first allocate further memory."""
 
 
 class StepKernels(Protocol):
@@ -46,7 +46,7 @@ class StepKernels(Protocol):
     def called(self, position: int) -> list[LaidOut] | None:
         """Return the layouts of a call's tensors if the mode's code called the op itself.
 
-        Code that a compiler generates may first copy a tensor to another layout. Returns None if the layouts are
+        Code that a compiler generates may first copy a tensor to a different layout. Returns None if the layouts are
         unknown, or if the code does not call the op.
         """
 
@@ -62,7 +62,7 @@ class StepKernels(Protocol):
 
 
 class ReplayedKernels:
-    """The kernels of a mode that executes op by op: the step replays bit for bit in its process."""
+    """The kernels of a mode that executes op by op: its steps replay bit for bit in the mode's process."""
 
     notes: Sequence[str] = ()
 
@@ -73,9 +73,9 @@ class ReplayedKernels:
         self._settled: dict[int, list[torch.Tensor]] | None = None
 
     def digests(self) -> list[list[str | None]]:
-        """Return each digest on which two replays with differently filled memory agree, None in place of the others.
+        """Return the digests on which two replays with differently filled memory agree, None in place of the others.
 
-        A value is unknown if its op returns memory that it has not written. Raises NotReplayable.
+        The replays disagree if an op returns memory that it has not written. Raises NotReplayable.
         """
         if self._digests is None:
             replays, tape = [], self._read()
@@ -146,17 +146,17 @@ class _Digesting(AsRecorded):
         return outputs
 
 
-# The memory of one call: only the spans of the storages that the call's views cover.
+# The memory of one call: of each storage, only the span that the call's views cover.
 
 Bytes = Mapping[int, tuple[int, torch.Tensor]]
-"""The spans of slots: the start of each span in its storage, and its content as bytes."""
+"""The span of each slot: where it starts in the slot's storage, and its content as bytes."""
 
 
 class CallMemory:
     """Storages for one call, made from spans of the recorded storages. The call may write to these spans.
 
-    A span begins at the same byte modulo ALIGNMENT as in its storage, since kernels may sum in another order at another
-    alignment.
+    A span begins at the same byte modulo ALIGNMENT as in the recorded storage, since kernels may sum in a different
+    order at a different alignment.
 
     Raises ValueError unless every view that the call takes is within the span of its slot: a kernel that reads beyond
     its memory ends the process.
@@ -177,7 +177,7 @@ class CallMemory:
                     f"but the request sends {start} to {start + data.numel()}"
                 )
             # Put as many bytes before the span as its alignment needs: a span that begins at byte 100 of its storage
-            # begins at byte 36 here (100 modulo 64). A span with the right alignment is used directly.
+            # begins at byte 36 of the copy (100 modulo 64). A span with the right alignment is used directly.
             lead, device = start % ALIGNMENT, slots[slot].device
             if lead or data.untyped_storage().nbytes() != data.numel() or str(data.device) != device:
                 whole = torch.empty(lead + data.numel(), dtype=torch.uint8, device=device)
@@ -199,11 +199,11 @@ class CallMemory:
     def _tensor(self, view: View) -> torch.Tensor:
         start = self._starts[view.slot]
         offset = view.offset - (start - start % ALIGNMENT) // view.dtype.itemsize
-        return viewed(self._storages[view.slot], replace(view, offset=max(0, offset)))  # negative only without elements
+        return viewed(self._storages[view.slot], replace(view, offset=max(0, offset)))  # negative only if view is empty
 
 
 def spans_of(call: Call) -> dict[int, tuple[int, int]]:
-    """Return the start and end of the bytes that the arguments use in each storage, (0, 0) without elements."""
+    """Return the start and end of the bytes that the arguments use in each storage, (0, 0) if they are empty."""
     spans: dict[int, tuple[int, int]] = {}
     for view in views_in(call):
         first, last = spans.get(view.slot, (0, 0))

@@ -4,7 +4,7 @@
     the header    JSON: {"fields": the object, "segments": the length of each segment in bytes}
     the segments  one after the other
 
-No part of a message is ever evaluated.
+No part of a message is ever evaluated as code.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def _fill(connection: socket.socket, buffer: memoryview, *, is_first: bool = Fal
         filled += count
 
 
-# Tensors in a message: each is a view of a segment, which holds the bytes of its storage.
+# Tensors in a message: each is a view of a segment, which contains the bytes of the tensor's storage.
 
 
 def described(tensors: Sequence[torch.Tensor | None]) -> tuple[list[Any], list[torch.Tensor]]:

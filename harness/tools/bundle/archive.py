@@ -37,7 +37,7 @@ WITHOUT_DATA = (".py", ".json", ".jsonl")
 """Suffixes of files that are of a kind in DATA but contain no data: scripts, lists of snapshots, noise by tensor."""
 
 PIECE = 2**20
-"""Bytes that are read at a time."""
+"""The number of bytes that are read at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +88,12 @@ def write_bundle(
     redact: bool = False,
     packed: Callable[[int, int], None] = lambda done, of: None,
 ) -> Bundle:
-    """Write an investigation's files of these kinds into one archive, all or nothing.
+    """Write an investigation's files of these kinds into one archive, either all of them or none.
 
     With `redact`, tensor files are replaced by their digests, and the script's output is left out. A report that shows
     values that reached a culprit is left out with `redact`, or if `repro` is not among the kinds. `packed` receives the
-    bytes done and the total bytes. Raises UsageError if there is nothing to pack or `target` cannot be written.
+    number of bytes packed so far and the total. Raises UsageError if there is nothing to pack or `target` cannot be
+    written.
     """
     items = items_of(investigation)
     wanted = [item for item in items if item.kind in kinds]

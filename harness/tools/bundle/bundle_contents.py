@@ -89,14 +89,14 @@ class Item:
 
     @property
     def shows_inputs(self) -> bool:
-        """Check whether the file, a report or the JSON beside a script, shows values that reached a culprit."""
+        """Check whether the file shows values that reached a culprit, as a report or the JSON beside a script may."""
         if self.kind == "report" and self.path.suffix == ".html":
             return DRAWN in self.path.read_bytes()
         return self.kind == "repro" and self.path.suffix == ".json"
 
 
 def items_of(investigation: Path) -> list[Item]:
-    """List every file of an investigation that numdrift knows, with its training scripts under `source/`."""
+    """List every file of an investigation whose kind numdrift knows, with the training scripts under `source/`."""
     items = []
     for path in investigation.rglob("*"):
         name = path.relative_to(investigation).as_posix()
@@ -154,7 +154,7 @@ def _digest(array: Array) -> dict[str, object]:
     """Return an array's digest. min, max, mean and L2 norm are over its finite elements, in float64, and None if no
     element is finite."""
     facts: dict[str, Any] = {"sha256": hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()}
-    # A complex number counts as two numbers, so a NaN in one of its parts is one NaN.
+    # A complex number counts as two numbers, so a NaN in only one of its parts counts once.
     parts = array.view(np.float64 if array.dtype == np.complex128 else np.float32) if array.dtype.kind == "c" else array
     numbers = np.asarray(parts, dtype=np.float64)
     finite = numbers[np.isfinite(numbers)]

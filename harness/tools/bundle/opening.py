@@ -1,5 +1,4 @@
-"""Open a bundle that may come from a stranger: write only files that its manifest lists, and only inside the
-folder."""
+"""Open a bundle that may come from a stranger: write only files that its manifest lists, only inside the folder."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from ...localize.scripts.standalone_scripts import execute_script
 from .archive import DAMAGE, PIECE, Bundle, Packed, open_archive, read_manifest
 
 RESERVE = 64 * 2**20
-"""Bytes of disk space that stay free."""
+"""The number of bytes of disk space that stay free."""
 
 
 def describe(archive: Path) -> Bundle:
@@ -38,10 +37,10 @@ def extract(
     force: bool = False,
     unpacked: Callable[[int, int], None] = lambda done, of: None,
 ) -> Bundle:
-    """Check every file against its SHA-256 and unpack all of them into `folder`, or none.
+    """Check every file against its SHA-256, and unpack either all files into `folder` or none.
 
-    `unpacked` receives the bytes done and the total bytes. Raises JournalError for a damaged or altered bundle,
-    CollisionError if the folder exists (without `force`), and UsageError for lack of space."""
+    `unpacked` receives the number of bytes unpacked so far and the total. Raises JournalError for a damaged or altered
+    bundle, CollisionError if the folder exists (without `force`), and UsageError for lack of space."""
     part = folder.with_name(f"{folder.name}.part")
     try:
         with archive.open("rb") as file, open_archive(file, archive) as opened:
@@ -107,15 +106,15 @@ def _unpack(archive: zipfile.ZipFile, packed: Packed, path: Path, named: Path) -
 # The replay of an opened bundle: its snapshots, and on request the culprits' scripts.
 
 SNAPSHOT = "numdrift.harness.tools.snapshots.replay_answer:answer_of"
-"""The function that replays a snapshot, by name: its module imports torch, which only a replay needs."""
+"""The name of the function that replays a snapshot. Its module imports torch, so it is imported only for a replay."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
     """The result of replaying one file of a bundle.
 
-    holds: whether the replay shows the same result here as where the bundle was made
-    comparable: False if the mode draws other random numbers; values that depend on these are not judged
+    holds: whether the replay gives the same result on this machine as where the bundle was made
+    comparable: False if the mode draws different random numbers; values that depend on them are then not judged
     """
 
     path: str

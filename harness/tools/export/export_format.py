@@ -49,7 +49,7 @@ FORMATS = {
 
 
 def export_runs(investigation: str, runs: Sequence[ExportedRun], to: str, output: Path, *, force: bool) -> None:
-    """Write runs in one of FORMATS to a path, which appears once all of them are written.
+    """Write runs in one of FORMATS to a path. The path appears only once all runs are written.
 
     Without `force`, raises CollisionError for an existing path. `force` replaces a file, or a folder that an export
     wrote, but no other folder. Also raises UsageError and ExtraNotFound.

@@ -1,4 +1,4 @@
-"""The content of a run's export: the losses of each step, the values that the script logged, and the seconds."""
+"""The content of a run's export: for each step, its losses, the values that the script logged, and its time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class ExportedRun:
     """One process of a run.
 
     name: the name of the run's folder, unique in the investigation, followed by the rank from rank 1 on
-    facts: the request and the ending, by name
+    facts: facts about the run, such as its script, mode and status, by name
     began, ended: seconds since 1970
     takes_turns: whether several optimizers take turns in ending steps that have losses, as in a GAN; each optimizer's
         losses are then separate curves
@@ -50,7 +50,7 @@ class Export:
     """The runs of an investigation, for a format that writes them.
 
     path: the file to create, or the new folder to write into
-    place: the final place; `path` is moved there once it is complete
+    place: the final path, to which `path` is moved once it is complete
     """
 
     investigation: str
@@ -96,10 +96,10 @@ def loss_name(place: int) -> str:
 
 
 def logged_name(name: str) -> str:
-    """Return the name of a logged value's curve, which no other curve has."""
+    """Return the name of a logged value's curve. The name differs from those of all other curves."""
     return f"logged/{name}"
 
 
 def turn_of(step: StepRecord) -> int:
     """Return the number of the optimizer that ended the step, from 1 on."""
-    return (step.optimizer or 0) + 1  # steps of the first optimizer have no number until there is a second
+    return (step.optimizer or 0) + 1  # steps of the first optimizer have no number until a second one exists

@@ -13,20 +13,20 @@ SETTINGS = {"MLFLOW_ALLOW_FILE_STORE": "true", "MLFLOW_DISABLE_TELEMETRY": "true
 """MLflow 3 opens a file store only on request, and sends telemetry unless it is disabled."""
 
 BATCH = 1000
-"""The most metrics that MLflow accepts in one call."""
+"""The largest number of metrics that MLflow accepts in one call."""
 
 ARTIFACTS = "artifacts"
 """The folder for the experiment's artifacts in the store; an export has none."""
 
 ENDINGS = {"running": "RUNNING", "complete": "FINISHED", "killed": "KILLED"}
-"""MLflow's words for the endings of runs; every other ending is FAILED."""
+"""MLflow's status for each status of a run; every other status becomes FAILED."""
 
 
 def write_store(export: Export) -> None:
     """Write an experiment named after the investigation, with MLflow's own client.
 
     Each run has its metrics by step, with the time of the step, and its mode, script, arguments and torch version as
-    parameters. MLflow writes a metric as text that preserves its 64 bits, and keeps NaN and infinities. The store
+    parameters. MLflow writes a metric as text that preserves all 64 bits, and keeps NaN and infinities. The store
     consists of files because in MLflow's databases an infinity becomes 1.8e308. Raises OSError, UsageError and
     ExtraNotFound.
     """

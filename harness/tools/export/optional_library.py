@@ -1,4 +1,4 @@
-"""Libraries that only exports need, imported on use."""
+"""Libraries that only exports need, imported when an export uses them."""
 
 from __future__ import annotations
 

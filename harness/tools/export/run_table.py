@@ -23,7 +23,7 @@ class RunTable:
 
     The columns are run, mode, suffix, rank, step, optimizer (1 if there is only one) and seconds; then `loss`, and
     `loss_1` and so on if a step has several losses; then the logged values by name. A value that a step lacks is None,
-    which is not NaN.
+    not NaN.
     """
 
     runs: Sequence[ExportedRun]
@@ -61,8 +61,8 @@ def write_csv(export: Export) -> None:
 def write_parquet(export: Export) -> None:
     """Write the table with pyarrow.
 
-    Losses and logged values are float64, including NaN and infinities, and null if a step has none. The file's metadata
-    has the facts of each run under `numdrift`, as JSON. Raises OSError and ExtraNotFound.
+    Losses and logged values are float64, including NaN and infinities; a value that a step lacks is null. The file's
+    metadata has the facts of each run under `numdrift`, as JSON. Raises OSError and ExtraNotFound.
     """
     arrow = optional_library("pyarrow", "parquet")
     parquet = optional_library("pyarrow.parquet", "parquet")

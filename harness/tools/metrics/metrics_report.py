@@ -8,7 +8,7 @@
       Value: 4
 
 Format and formulas follow torch/csrc/lazy/core/metrics.cpp, except that seconds and milliseconds are truncated; torch
-2.13 rounds them (1.7 s is `01s700ms000.000us` here, and not `02s700ms000.000us`)."""
+2.13 rounds them (1.7 s is `01s700ms000.000us` in this report, and `02s700ms000.000us` in that of torch 2.13)."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class Distribution:
         As in torch's reports, this is number floor(share / 100 * n) of the n sorted values, counted from 0.
         """
         ordered = sorted(self.values)
-        # 100 % would be past the end.
+        # The index of 100 % would be past the end.
         return ordered[min(len(ordered) - 1, int(share / 100 * len(ordered)))] if ordered else None
 
     def to_json(self) -> dict[str, object]:
@@ -63,13 +63,13 @@ class Transfers:
 
 @dataclass(frozen=True, slots=True)
 class Fragmentation:
-    """A cause that ended graphs early, at one line.
+    """A cause that ended graphs early, at one line of the script.
 
     what: an op (`aten::lerp.Scalar`), a graph break with its reason, or a read (`read`, `item`)
     count: the number of times that it happened
     steps: the number of steps in which it happened; the time before the first and after the last step does not
         count
-    seconds: the total time, including the graphs that it cut; None if not known
+    seconds: the total time that it took, including the execution of the graphs that it cut; None if not known
     graphs: the number of graphs that it cut
     text: a sentence about it
     """
@@ -215,7 +215,7 @@ def _transfers(work: Sequence[Work], name: str) -> Transfers:
 
 @dataclass(slots=True)
 class _Place:
-    """The running sums of one entry."""
+    """The running sums of one cause at one line."""
 
     count: int = 0
     graphs: int = 0

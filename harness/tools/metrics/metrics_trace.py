@@ -15,10 +15,10 @@ Event = dict[str, Any]
 
 STEPS = "steps"
 ROWS = (STEPS, "compile", "execute", "transfer", "fallback")
-"""The rows of a run from the top. If pieces of work in one row overlap, further rows below show them."""
+"""The rows of a run from the top. If pieces of work in one row overlap, further rows below that row show them."""
 
 MOST_ROWS = 100
-"""The most rows that one of `ROWS` may need."""
+"""The largest number of rows that the work of one of `ROWS` may take up."""
 
 MICROSECONDS = 1e6  # in a second; a trace is in microseconds
 
@@ -57,8 +57,10 @@ def _run(metrics: RunMetrics, process: int) -> Iterator[Event]:
 
 
 def _row(event: Event, rows: dict[int, list[float]]) -> int:
-    """Return the first row on which the event crosses no other. `rows` has the ends of each row's open events,
-    innermost last."""
+    """Return the first row on which the event crosses no other event.
+
+    `rows` has the ends of each row's open events, innermost last.
+    """
     start, end = event["ts"], event["ts"] + event.get("dur", 0.0)
     for number in range(MOST_ROWS):
         open_ = rows.setdefault(number, [])

@@ -1,4 +1,4 @@
-"""Read the metrics of a run, complete or cut off by a kill."""
+"""Read the metrics of a run, even if a kill has cut them off."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from ...records.tools.backend_work import FILE, REST, SCHEMA, SETUP, StepMetrics
 from ...runs.recorded_run import RecordedRun
 
 MALFORMED = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
-"""The exceptions that reading a line may raise if the instrument did not write it."""
+"""The exceptions that reading a line may raise if numdrift did not write the line."""
 
 
 @dataclass(frozen=True)
 class RunMetrics:
     """The metrics of one run.
 
-    unavailable: the reason why the backend could not be observed, "" if it was
-    parts: setup, steps and rest in the order of time, up to the end of the run
-    counters: the backend's counters, for the whole process unless the run was killed
+    unavailable: the reason why the backend could not be observed, "" if it was observed
+    parts: setup, steps and rest in chronological order, up to the end of the run
+    counters: the backend's counters for the whole process, or for the recorded parts of a killed run
     report: the backend's own report, "" for a run that was killed
     """
 
@@ -45,8 +45,10 @@ class RunMetrics:
 
 
 def metrics_of(run: RecordedRun) -> RunMetrics:
-    """Read a run's metrics. Raises MetricsNotFound if there are none, JournalError for a file that numdrift did not
-    write."""
+    """Read a run's metrics.
+
+    Raises MetricsNotFound if the run has none, JournalError for a file that numdrift did not write.
+    """
     path = run.path / FILE
     if not path.is_file():
         raise MetricsNotFound(f"{run.path} has no metrics: `numdrift run` takes them with --metrics")
@@ -80,7 +82,7 @@ def metrics_of(run: RecordedRun) -> RunMetrics:
                     raise JournalError(path, f"numdrift did not write line {number}: {error}") from error
     if start.get("schema", SCHEMA) != SCHEMA:
         raise JournalError(path, f"has schema {start['schema']}; this numdrift reads {SCHEMA}")
-    # The last line has the counters of the whole process; for a killed run the counters of its steps are summed.
+    # The last line has the counters of the whole process; for a killed run, the counters of its parts are summed.
     summed: Counter[str] = Counter()
     for part in parts:
         summed.update(part.counters)

@@ -26,7 +26,7 @@ def peaks_of_step(step: int, events: Sequence[Mapping[str, Any]], host: TraceRea
             continue
         device = max(0, int(facts.get("Device Id", 0)))
         allocated, reserved = int(facts["Total Allocated"]), int(facts["Total Reserved"])
-        # The amount before the first event: without the memory that it allocates, or with the memory that it frees.
+        # Start with the amount before the first event: subtract what the event allocates, or add what it frees.
         before = peaks.get(device)
         highest = allocated - int(facts.get("Bytes", 0)) if before is None else before.allocated_peak or 0
         most = reserved if before is None else before.reserved_peak or 0

@@ -2,7 +2,7 @@
 
 A piece and the runtime call that launched it (`cudaLaunchKernel`) share a `correlation`; the pieces of a graph of
 kernels all have the correlation of one call. The call is on a thread of the host, within the op that made it. In a
-trace without runtime calls, as from a plug-in, a piece names its op by `External id`.
+trace without runtime calls, such as that of a plug-in, a piece names its op by `External id`.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ DIRECTION = re.compile(r"\b([A-Z])(?:to|2)([A-Z])\b|(Host|Device)To(Host|Device)
 """The direction in the name of a copy: `Memcpy HtoD (Pageable -> Device)`, `Memcpy M2D`, `CopyDeviceToHost`."""
 
 IN_HOST = "HM"
-"""The letters of host memory in such names; D (device), S (shared), A (array) and P (peer) are device memory."""
+"""The letters for host memory in a copy's name. D (device), S (shared), A (array) and P (peer) are device memory."""
 
 PINNED = "Pinned"
 
 
 @dataclass(frozen=True, slots=True)
 class DevicePiece:
-    """One piece of the step's work.
+    """One piece of a device's work in the step.
 
-    call: the runtime call that launched it, None if the trace has none
+    call: the runtime call that launched it, None if the trace has no such call
     launched: the time of the launch in microseconds
-    op: the op that launched it, "" outside ops
+    op: the op that launched it, "" if it was launched outside of ops
     """
 
     slice: Slice
@@ -113,7 +113,7 @@ class DeviceLaunches:
                 yield HostWait(call, self._outermost_op(around), place)
 
     def _piece(self, work: Slice) -> DevicePiece | None:
-        """Return the piece, or None if it is not the step's own."""
+        """Return the work of a slice as a piece, or None if it is not the step's own work."""
         call = self._called.get(work.arguments.get(CORRELATION))
         around = self._around(call) if call is not None else self._numbered.get(work.arguments.get(EXTERNAL))
         launched = call.start if call is not None else around.start if around is not None else work.start
@@ -132,7 +132,7 @@ class DeviceLaunches:
     def _around(self, call: Slice) -> Slice | None:
         """Return the innermost slice of the host around a runtime call."""
         innermost = self._host.innermost(call.thread, call.start)
-        # If the profiler did not know the thread's number while tracing, the call is on another row.
+        # If the profiler did not know the thread's number while tracing, the call is not on the thread's row.
         return innermost if innermost is not None else self._numbered.get(call.arguments.get(EXTERNAL))
 
     def _place(self, around: Slice | None, instant: float) -> SlicePlace:
@@ -158,8 +158,7 @@ class DeviceLaunches:
 
 
 def direction_of(name: str) -> str:
-    """Return the direction of a copy from its name; "" for a copy within the device, or if the name has no
-    direction."""
+    """Return the direction of a copy from its name, "" if it is within the device or the name has no direction."""
     match = DIRECTION.search(name)
     if match is None:
         return ""

@@ -45,8 +45,8 @@ class DeviceMeans:
     """The work of a mode's devices in a step, as means over the traced steps, in milliseconds.
 
     busy, idle: the busy and the idle time, by the number of the device
-    launches: the number of launches, None if the trace has none
-    allocated_peak, reserved_peak: the highest peak of any step, None if the trace has none
+    launches: the number of launches, None if a trace does not show them
+    allocated_peak, reserved_peak: the highest peak of any step, None if no peak is known
     """
 
     milliseconds: float
@@ -83,7 +83,7 @@ def device_means(profile: RunProfile) -> DeviceMeans | None:
 
 
 def by_kernel(profiles: Sequence[RunProfile], *, whole: bool = False) -> list[DeviceRow]:
-    """Return rows by kernel, copy and fill. Kernels have their `whole` names, or short ones."""
+    """Return rows by kernel, copy and fill. The names of kernels are shortened unless `whole` is true."""
 
     def name(row: DeviceWorkRow) -> str:
         return short_kernel(row.name) if row.sort == "kernel" and not whole else row.name

@@ -77,8 +77,10 @@ class DeviceTimes:
         self.peaks += peaks_of_step(step, events, host)
 
     def profile(self, kind: str, problem: str, readings: Readings) -> DeviceProfile:
-        """Return the rows in milliseconds, longest first. `readings` has the device's memory at the end of each
-        step."""
+        """Return the times as rows in milliseconds, the longest first.
+
+        `readings` has the device's memory at the end of each step.
+        """
         work = [
             DeviceWorkRow(
                 key.name, key.sort, key.op, key.phase, key.module, key.line, spent.calls, spent.time / 1000,
@@ -98,8 +100,10 @@ class DeviceTimes:
 
 
 def _blocks_around(piece: DevicePiece, host: TraceReading) -> set[str]:
-    """Return the blocks that the script was in when the piece was launched, even if another thread launched it, as in a
-    backward."""
+    """Return the blocks that the script was in when the piece was launched.
+
+    The launch itself may be on another thread, as in a backward.
+    """
     assert host.step is not None
     innermost = host.innermost(host.step.thread, piece.launched)
     around = [] if innermost is None else [innermost, *innermost.ancestors()]
@@ -115,7 +119,7 @@ def _steps(step: int, launches: DeviceLaunches, whole: Slice, own: Sequence[Inte
     for device, pieces in sorted(by_device.items()):
         busy = united((work.slice.start, work.slice.end) for work in pieces)
         last = max(whole.end, busy[-1][1])
-        # A device that does numdrift's own work is not idle, but works in no phase of the script.
+        # A device that does numdrift's own work is not idle, but does no work of the script.
         everything = ((work.start, work.end) for work in launches.all if device_of(work) == device)
         occupied = united([*everything, *own])
         kernels = [work for work in pieces if work.sort == "kernel"]
@@ -145,6 +149,6 @@ def united(intervals: Iterable[Interval]) -> list[Interval]:
 
 
 def _length(intervals: Iterable[Interval], within: Interval = (-math.inf, math.inf)) -> float:
-    """Return the total length of the parts of disjoint intervals that are within another interval."""
+    """Return the total length of disjoint intervals, counting only their parts inside the interval `within`."""
     cut = ((max(start, within[0]), min(end, within[1])) for start, end in intervals)
     return math.fsum(max(0.0, end - start) for start, end in cut)

@@ -1,9 +1,11 @@
-"""A device's tracks, arranged for viewers: a stream's work on rows of slices that do not cross, its ranges on a
-separate row, and its memory as counters.
+"""A device's tracks, arranged for viewers.
 
-A viewer drops a slice that begins within another and ends after it. Such slices occur on a stream if a graph of kernels
-runs several kernels at once. They also occur among ranges, which the profiler makes a little longer than the work in
-them.
+The work of each stream is on rows of slices that do not cross, and the stream's ranges are on a separate row. The
+device's memory is shown as counters.
+
+A viewer drops a slice that begins within another slice and outlasts it. Such slices occur on a stream if a graph of
+kernels runs several kernels at once. They also occur among ranges, which the profiler makes a little longer than the
+work in them.
 """
 
 from __future__ import annotations
@@ -66,7 +68,7 @@ def _end(event: Event) -> int:
 
 
 def _work(track: Track, work: Sequence[tuple[int, Event]]) -> Iterator[tuple[int, Event, Any, str]]:
-    """Yield each piece of work with its row, the first row that is free at that time."""
+    """Yield each piece of work with its row, the first row that is free when the piece begins."""
     ends: list[int] = []
     for number, event in work:
         if event["cat"] == DEVICE_RANGE:
@@ -78,7 +80,7 @@ def _work(track: Track, work: Sequence[tuple[int, Event]]) -> Iterator[tuple[int
 
 
 def _ranges(track: Track, work: Sequence[tuple[int, Event]]) -> Iterator[tuple[int, Event, Any, str]]:
-    """Yield each range on the row of ranges, cut where the next one begins."""
+    """Yield each range on the row of ranges, cut where a range begins that outlasts it."""
     row, ranges = track[1] + RANGES if isinstance(track[1], int) else track[1], dict[int, dict[str, Any]]()
     open_: list[tuple[int, int]] = []  # number and end, the innermost last
     for number, event in work:
@@ -118,7 +120,7 @@ def _named(event: Event, devices: Mapping[int, str]) -> Event:
 
 
 def _rows_named(rows: Mapping[Track, str], events: Iterable[Event], first: float) -> Iterator[Event]:
-    """Yield the events that name the new rows and place each next to its stream."""
+    """Yield the events that name the new rows and place each row next to its stream."""
     orders = {
         (event.get("pid"), event.get("tid")): event["args"]["sort_index"]
         for event in events

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 
 LONGEST = 80
-"""The most characters of a name in a table."""
+"""The largest number of characters of a name in a table."""
 
 _NOISE = re.compile(r"^(?:void|static|__global__)\s+|\(anonymous namespace\)::|<unnamed>::|\[clone [^]]*\]")
 _TELLING = re.compile(

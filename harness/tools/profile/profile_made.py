@@ -48,9 +48,9 @@ class _TraceEvents:
 
 
 def profile_of(run: RecordedRun, *, keep_working: bool = True) -> RunProfile:
-    """Return the profile of a run. Read it from disk if it exists there, else make it from the files of its process.
+    """Return the profile of a run. Read it from disk if it exists, else make it from the files of the run's process.
 
-    Without `keep_working`, the files of the single steps are removed once the trace of all steps is written. Raises
+    Without `keep_working`, the files of the individual steps are removed once the trace of all steps is written. Raises
     UsageError for a run that was not profiled.
     """
     folder = run.path / PROFILE
@@ -74,7 +74,7 @@ def _make(run: RecordedRun, folder: Path) -> RunProfile:
     notices = [text for text in run.manifest.notices if "profile" in text]
     lazy = not parse_mode(run.manifest.spec).capabilities.has_values
     times, of_device, steps, size = StepTimes(), DeviceTimes(), [], 0
-    # Only one step's trace is in memory at a time; that of a large model has hundreds of megabytes.
+    # Only one step's trace is in memory at a time; the trace of a large model has hundreds of megabytes.
     with TraceWriter(folder / TRACE) as writer:
         for event in events.traced:
             path = folder / WORKING / event["file"]

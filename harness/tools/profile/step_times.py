@@ -100,8 +100,8 @@ def _grow(spent: dict[Key, Spent], by: Mapping[Key, Spent]) -> None:
 def step_times(events: Sequence[Mapping[str, Any]], *, lazy: bool, blocks: Mapping[str, int]) -> StepTimes:
     """Return the times of a trace of one step.
 
-    `lazy` is True if ops are only recorded when they are called. `blocks` are the blocks that the script has begun,
-    with their counts.
+    `lazy` is True if ops are only recorded when they are called. `blocks` maps each block of the script to the number
+    of times that it was begun.
     """
     return TraceReading(events, lazy=lazy, blocks=blocks).times
 
@@ -174,8 +174,8 @@ class TraceReading:
         return event.name in self._blocks and event.category == "user_annotation"
 
     def _read_step(self, step: Slice) -> None:
-        # If the step has a forward with gradients, a call without gradients stays in the phase before it, and so does
-        # the time after the call. In any other step, the call is the forward.
+        # If the step has a forward with gradients, a call without gradients belongs to the phase before the call, and
+        # so does the time after the call. In any other step, a call without gradients is the forward.
         names = [candidate.name.removeprefix(PHASE) for candidate in walk([step]) if candidate.name.startswith(PHASE)]
         if UNTRAINED in names and FORWARD in names:
             before = [name for name in names[: names.index(UNTRAINED)] if name != OWN]

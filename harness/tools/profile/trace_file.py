@@ -23,7 +23,7 @@ from .trace_slices import EXECUTED, PYTHON, Slice, Thread, slices_of
 Event = Mapping[str, Any]
 
 OURS = ("torch/autograd/profiler.py", "torch/profiler/", "numdrift/harness/", "_record_function")
-"""Parts of the names of the Python calls of the tracing itself. These calls are left out."""
+"""Parts of the names of Python calls that belong to the tracing itself. These calls are left out."""
 
 LINKS = ("External id", "Ev Idx", "Python id", "Python parent id", "correlation")
 """Arguments that link events of one trace; each trace numbers them from 0."""
@@ -113,8 +113,8 @@ def _moved(events: Iterable[Event], shift: float, number: int) -> Iterator[Event
             moved["id"] = f"{number}.{event['id']}"
         arguments = event.get("args") or {}
         linked = {name: arguments[name] for name in LINKS if isinstance(arguments.get(name), int)}
-        # The upper half of the number holds the step, so the links of two steps differ; the first step's stay
-        # unchanged.
+        # The upper half of each number is the index of the step, so the links of two steps differ. The links of the
+        # first step stay unchanged.
         if number and linked:
             apart = {name: (number << 32) + value for name, value in linked.items()}
             moved["args"] = {**arguments, **apart}
@@ -124,8 +124,8 @@ def _moved(events: Iterable[Event], shift: float, number: int) -> Iterator[Event
 def shown(events: Iterable[Event]) -> list[Event]:
     """Return the events in a form that viewers can draw.
 
-    Executions of lazy graphs receive a name. Python calls that partly overlap another event are left out, such as the
-    calls that begin and end ranges.
+    Executions of lazy graphs receive a name. Python calls that partly overlap another event, such as the calls that
+    begin and end ranges, are left out.
     """
     kept: list[Event] = []
     for event in events:
@@ -134,7 +134,7 @@ def shown(events: Iterable[Event]) -> list[Event]:
             nameless = event.get("cat") == "cpu_op" and not event.get("name")
             kept.append({**event, "name": EXECUTION} if nameless else event)
     # `open_` are the slices that a thread is in, innermost last. A Python call is left out if it ends before a slice
-    # that began within it, or after the slice in which it began.
+    # that began within the call, or after the slice within which the call began.
     misnested: set[tuple[Any, Thread]] = set()
     open_: dict[Thread, list[Slice]] = {}
     for entry in slices_of(kept, (*EXECUTED, PYTHON)):
@@ -159,7 +159,7 @@ def shown(events: Iterable[Event]) -> list[Event]:
 
 
 def write_log_directory(folder: Path, runs: Sequence[RecordedRun]) -> list[Path]:
-    """Copy each run's trace into a folder of its mode, with a file name as `tensorboard_trace_handler` chooses it.
+    """Copy each run's trace into a folder of its mode, with a file name like those of `tensorboard_trace_handler`.
 
     An earlier trace of the same run in that folder is replaced. Raises UsageError.
     """
@@ -170,7 +170,7 @@ def write_log_directory(folder: Path, runs: Sequence[RecordedRun]) -> list[Path]
             continue
         target = folder / f"{run.path.parent.name}_{run.path.name}"
         try:
-            # The plug-in distinguishes workers by host and process: here the training's process, not this one.
+            # The plug-in distinguishes workers by host and process. The process is the training's, not this one.
             with source.open(encoding="utf-8") as file:
                 process = re.search(r'"pid": (\d+)', file.read(1 << 16))
             worker = f"{socket.gethostname()}_{process[1] if process else os.getpid()}"

@@ -45,7 +45,7 @@ class Slice:
 
     start, end: in microseconds
     within: the slice that directly contains it
-    self_time: its time without that of the slices directly within it
+    self_time: its time without the times of the slices directly within it
     """
 
     name: str
@@ -90,8 +90,8 @@ def slices_of(events: Iterable[Mapping[str, Any]], categories: Collection[str]) 
 def nest(slices: Sequence[Slice]) -> dict[Thread, list[Slice]]:
     """Set the parent and the self time of each slice; return the outermost slices of each thread.
 
-    `slices` are in the order of `slices_of`. If a slice begins within another and outlasts it, it is cut off at the
-    other's end: the profiler reads its clock a moment after a range has ended."""
+    `slices` are in the order of `slices_of`. A slice that outlasts the slice in which it begins is cut off at that
+    slice's end: the profiler reads its clock a moment after a range has ended."""
     outermost: dict[Thread, list[Slice]] = {}
     open_: dict[Thread, list[Slice]] = {}
     for event in slices:
@@ -113,7 +113,7 @@ def nest(slices: Sequence[Slice]) -> dict[Thread, list[Slice]]:
 
 
 def walk(outermost: Iterable[Slice]) -> Iterator[Slice]:
-    """Yield every slice, each before those within it."""
+    """Yield every slice, each before the slices within it."""
     waiting = list(outermost)[::-1]  # a stack instead of recursion: Python calls may nest more than a thousand deep
     while waiting:
         event = waiting.pop()

@@ -1,4 +1,4 @@
-"""The result of replaying a snapshot: its outputs compared with the recorded outputs, and a sentence about them."""
+"""The result of replaying a snapshot: its outputs compared with the recorded ones, and a sentence about the result."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Answer:
     an error as well; another backend may word the error differently. `error` is the replay's error, "" if it raised
     none.
 
-    Outputs that depend on random numbers are not judged if the replay drew other numbers. The answer is then not
-    `comparable`, and holds if the other outputs are identical or within rounding.
+    Outputs that depend on random numbers are not judged if the replay drew different numbers. The answer is then not
+    `comparable`, and holds if the remaining outputs are identical or within rounding.
     """
 
     spec: str
@@ -48,11 +48,11 @@ class Answer:
 def answer_of(path: Path, mode: str | None = None, snapshot: Snapshot | None = None) -> Answer:
     """Replay the snapshot in a file, by default in its own mode.
 
-    Raises SnapshotError if it cannot be read or executed, ModeError for an unknown mode, UsageError for an unsuitable
-    interpreter, and NotAvailable."""
+    Raises SnapshotError if the snapshot cannot be read or executed, ModeError for an unknown mode, UsageError for an
+    unsuitable interpreter, and NotAvailable."""
     snapshot = read_snapshot(path) if snapshot is None else snapshot
     spec = mode_of(snapshot, path, mode)
-    # The snapshot's own mode names an interpreter of the machine where it was taken; this machine may need another.
+    # The snapshot's own mode names an interpreter of the machine where the snapshot was taken, and not of this machine.
     spec = spec if mode is not None else replace(spec, python=None)
     resolved = in_their_interpreters([spec])
     (target,) = resolved.modes
@@ -67,7 +67,7 @@ def answer_of(path: Path, mode: str | None = None, snapshot: Snapshot | None = N
     if raised and (recorded == raised or recorded.startswith(f"{raised} (")):  # `(` begins the line of the script
         text = f"it raises the same error: {raised}"
     elif recorded and raised:
-        # Another backend words the same refusal differently.
+        # Another backend may word the same refusal differently.
         text = f"it raises an error, too: {raised} (the recorded error is {recorded})"
     elif raised:
         text = f"it raises the error {raised}; the recorded execution returned values"
@@ -119,7 +119,7 @@ def _text_of_compared(comparison: ReplayComparison) -> str:
 #
 # where x is the result of the calls executed op by op, and the x_i are their results with random rounding after every
 # op (Monte Carlo arithmetic, see `harness/tape/replaying/rounding.py`). An output that rounding does not move
-# (integers, copies) must be the same, or must differ in one of the x_i, too.
+# (integers, copies) must be identical to the recorded output, or must also differ in at least one of the x_i.
 
 LIMIT = 16.0
 """The largest multiple of rounding's noise that counts as rounding: the threshold in docs/guide/verdict.md."""
@@ -129,7 +129,7 @@ REPLAYS = 8
 
 State = Literal["identical", "equal", "within rounding", "beyond rounding", "not held"]
 """`identical`: all bits are the same. `equal`: all values are the same (NaN equals NaN, 0.0 equals -0.0). `not held`:
-the snapshot lacks the output's value. The comment above defines the others."""
+the snapshot lacks the output's value. The comment above defines `within rounding`; the rest is `beyond rounding`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ class Compared:
     max_ulp: None for numbers that are not floating-point
     relative_l2: None if the recorded value is zero
     of_rounding: the distance over rms; None if the output is identical or rounding does not move it
-    other_draws: whether the output depends on random numbers, and the replay drew other numbers; a difference then
+    other_draws: whether the output depends on random numbers and the replay drew different ones; a difference then
         means nothing
     """
 
@@ -209,7 +209,7 @@ def compared(
             state = "within rounding" if within else "beyond rounding"
             row = replace(
                 row,
-                state=state if measured.differing else "equal",  # NaN or zeros of another sign
+                state=state if measured.differing else "equal",  # only the signs of NaN or zeros differ
                 differing=measured.differing,
                 max_ulp=_ulp(recorded, value),
                 relative_l2=distance / norm if norm else None,
@@ -242,7 +242,7 @@ def _ulp(recorded: torch.Tensor, value: torch.Tensor) -> int | None:
 
 
 def _patterns(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
-    # NumPy has no bfloat16, so its bits are passed as integers.
+    # NumPy has no bfloat16, so the bits of each number are passed as an integer.
     return tensor.contiguous().view(torch.int16).numpy().view(np.uint16)
 
 

@@ -19,7 +19,7 @@ PROCESS = "numdrift.harness.backends.replaying.replay_process"
 def replayed_elsewhere(path: Path, spec: ModeSpec) -> Outcome:
     """Execute a snapshot in a process of the mode, with the mode's Python and device.
 
-    Raises the process's error if it refuses, and SnapshotError if it ends without an answer."""
+    Raises the process's error if the process refuses, and SnapshotError if it ends without an answer."""
     with tempfile.TemporaryDirectory(prefix="numdrift-replay-") as folder:
         config, answer = Path(folder, "config.json"), Path(folder, "answer.safetensors")
         request = {

@@ -38,7 +38,7 @@ class SupportAnalysis:
     mode: the full text of the analysed mode
     run: the run of the analysis
     unsupported: a row for each configuration and line, with its reason
-    exit_code: as on the command line, 0 if the analysis is done, even if an unsupported operator ended the script;
+    exit_code: as on the command line: 0 if the analysis is done, even if an unsupported operator ended the script;
         3 if the script failed for another reason
     """
 
@@ -144,7 +144,7 @@ class SupportAnalysis:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnalysisRequest(TrainingRequest):
-    """The training of `numdrift analyze`, in the one mode whose backend is asked."""
+    """A request for the training of `numdrift analyze`, in the one mode whose backend is asked about its support."""
 
     dry: bool = option(
         False,
@@ -157,7 +157,8 @@ class AnalysisRequest(TrainingRequest):
 def analysis_plan(request: AnalysisRequest) -> BatchPlan:
     """Plan the run of an analysis.
 
-    Raises UsageError (also if the report could not be written), and NotAvailable for a feature that the mode lacks.
+    Raises UsageError, for example if the report could not be written, and NotAvailable for a feature that the mode
+    lacks.
     """
     if request.output is not None:
         _check_output(request.output)
@@ -181,7 +182,7 @@ def analysis_plan(request: AnalysisRequest) -> BatchPlan:
 
 
 def _check_output(output: Path) -> None:
-    """Refuse a report that could not be written: it is written after a run that may take hours. Raises UsageError."""
+    """Refuse an unwritable path: the report is written after a run that may take hours. Raises UsageError."""
     nearest_parent = next((parent for parent in output.absolute().parents if parent.exists()), None)
     problem = ""
     if output.is_dir():

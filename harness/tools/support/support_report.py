@@ -111,8 +111,8 @@ def report_json(
 ) -> dict[str, Any]:
     """Return the report as JSON values.
 
-    Verbosity 1 adds the backend's instructions, under the backend's own name for them. `script` has the script and its
-    ending.
+    Verbosity 1 adds the backend's instructions, under the backend's own name for them. `script` describes the script
+    and how it ended.
     """
     record = report.record
     # By namespace; `aten` is always present, so that readers of the file need no check.

@@ -24,7 +24,7 @@ from ..presence import private, require
 WRAPPED = "_orig_mod"
 
 KINDS_OF_ARGUMENTS = 10_000
-"""The most combinations of shapes and dtypes for which a function is compiled; torch's default is 8."""
+"""The largest number of combinations of shapes and dtypes for which a function is compiled; torch's default is 8."""
 
 
 def is_compiled_in_place(module: torch.nn.Module) -> bool:
@@ -68,7 +68,7 @@ def undo_compile_in_place(module: torch.nn.Module) -> None:
 
 @contextmanager
 def inductor_settings_kept(options: Iterable[str]) -> Iterator[None]:
-    """Restore Inductor's numerics and these options of its config after the context; skip options that it lacks."""
+    """Restore Inductor's numerics and these options of its config after the context. Skip options that do not exist."""
     patch = private("torch._inductor.config", "patch")
     config = importlib.import_module("torch._inductor.config")
     settings = {}
@@ -80,7 +80,7 @@ def inductor_settings_kept(options: Iterable[str]) -> Iterator[None]:
 
 
 def compile_alone(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a function by itself, once for every kind of arguments; it never falls back to eager execution."""
+    """Compile a function on its own, once for every kind of arguments; its calls never fall back to eager execution."""
     compiled = own_compile()(function, fullgraph=True, dynamic=False)
     patched = private("torch._dynamo.config", "patch")
 
@@ -125,7 +125,7 @@ def has_inductor(kind: str) -> bool:
 
 
 def set_inductor_numerics(*, contract: bool | None, emulate_casts: bool | None, fallback_random: bool | None) -> None:
-    """Set how Inductor contracts a*b+c, emulates eager's casts and draws random numbers; None leaves its default.
+    """Set how Inductor contracts a*b+c, emulates eager's casts and draws random numbers; None changes nothing.
 
     contract: contract a*b+c to a fused multiply-add
     emulate_casts: round to lower precision where eager does
@@ -167,7 +167,7 @@ def set_inductor_options(options: Mapping[str, str]) -> None:
 
 
 def inductor_option(name: str, text: str) -> Any:
-    """Return the value that a text represents in an option of Inductor.
+    """Return a text converted to the type of an option of Inductor.
 
     Raises UsageError as `set_inductor_options` does.
     """
@@ -197,10 +197,10 @@ def inductor_decompositions() -> dict[Any, Callable[..., Any]]:
 
 
 class DecompositionTable:
-    """A replacement for torch's function that returns a table of decompositions. Calls `begins` before each graph.
+    """A replacement for torch's function that returns a table of decompositions. It calls `begins` before each graph.
 
-    In Inductor's cache key the names in `changed` represent the table. The ops that replace the changed ops are part of
-    the graph, and so of the key.
+    In Inductor's cache key, the names in `changed` represent the table. The ops that replace the changed ops are part
+    of the graph, and so of the key.
     """
 
     def __init__(
@@ -219,10 +219,10 @@ class DecompositionTable:
 
 
 def replace_inductor_decompositions(table: DecompositionTable) -> Undo:
-    """Make Inductor, and torch's other backends with its decompositions, apply `table`; return the undo.
+    """Make Inductor, and the other backends of torch that use its decompositions, apply `table`; return the undo.
 
-    The table that torch returns must not be edited: it is cached, and nothing notices the change. The cache of
-    AOTAutograd ignores decompositions, so it is off until the undo.
+    The table that torch returns must not be edited: torch caches it, and nothing would notice the change. The cache of
+    AOTAutograd ignores decompositions, so this cache is off until the undo.
     """
     compiling = importlib.import_module("torch._inductor.compile_fx")
     config = importlib.import_module("torch._functorch.config")

@@ -1,4 +1,4 @@
-"""Ops that torch composes of other ops above autograd: their nodes in a traced graph, and Inductor's input."""
+"""Ops that torch composes of other ops above autograd: find their nodes, and change the graphs that Inductor gets."""
 
 from __future__ import annotations
 

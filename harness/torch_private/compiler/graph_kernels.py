@@ -1,4 +1,4 @@
-"""The kernels and extern calls that Inductor generates for a graph, in order, with the FX nodes in each."""
+"""The kernels and extern calls that Inductor generates for a graph, in order, with the FX nodes in each of them."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ class GraphKernel:
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """A graph after Inductor.
+    """A graph for which Inductor has generated code.
 
     graph: the FX graph for which Inductor generated code
     kernels: its kernels and extern calls, in order
     outputs: the buffer of each output, None for an output of the FX graph that has no buffer
     buffers: the dtype and shape of each buffer
     made_by: the FX node whose result each buffer holds
-    constants: tensors of the module
+    constants: the names of the tensors that the module holds
     """
 
     graph: torch.fx.Graph
@@ -153,7 +153,7 @@ def _lowered(graph: Any, watched: _Watched) -> Lowered:
     return Lowered(
         graph.module.graph,
         kernels,
-        # An output that is not a buffer (None, a size) has another class.
+        # An output that is not a buffer (None, a size) is of a class in NO_BUFFERS, or has no name.
         [
             None if type(output).__name__ in NO_BUFFERS or not hasattr(output, "get_name") else str(output.get_name())
             for output in graph.graph_outputs
@@ -165,7 +165,7 @@ def _lowered(graph: Any, watched: _Watched) -> Lowered:
 
 
 def _calls(scheduled: Sequence[Any], noted: Sequence[tuple[str, list[Any]]]) -> list[tuple[str, list[Any]]]:
-    """Return every call, noted or not, with its scheduler nodes, in the scheduler's order.
+    """Return every call, whether it was noted or not, with its scheduler nodes, in the scheduler's order.
 
     A node that only lays out memory, such as a concatenation whose parts are written in place, belongs to the call that
     writes its last part. A node that takes one result out of several belongs to the call that computes them.
@@ -218,8 +218,9 @@ def _kernel(name: str, leaves: Sequence[Any], source: str, removed: set[str], or
 class _Origins:
     """The FX nodes from which each operation was made.
 
-    Inductor records too many origins for an operation: they include nodes that another operation computes and this one
-    only reads. The operation that computes an argument of a library's op also has that op among its origins.
+    Inductor records too many origins for an operation: they include nodes that the operation only reads, since another
+    operation computes them. The operation that computes an argument of a library's op also has this op among its
+    origins.
     """
 
     def __init__(self, scheduled: Sequence[Any], graph: torch.fx.Graph) -> None:
@@ -258,7 +259,7 @@ class _Origins:
         return self._made_by.get(buffer)
 
     def _maker(self, leaf: Any) -> torch.fx.Node | None:
-        """Return the node whose result an operation returns: the one that Inductor records, or its last origin."""
+        """Return the node whose result an operation returns: as Inductor records it, or else the last origin."""
         origins = self._origins[leaf.get_name()]
         exact = None if leaf.node is None else leaf.node.get_origin_node()
         return exact if exact in origins else max(origins, key=self._order.__getitem__, default=None)
@@ -288,7 +289,7 @@ def _writes(leaf: Any) -> list[str]:
 
 
 def _kind(graph: Any, name: str) -> tuple[str, tuple[Size, ...]] | None:
-    """Return the dtype and the shape of a buffer, a constant or an input; None for one that holds several tensors."""
+    """Return the dtype and the shape of a buffer, a constant or an input; None for a buffer of several tensors."""
     value = graph.constants.get(name)
     if value is not None:
         return str(value.dtype).removeprefix("torch."), tuple(int(size) for size in value.shape)

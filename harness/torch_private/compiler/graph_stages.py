@@ -1,4 +1,4 @@
-"""The stages of torch.compile, watched from outside: dynamo's graph, AOTAutograd's, and Inductor's input.
+"""The stages of torch.compile, watched from outside: the graphs of dynamo and AOTAutograd, and Inductor's input.
 
 Each `watch_...` installs one hook and returns the function that removes it. The callback decides what to do with the
 stage. It must not raise, since it runs inside the compiler. Verified on torch 2.13.0."""
@@ -55,7 +55,7 @@ class DynamoGraph:
 
 
 def watch_dynamo(around: Callable[[DynamoGraph, Compile], Any]) -> Undo:
-    """Make `around` perform each compilation of a dynamo graph: it calls its last argument, and returns the result."""
+    """Make `around` compile each dynamo graph: `around` calls its last argument, and returns the result."""
     holder = private("torch._dynamo.output_graph", "OutputGraph")
     require(holder, "_call_user_compiler")
 
@@ -65,13 +65,13 @@ def watch_dynamo(around: Callable[[DynamoGraph, Compile], Any]) -> Undo:
             if node.op == "placeholder":
                 argument = node.meta.get("grapharg")
                 source = getattr(argument, "source", None) or getattr(node, "_dynamo_source", None)
-                name = getattr(source, "name", "")  # older versions of torch have a method here
+                name = getattr(source, "name", "")  # a method in older versions of torch
                 try:
                     example = getattr(argument, "example", None)
                 except AssertionError:  # torch raises it if the tensor no longer exists
                     example = None
                 inputs.append(GraphInput(node.name, str(name() if callable(name) else name), example))
-        # A graph without a break has a reason, too, whose `graph_break` is False.
+        # A graph that ends without a break also has a reason, but the `graph_break` of this reason is False.
         reason = getattr(module, "compile_subgraph_reason", None)
         broken = reason is not None and getattr(reason, "graph_break", False)
         lines = str(getattr(reason, "reason", "")).strip().splitlines()
@@ -106,7 +106,7 @@ AotCompiler = Callable[..., Any]
 
 
 def watch_aot(around: Callable[[str, AotCompiler], AotCompiler]) -> Undo:
-    """Make `around` replace each compiler of AOTAutograd's backends except Inductor; it also receives the phase."""
+    """Replace each compiler of AOTAutograd's backends, except Inductor's, with `around(phase, compiler)`."""
     module = importlib.import_module("torch._dynamo.backends.common")
     private("torch._dynamo.backends.common", "aot_module_simplified")
     inductors = private("torch._functorch.aot_autograd", "SerializableAOTDispatchCompiler")
@@ -143,7 +143,7 @@ class InnerCompilation:
 
 
 def watch_inductor(around: Callable[[InnerCompilation, Compile], Any]) -> Undo:
-    """Make `around` perform each inner compilation of Inductor: it calls its last argument, and returns the result."""
+    """Make `around` perform Inductor's inner compilations: `around` calls its last argument, and returns the result."""
     return around_inner_compile(
         "Inductor's graphs",
         lambda module, inputs, options, compile_: around(
@@ -158,7 +158,7 @@ InnerCompile = Callable[[torch.fx.GraphModule, Any, Mapping[str, Any], Compile],
 def around_inner_compile(owner: str, around: InnerCompile) -> Undo:
     """Make `around` perform each of Inductor's inner compilations.
 
-    It receives the graph, the inputs and the options. It calls its last argument, and returns the result.
+    `around` receives the graph, the inputs and the options. It calls its last argument, and returns the result.
     """
     module = importlib.import_module("torch._inductor.compile_fx")
     private("torch._inductor.compile_fx", "_compile_fx_inner")
@@ -173,12 +173,12 @@ def around_inner_compile(owner: str, around: InnerCompile) -> Undo:
 
 
 def watch_executions(around: Callable[[Any, Compile], Any]) -> Undo:
-    """Make `around` perform each call of a graph compiled by Inductor; it receives the compiled object."""
+    """Make `around` perform each call of a graph compiled by Inductor. `around` receives the compiled object."""
     return watch_compiled_calls(lambda compiled, inputs, execute: around(compiled, execute))
 
 
 def watch_compiled_calls(around: Callable[[Any, Sequence[Any], Compile], Any]) -> Undo:
-    """Make `around` perform each call of a graph compiled by Inductor; it receives that object and the inputs."""
+    """Make `around` perform each call of a graph compiled by Inductor, given the compiled object and the inputs."""
     holder = private("torch._inductor.output_code", "CompiledFxGraph")
 
     def watched(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -235,7 +235,7 @@ def number_decomposed_calls() -> Undo:
 
         return numbered
 
-    # Torch copies only these fields of a node's metadata to nodes made from it later.
+    # Torch copies only these fields of a node's metadata to the nodes that are later made from the node.
     with Patches("the numbers of decomposed calls") as patches:
         copied.append(CALL)
         patches.also(lambda: copied.remove(CALL))
@@ -244,7 +244,7 @@ def number_decomposed_calls() -> Undo:
 
 
 def without_graph_caches(*, of_inductor: bool = True) -> Undo:
-    """Make torch compile every graph again; the cache of built C++ and Triton kernels stays in use.
+    """Make torch compile every graph anew; the cache of built C++ and Triton kernels stays in use.
 
     A graph from AOTAutograd's cache bypasses every hook of this module. A graph from Inductor's cache bypasses the
     hooks that observe lowering. With `of_inductor=False`, Inductor's cache stays as the script has set it.

@@ -1,4 +1,4 @@
-"""Inductor's lowering of one aten graph, without generating code: the operations, and the fallbacks to aten.
+"""Inductor's lowering of one aten graph, without generating code: its operations, and its calls of ATen's kernels.
 
 Verified on torch 2.13.0.
 """
@@ -75,7 +75,7 @@ def is_fallback(operation: Any) -> bool:
 
 
 def _name(operation: Any) -> str:
-    """Return an operation's name: that of its aten op or library kernel, or its kind of generated code.
+    """Return an operation's name: the name of its aten op or library kernel, or the kind of its generated code.
 
     The name is "" for an operation that only unpacks a result.
     """
@@ -95,7 +95,7 @@ def compile_by_inductor(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> C
 
 
 def compile_by_backend(name: str, graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-    """Compile an aten graph with another backend of torch.compile, without gradients."""
+    """Compile an aten graph with the backend of torch.compile that has this name, without gradients."""
     return _compiled(private("torch._dynamo.backends.registry", "lookup_backend")(name), graph, inputs)
 
 
@@ -125,7 +125,7 @@ class LoweredNode:
 
     made: the class of the result, such as `Pointwise`, `Reduction`, `PermuteView` or `FallbackKernel`
     extern: the extern kernel that is called, "" for none
-    reason: the reason why Inductor falls back to ATen's kernel, "" where it does not
+    reason: the reason why Inductor falls back to ATen's kernel, "" if it does not
     """
 
     node: torch.fx.Node
@@ -141,7 +141,7 @@ def watch_lowering(
 ) -> Undo:
     """Call `show` for each lowered node, `failed` for a node whose lowering raises, `ended` after each graph.
 
-    None of them may raise. Raises NotAvailable.
+    None of these functions may raise. Raises NotAvailable.
     """
     lowering = private("torch._inductor.graph", "GraphLowering")
     for name in ("run_node", "run"):
@@ -181,7 +181,7 @@ def watch_lowering(
 
 
 def _lowered(node: torch.fx.Node, result: Any, operations: Sequence[Any]) -> LoweredNode:
-    """Describe a lowered node; `operations` are those that Inductor has added to its program for the node."""
+    """Describe a lowered node; `operations` are the operations that Inductor has added to its program for the node."""
     for operation in operations:
         if is_fallback(operation):
             overload = str(getattr(operation, "op_overload", ""))
@@ -255,7 +255,7 @@ def inductor_without_execution() -> Iterator[None]:
 
 
 def _stand_in(module: torch.fx.GraphModule) -> Callable[[list[Any]], Any]:
-    """Return a replacement of a compiled graph, which returns zeros in the shapes that follow from its inputs."""
+    """Return a replacement for a compiled graph. It returns zeros in the shapes that follow from its inputs."""
     fake_mode = private("torch._subclasses.fake_tensor", "FakeTensorMode")
 
     def run(inputs: list[Any]) -> Any:
@@ -267,7 +267,7 @@ def _stand_in(module: torch.fx.GraphModule) -> Callable[[list[Any]], Any]:
                 outputs = module(*fake_inputs)
         except Exception as error:
             raise NotAvailable("the dry run of a compiled graph", str(error).splitlines()[0]) from error
-        # The strides matter as well as the shapes: the graphs that follow were compiled for them.
+        # The strides matter as well as the shapes: the graphs that follow were compiled for these strides.
         return [
             torch.empty_strided(output.shape, output.stride(), dtype=output.dtype, device=output.device).zero_()
             if isinstance(output, torch.Tensor)

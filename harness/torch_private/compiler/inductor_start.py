@@ -1,12 +1,12 @@
 """Inductor's preparations in a process: it examines the CPU, the C++ compiler and its own sources.
 
-They take 1.9 s of processor time on an AVX-512 machine, most of it in processes that try to load a vector instruction
-set. A process that forks compiled trainings prepares for all of them.
+The preparations take 1.9 s of processor time on an AVX-512 machine, most of it in processes that try to load a vector
+instruction set. A process that forks compiled trainings makes the preparations once for all of them.
 
-The process that calls `start_inductor` has imported nothing of numdrift and loads this file by its path. So the file
-imports torch and the standard library only.
+The process that calls `start_inductor` has imported nothing of numdrift and loads this file by its path. The file
+therefore imports only torch and the standard library.
 
-Verified on torch 2.13.0. Where another version has other names, each compiled training prepares itself.
+Verified on torch 2.13.0. If a version uses different names, each compiled training makes the preparations itself.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ def start_inductor() -> None:
         codecache.torch_key()
         codecache.CacheBase.get_system()
         instructions = cpu_vec_isa.pick_vec_isa()
-        # The list of usable instruction sets depends on a training's `cpp.vec_isa_ok`. The trials behind it do not.
+        # The list of usable instruction sets depends on a training's `cpp.vec_isa_ok`. The trial of each set does not.
         cpu_vec_isa.valid_vec_isa_list.cache_clear()
         for vectors in (instructions, cpu_vec_isa.invalid_vec_isa):
             precompile_header(vectors)
 
 
 def precompile_header(vectors: Any) -> None:
-    """Compile the header of generated code for an instruction set, if Inductor's cache has none."""
+    """Compile the header of generated code for an instruction set, if Inductor's cache does not have it."""
     from torch._inductor import codecache, cpp_builder
 
     python = codecache.CppPythonBindingsCodeCache

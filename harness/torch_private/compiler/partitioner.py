@@ -65,8 +65,8 @@ def compile_with_autograd(
 ) -> Callable[..., Any]:
     """Make `compile_` produce the functions that execute a captured graph's forward and backward.
 
-    `planned` receives both aten graphs of a training before the first is compiled. The backward is compiled when it is
-    first needed. The graphs consist of the dispatched ops: nothing is decomposed.
+    `planned` receives both aten graphs of a training before the forward is compiled. The backward is compiled when it
+    is first needed. The graphs consist of the dispatched ops: nothing is decomposed.
     """
     autograd = private("torch._dynamo.backends.common", "aot_autograd")
     split = private("torch._functorch.partitioners", "default_partition")

@@ -31,7 +31,7 @@ Boxed = Callable[[list[Any]], Any]
 
 
 def compile_again(compilation: InnerCompilation, module: torch.fx.GraphModule) -> Boxed:
-    """Compile another graph with a compilation's inputs and options, even within another compilation."""
+    """Compile a graph with the inputs and options of an earlier compilation, even while a compiler is running."""
     # Leave out the options that describe the first compilation: its number, and whether CUDA graphs are possible.
     options = {name: value for name, value in compilation.options.items() if name not in ("graph_id", "cudagraphs")}
     return _compiled(module, list(compilation.inputs), options)
@@ -77,8 +77,8 @@ def compile_graph(module: torch.fx.GraphModule, inputs: Sequence[Any], *, backwa
 def _compiled(module: torch.fx.GraphModule, inputs: list[Any], options: Mapping[str, Any]) -> Boxed:
     inner = private("torch._inductor.compile_fx", "compile_fx_inner")
     tracing = private("torch._guards", "tracing")
-    # Give Inductor a new context: otherwise it would find the context of the current compilation, which has another
-    # fake mode. Without any context it does not look into its cache.
+    # Give Inductor a new context: otherwise it would find the context of the current compilation, which has a different
+    # fake mode. Without any context, Inductor does not look into its cache.
     input_mode = private("torch._guards", "detect_fake_mode")(inputs)
     context = None if input_mode is None else private("torch._guards", "TracingContext")(input_mode)
     with tracing(context), torch.no_grad():
@@ -98,7 +98,7 @@ OF_THE_CAPTURE = ("grapharg", "example_value", "tensor_dict")
 
 
 def undescribed_graph(graph: torch.fx.Graph) -> torch.fx.GraphModule:
-    """Return a copy of a dynamo graph that keeps nothing of the script alive and can be compiled by itself."""
+    """Return a copy of a dynamo graph. The copy keeps nothing of the script alive and can be compiled on its own."""
     undescribed = torch.fx.GraphModule(graph.owning_module or {}, copy.deepcopy(graph))
     for node in undescribed.graph.nodes:
         for name in OF_THE_CAPTURE:

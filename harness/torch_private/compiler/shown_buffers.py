@@ -16,16 +16,16 @@ from ..patches import Patches
 from ..presence import private
 
 VERSION = 1
-"""The version of the shown buffers and their numbers: cached code of another version must not be used."""
+"""The version of the shown buffers and their numbers: cached code of a different version must not be used."""
 
 
 @contextmanager
 def showing_buffers(number_of: Callable[[str], int | None]) -> Iterator[None]:
     """Show each buffer that Inductor's code writes within the context, with a `ProbeOp` and the number of its node.
 
-    A line is added after the call of the kernel that writes the buffer, so fusion and kernels stay the same. This is
-    for accelerators: in code for the CPU one call may write a buffer and then overwrite it. The code has separate keys
-    in Inductor's cache of graphs. Raises NotAvailable.
+    A line is added after the call of the kernel that writes the buffer, so fusion and kernels stay the same. This works
+    only for accelerators: in code for the CPU, one call may write a buffer and then overwrite it. The code with these
+    lines has separate keys in Inductor's cache of graphs. Raises NotAvailable.
     """
     shown = _ShownGraphs(number_of)
     config = private("torch._inductor", "config")
@@ -42,7 +42,7 @@ def showing_buffers(number_of: Callable[[str], int | None]) -> Iterator[None]:
 
 
 def _marked(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Give the details of a cached graph an attribute of numdrift's: the cache key is made from all attributes."""
+    """Give the details of a cached graph a further attribute: the cache key is computed from all attributes."""
 
     @functools.wraps(original)
     def init(details: Any, *args: Any, **kwargs: Any) -> None:
@@ -53,7 +53,7 @@ def _marked(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _ShownGraphs:
-    """The graphs that Inductor lowers. Replacements of Inductor's methods follow them and write the probes."""
+    """The graphs that Inductor lowers. Replacements of Inductor's methods follow these graphs and write the probes."""
 
     def __init__(self, number_of: Callable[[str], int | None]) -> None:
         self._number_of = number_of
@@ -73,7 +73,7 @@ class _ShownGraphs:
 
     def recorded_generation(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
-        def mark_run(node: Any) -> Any:  # right before its kernel's call is written; nothing is freed in between
+        def mark_run(node: Any) -> Any:  # runs right before the kernel's call is written; nothing is freed in between
             self._shown(self._virtual.graph).generated.update(node.get_operation_names())
             return original(node)
 
@@ -104,9 +104,9 @@ class _ShownGraphs:
 class ShownGraph:
     """The state of one graph while Inductor lowers it and generates its code.
 
-    A node's value may be in a buffer that later operations write to, such as zeros and then the sums of an
-    `index_put_`. The value is available once the operations of the node's lowering are generated, and lost once another
-    write to the buffer is generated.
+    A node's value may be in a buffer that later operations write to: a buffer of zeros may later hold the sums of an
+    `index_put_`. The value is available once the operations of the node's lowering are generated, and lost once a
+    further write to the buffer is generated.
     """
 
     def __init__(self) -> None:
@@ -127,7 +127,7 @@ class ShownGraph:
         self._needed[node] = frozenset(self._writers.get(name, ())) if name is not None else frozenset()
 
     def written(self, live: Collection[str], name_of: Callable[[Any], str | None]) -> Iterator[tuple[str, str]]:
-        """Yield the nodes whose values are in the `live` buffers now, each once, with the buffer's name."""
+        """Yield each node whose value is now in one of the `live` buffers, with the buffer's name, but never twice."""
         for node, box in list(self._boxes.items()):
             name = name_of(box)
             if name is None or name not in live or not self._needed[node] <= self.generated:

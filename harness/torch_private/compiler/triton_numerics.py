@@ -8,8 +8,8 @@ from typing import Any
 from ..patches import Patches, Undo
 
 FUSION = "enable_fp_fusion"
-"""Triton's option for the contraction. Inductor ties it to `emulate_precision_casts` (torch 2.13), or leaves it to
-Triton's default, the variable TRITON_DEFAULT_FP_FUSION."""
+"""Triton's option for the contraction. Inductor ties it to `emulate_precision_casts` (torch 2.13), or leaves it at
+Triton's default, which the variable TRITON_DEFAULT_FP_FUSION sets."""
 
 
 def contract_in_triton(wanted: bool) -> Undo:

@@ -89,7 +89,7 @@ def lazy_has_value(tensor: torch.Tensor) -> bool:
     private("torch", "_functionalize_sync")(tensor)
     if _pending_graph(tensor) == _no_graph():
         return True
-    # A value from the host that an op has used has a node, but is available all the same.
+    # A value from the host that an op has already used has a node, but is available all the same.
     text = str(private("torch._C._lazy", "_get_tensors_text")([tensor]))
     nodes = [line for line in text.splitlines() if line.lstrip().startswith("%")]
     return len(nodes) == 1 and " lazy_tensors::device_data()" in nodes[0]
@@ -108,8 +108,8 @@ def _no_graph() -> bytes:
 
 # The pending work of the lazy core: the TorchScript graph of pending tensors, and its inputs.
 #
-# Both follow the order of the graph's nodes, so the k-th input is the parameter `pk` (torch 2.13). Nothing is executed
-# to read them.
+# Parameters and inputs are in the order of the graph's nodes, so the k-th input is the parameter `pk` (torch 2.13).
+# Reading them executes nothing.
 
 NAMED_TUPLE = re.compile(r"NamedTuple\(([^()]*)\)")
 """A type that torch writes into a graph's text but cannot read: `NamedTuple(output : Tensor, weight : Tensor)`."""
@@ -149,7 +149,7 @@ def parsed_torchscript(text: str) -> Any:
 
 
 def execute_lazy_op_by_op() -> Callable[[], None]:
-    """Make the core compile and execute each op by itself when it is called, including copied views; return the undo.
+    """Make the core compile and execute each op alone when it is called, including copied views; return the undo.
 
     Each kernel of the core is followed by a sync of its results. An op without a kernel of the core runs on the CPU at
     once, as usual.
@@ -205,17 +205,17 @@ def torchscript_schema(text: str) -> Any:
 
 
 def lazy_tensor_id(tensor: torch.Tensor) -> int:
-    """Return the lazy core's identifier of a lazy tensor's value; a new value of the same tensor has a new one."""
+    """Return the lazy core's identifier of a lazy tensor's value; a new value of the tensor has a new identifier."""
     return int(private("torch._C._lazy", "_get_tensor_id")(tensor))
 
 
 def lazy_counters() -> dict[str, int]:
-    """Return the lazy core's counters since the process began; `aten::` names are ops that fell back to the CPU."""
+    """Return the lazy core's counters since the process began. Those named `aten::...` count fallbacks to the CPU."""
     metrics = importlib.import_module("torch._lazy.metrics")
     values: Mapping[str, int | None] = {name: metrics.counter_value(name) for name in metrics.counter_names()}
     return {name: value or 0 for name, value in values.items()}
 
 
 def settle_view(view: torch.Tensor) -> None:
-    """Make a new view of a lazy tensor take its value from its base."""
+    """Make a new view of a lazy tensor take its value from the view's base."""
     private("torch", "_functionalize_sync")(view)

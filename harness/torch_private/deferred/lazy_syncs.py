@@ -15,8 +15,8 @@ EXECUTIONS = ("CachedCompile", "UncachedCompile")
 """The counters that the lazy core increases at each execution of a graph."""
 
 Around = Callable[[Sequence[torch.Tensor] | None, Callable[[], None]], None]
-"""Called with the wanted tensors (None: all that are pending), and the function that executes them and waits for the
-end."""
+"""Called with the wanted tensors (None: all that are pending), and the function that executes their pending work and
+waits for its end."""
 
 
 def around_lazy_syncs(around: Around) -> Undo:

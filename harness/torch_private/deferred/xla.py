@@ -144,7 +144,7 @@ def read_xla(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def execute_xla_op_by_op(wanted: bool) -> None:
-    """Turn torch_xla's eager mode on or off; the mode compiles and executes each op by itself when the op is called."""
+    """Turn torch_xla's eager mode on or off; the mode compiles and executes each op alone when the op is called."""
     private(CORE, "_set_use_eager_mode")(wanted)
 
 
@@ -199,15 +199,15 @@ def xla_hlo(tensors: Sequence[torch.Tensor]) -> str:
 # The copies by which values leave the device and come back.
 
 Copied = Callable[[bool, FrameType | None, Callable[[], Any]], Any]
-"""Makes a copy and returns its result; called with whether it goes to the CPU, the Python frame that led to it, and the
-function that copies."""
+"""Makes a copy and returns its result; called with whether the copy goes to the CPU, the Python frame that led to the
+copy, and the function that copies."""
 
 
 def around_xla_copies(copied: Copied) -> Undo:
     """Make `copied` perform each copy between an xla tensor and the CPU.
 
-    A script that reads a value makes such a copy. An op that torch_xla hands to the CPU makes several: its arguments
-    are copied there, and its results back. No node of a graph changes. Returns the undo. Raises NotAvailable.
+    A script that reads a value makes such a copy. An op that torch_xla passes to the CPU makes several: its arguments
+    are copied to the CPU, and its results back. No node of a graph changes. Returns the undo. Raises NotAvailable.
     """
     overrides = Overrides()
 

@@ -55,7 +55,7 @@ def xla_composites() -> Iterator[DeviceKernel]:
             yield kernel
 
 
-# Pending graphs: the values in them, the values that they start from, and their HLO executed by itself.
+# Pending graphs: the values in them, the values that they start from, and the separate execution of their HLO.
 
 SEED = "seed"
 """The name of the generator's state among the values that a graph starts from."""
@@ -69,7 +69,7 @@ class XlaData:
     """A value that a pending graph starts from.
 
     `known_as` is the number of a tensor's value, SEED, or None for a value that is not a tensor of the script, such as
-    a number in its code.
+    a number in the script's code.
     """
 
     known_as: int | str | None

@@ -30,7 +30,7 @@ _KERNEL = re.compile(
 def watch_compilations(began: Callable[[str, bool], None], ended: Callable[[], None]) -> Undo:
     """Call `began(number, is_backward)` and `ended()` around each outermost compilation, including dynamo's tracing.
 
-    Neither may raise. A nested compilation counts as part of the outer one.
+    Neither function may raise. A nested compilation counts as part of the outer one.
     """
     handler = private("torch._dynamo.callback", "callback_handler")
     trigger = private("torch._dynamo.callback", "CallbackTrigger")
@@ -58,7 +58,8 @@ def recompile_reason() -> str:
     """
     context = private("torch._dynamo.utils", "get_metrics_context")()
     require(context, "_metrics")
-    # `0/0: tensor 'x' size mismatch at index 0. expected 3, actual 4`, or with a comment behind it and a stack below
+    # The text is `0/0: tensor 'x' size mismatch at index 0. expected 3, actual 4`. A comment may follow on the line,
+    # and a stack on the next lines.
     lines = str(context._metrics.get("recompile_reason") or "").splitlines()
     text = lines[0].partition("  #")[0].strip() if lines else ""
     return re.sub(r"^\d+/\d+: ", "", text)
@@ -133,9 +134,9 @@ def around_compile_calls(owner: str, around: Callable[[Callable[[], Any]], Any])
 
 
 def eager_wrapper(module: torch.nn.Module) -> torch.nn.Module:
-    """Return a wrapper like the one that `torch.compile(module)` returns, but which runs the module eagerly.
+    """Return a wrapper like the one that `torch.compile(module)` returns, except that it runs the module eagerly.
 
-    It has the names, the attribute `_orig_mod` and the class, on which scripts rely.
+    It has the parameter names, the attribute `_orig_mod` and the class on which scripts rely.
     """
     wrapper_type = private("torch._dynamo.eval_frame", "OptimizedModule")
     disabled = private("torch._dynamo.eval_frame", "DisableContext")

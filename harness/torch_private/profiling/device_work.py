@@ -44,7 +44,7 @@ def is_accelerator(device: str) -> bool:
 
 
 def device_activity(device: str) -> Any | None:
-    """Return the profiler's activity of an accelerator; None where torch's profiler has none for it."""
+    """Return the profiler's activity for an accelerator; None if torch's profiler has no such activity."""
     kinds, kind = torch.profiler.ProfilerActivity, kind_of_device(device)
     name = "PrivateUse1" if kind == private("torch._C", "_get_privateuse1_backend_name")() else kind.upper()
     wanted = getattr(kinds, name, None)
@@ -64,7 +64,7 @@ def lacks_times(device: str) -> str:
 def wait_for_device(device: str) -> None:
     """Wait until the devices of a kind have finished all the work of this process.
 
-    An error that a kernel raised surfaces here. An unused device is not initialised.
+    An error that a kernel raised surfaces in this call. An unused device is not initialised.
     """
     module = _module(device)
     if not _is_used(device) or not hasattr(module, "synchronize"):
@@ -100,7 +100,7 @@ def _is_used(device: str) -> bool:
 
 
 def _memory_modules(device: str) -> Iterator[Any]:
-    """Yield the modules that report the memory of an accelerator: its own, and torch's general one."""
+    """Yield the modules that report the memory of an accelerator: the accelerator's own, and torch's general one."""
     if not _is_used(device):
         return
     yield _module(device)

@@ -57,7 +57,7 @@ class Copy:
     """A copy between a lazy tensor and the CPU, which may have executed a graph.
 
     counted: the increases of the counters of graphs, as in `ExecutedCut`
-    fell_back: the `aten::` counters that grew since the last copy, which name the ops that the core now runs on the CPU
+    fell_back: the `aten::` counters that grew since the last copy; they name the ops that the core now runs on the CPU
     returns: whether the copy brings back a result of an op that ran on the CPU
     own: whether the copy is numdrift's, not the training's
     caller: the Python frame that led to the copy; in a backward, the frame that waits for the backward
@@ -79,7 +79,7 @@ def watch_lazy_cuts(show: Callable[[ExecutedCut], None]) -> Undo:
 
     def timed(tensors: Sequence[torch.Tensor] | None, wait: bool, schedule: Callable[[bool], None]) -> None:
         reason = MARK if tensors is None else sync_reason()
-        # The core hands a graph over and continues; the wait returns once it has been executed.
+        # The core hands a graph over and continues; the wait returns once the graph has been executed.
         before, began = _executions(), perf_counter()
         schedule(False)
         scheduled = perf_counter()
@@ -168,7 +168,7 @@ def lazy_counter(name: str) -> int:
 
 
 def lazy_text(tensors: Sequence[torch.Tensor]) -> str:
-    """Return the IR of the graph that is pending for these lazy tensors; it stays pending."""
+    """Return the IR of the graph that is pending for these lazy tensors; the graph stays pending."""
     return str(private("torch._C._lazy", "_get_tensors_text")(functional_tensors(tensors)))
 
 

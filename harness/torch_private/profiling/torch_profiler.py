@@ -1,7 +1,7 @@
 """The parts of torch that numdrift's profiler uses besides `torch.profiler`.
 
-They are the lazy core's executions, Inductor's kernels by name, the script's lines, and the script's own profilers.
-Verified on torch 2.13.0.
+With them, it observes the lazy core's executions, Inductor's kernels by name, the script's lines, and the script's own
+profilers. Verified on torch 2.13.0.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def name_inductor_kernels(named: Callable[[str], Callable[[], Any]]) -> Undo:
         def load(*args: Any, **kwargs: Any) -> Any:
             module = original(*args, **kwargs)
             for name, kernel in list(vars(module).items()):
-                # Torch returns the same module again, so a kernel that is already wrapped is left alone.
+                # Torch may return the same module several times, so a kernel that is already wrapped is left alone.
                 if name.startswith("cpp_") and callable(kernel) and not hasattr(kernel, WITHIN):
                     setattr(module, name, shown(kernel, named(name)))
             return module
@@ -105,7 +105,7 @@ def profiler_runs() -> bool:
 
 
 def watch_profilers(begins: Callable[[Any], None]) -> Undo:
-    """Call `begins` before a `torch.autograd.profiler.profile` begins; two cannot run at the same time."""
+    """Call `begins` before a `torch.autograd.profiler.profile` begins; two profilers cannot run at the same time."""
     holder = private("torch.autograd.profiler", "profile")
     require(holder, "_prepare_trace")
 
@@ -210,7 +210,7 @@ def lines_of_ops(profile: Any, lies_in_script: Callable[[str], bool]) -> dict[in
     """Return the line of the script from which each outermost op was called, as `file:line` by the op's External id.
 
     `profile` is a `torch.profiler.profile` that was made `with_stack` and has ended. The slices of Python functions in
-    a trace name the line where a function is defined; only the profiler's tree has the line that called it.
+    a trace name the line where a function is defined; only the profiler's tree has the line that called the function.
     """
     # Walk the tree from its roots; a child starts with the line that was found above it.
     results = profile.profiler.kineto_results

@@ -1,4 +1,4 @@
-"""Define the function that probes call. Python executes this file at the start of every process of a test."""
+"""Define the function that probes call. Python executes this file in each process that a test starts."""
 
 import importlib.util
 from pathlib import Path
