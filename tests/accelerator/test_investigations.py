@@ -73,12 +73,28 @@ def test_two_devices_draw_alike_and_what_their_kernels_round_is_explained(standi
     assert "all of the drift goes when they are swapped out together" in said
 
 
-def test_a_kernel_that_does_not_repeat_is_named(standin: Standin) -> None:
+def test_a_kernel_that_does_not_repeat_is_named_and_counts_as_noise(standin: Standin) -> None:
     found, said = investigated(standin, written(standin, INDEXED), "--modes", "cpu,standin", STANDIN_UNREPEATABLE="1")
 
     (pair,) = found["pairs"]
-    assert pair["verdict"] == "nondeterministic"
-    assert "index_add" in said
+    assert pair["verdict"] == "rounding" and not pair["controls"]["standin"]["repeatable"]
+    assert 0 < pair["controls"]["standin"]["score"] < pair["threshold"]
+    assert "standin does not repeat its own bits: aten.index_add in the forward, " in said
+
+
+def test_a_fault_is_found_beneath_the_noise_of_kernels_that_do_not_repeat(standin: Standin) -> None:
+    faulty = INDEXED.replace("h = torch.zeros", "h = 1.0005 * torch.zeros").replace(
+        "1.0005", "float(__import__('os').environ.get('SCALE', '1.0'))"
+    )
+    modes = ("--mode", "standin", "--mode", "b=standin,env.SCALE=1.0005", "--mode", "c=standin,env.SCALE=1.0")
+    found, said = investigated(standin, written(standin, faulty), *modes, STANDIN_UNREPEATABLE="1")
+
+    wrong, right = found["pairs"]
+    assert (wrong["verdict"], right["verdict"]) == ("beyond-rounding", "rounding"), said
+    first, *others = wrong["culprits"]
+    assert first["op"] == "aten.mul" and first["significance"] == "beyond-rounding" and proven(first)
+    assert not any(culprit["significance"] == "beyond-rounding" for culprit in (*others, *right["culprits"]))
+    assert wrong["explained"] is None or wrong["explained"] > 0.995
 
 
 def test_numdrifts_own_process_knows_no_device(standin: Standin) -> None:
