@@ -1,4 +1,4 @@
-"""How far the executions of one step by one mode are apart, for a mode that does not repeat itself.
+"""The spread of a mode that does not repeat itself: the distance of its executions of one step from each other.
 
 A kernel that adds atomically computes other bits each time. The spread of its results is no drift: it joins the
 rounding noise of the step that another mode's drift is compared with.
