@@ -1,4 +1,4 @@
-"""The page that `numdrift view` serves, and the part of it that is requested again while something runs."""
+"""The page that `numdrift view` serves, and the part of the page that it requests again and again while runs go on."""
 
 from __future__ import annotations
 
