@@ -130,7 +130,7 @@ class Bisection(Generic[Item]):
 def carriers(
     items: Sequence[Item], drifts: Drifts[Item], enough: float = math.inf, least: float = 0.0
 ) -> Bisection[Item]:
-    """Find the items that carry the drift, those with the largest drift first. The halves consist of neighbours.
+    """Find the items that carry the drift, those with the largest drift first. Neighbours in `items` stay together.
 
     The search continues while the remaining drift is a large part of the whole drift, or more than `enough`. If the
     whole drift is below `least`, nothing is searched. Each carrier takes about 2 log2(n) tests for n items.

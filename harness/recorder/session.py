@@ -55,7 +55,7 @@ class Session:
             if spec.threads is not None:
                 self._undo.callback(torch.set_num_threads, torch.get_num_threads())
             if mode.capabilities.compiles:
-                # Graphs that were compiled before the recording have different settings and kernels than its own.
+                # Graphs that were compiled before the recording lack the mode's settings and kernels.
                 torch.compiler.reset()
                 self._undo.callback(torch.compiler.reset)
                 if spec.is_inductor:

@@ -39,8 +39,8 @@ NOT_WRITTEN = {JSON: "never"}
 """Metadata of a field that is never written to a file."""
 
 UNLESS_EMPTY = {JSON: "unless empty"}
-"""Metadata of a field that is empty by default, and that is left out of the file if it is empty. A class whose
-`EMPTY_IS_LEFT_OUT` is true has no need of it: the rule then applies to all of its fields."""
+"""Metadata of a field that is empty by default, and that is left out of the file if it is empty. If a class's
+`EMPTY_IS_LEFT_OUT` is true, all of its fields are treated in this way."""
 
 UNCHECKED = {JSON: "unchecked"}
 """Metadata of a field that is read from the file without a check."""
@@ -62,7 +62,7 @@ class Unreadable(ValueError):
         self.place = place
 
     def within(self, outer: str) -> Unreadable:
-        """Return the same error with a longer place, which begins with `outer`: the field or index that contains it."""
+        """Return the same error with `outer` in front of its place. `outer` is the field or index around the place."""
         dot = "." if self.place and not self.place.startswith("[") else ""
         return Unreadable(self.why, f"{outer}{dot}{self.place}")
 
@@ -206,7 +206,7 @@ def _shown(data: Any) -> str:
 def _number(data: Any) -> Any:
     if isinstance(data, str) and data in NUMBERS:
         return NUMBERS[data]
-    # an int stays an int, so that it would be written to a file as the same text
+    # an int stays an int, so that writing it to a file again gives the same text
     return _checked(data, isinstance(data, (int, float)) and not isinstance(data, bool), "not a number")
 
 

@@ -13,7 +13,8 @@
 
 A frame is a header, the payload and a trailer. If a kill of the process cut a frame off, the frame has no trailer, and
 readers drop it.
-A step counts as recorded once its line is in events.jsonl, which is written after its frames.
+
+A step counts as recorded once its line is in events.jsonl. The line is written after the step's frames.
 """
 
 from __future__ import annotations

@@ -71,7 +71,10 @@ class InvestigationRow:
 
 
 def listed(folder: Path) -> Iterator[InvestigationRow]:
-    """Yield every investigation in a folder, the newest first. If its findings cannot be read, its answer says so."""
+    """Yield every investigation in a folder, the newest first.
+
+    If the findings of an investigation cannot be read, its only answer says so.
+    """
     for investigation in investigations(folder):
         runs = runs_in(investigation)
         if not runs:

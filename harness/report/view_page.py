@@ -1,4 +1,5 @@
-"""The page that `numdrift view` serves, and the part of the page that it requests again and again while runs go on."""
+"""The page that `numdrift view` serves, and the part of the page that is requested repeatedly while runs are in
+progress."""
 
 from __future__ import annotations
 

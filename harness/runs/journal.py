@@ -51,7 +51,7 @@ class StepRecord:
 
     losses: the losses in the order of their backwards
     seconds: the seconds since the training began
-    generators: the digests of the random generators' states at the beginning of the step; empty if there are none
+    generators: the digests of the random generators' states at the beginning of the step; empty if the journal has none
     logged: the values that the script logged, by name; logged losses are in `losses` instead
     optimizer: the number of the optimizer that ended the step, None if the training has only one optimizer
     """

@@ -65,7 +65,8 @@ class AfterStep:
 
         The read is executed at once if no step is running (`between`) and the values are available.
         """
-        # Asking whether a lazy tensor has a value adds nothing to the graph. torch_xla cannot answer without executing.
+        # Asking whether a lazy tensor has a value adds nothing to the graph. torch_xla cannot answer without executing
+        # the graph.
         available = (
             tensor.device.type not in DEFERRED_DEVICES or self._mode.has_value(tensor) for tensor in waiting.tensors
         )

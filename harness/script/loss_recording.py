@@ -157,7 +157,7 @@ class LossRecording:
 
 
 def require_device(losses: Sequence[torch.Tensor], device: str) -> None:
-    """Refuse a training without modules if its loss is not on the mode's device: the run would not be one of the mode.
+    """Refuse a training without modules if its loss is not on the mode's device: it would run in a different mode.
 
     Raises AdoptionError.
     """

@@ -76,7 +76,7 @@ class OutsideFiles:
     def _saving(self, torch_save: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(torch_save)
         def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
-            # C++ code writes a file with this name, which the audit hook does not see
+            # if `f` is a path, C++ code writes the file, and the audit hook does not see this
             if isinstance(f, (str, os.PathLike)):
                 self._hook("open", (f, "wb", os.O_WRONLY))
             return torch_save(obj, f, *args, **kwargs)
@@ -85,7 +85,7 @@ class OutsideFiles:
 
     def _seen(self, kind: str, path: Any) -> None:
         if not isinstance(path, (str, bytes, os.PathLike)):
-            return  # the number of a file that is already open
+            return  # the descriptor of a file that is already open
         text = os.path.realpath(os.fsdecode(path))
         noted = self._noted[kind]
         if text in noted or len(noted) >= MOST or "/__pycache__/" in text:

@@ -130,7 +130,7 @@ def _with_backend(original: Callable[..., Any], place: int, kind: str, facts: Ad
                 args = (*args[:place], chosen, *args[place + 1 :])
             else:
                 kwargs["backend"] = chosen
-            kwargs.pop("pg_options", None)  # options belong to one backend
+            kwargs.pop("pg_options", None)  # the options are for the requested backend
         group = original(*args, **kwargs)
         _kept.append(torch.distributed.group.WORLD if group is None else group)
         return group

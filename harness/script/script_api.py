@@ -137,7 +137,9 @@ def after_step(closure: Callable[..., Any], *values: Any) -> None:
 
 
 def device() -> torch.device:
-    """Return the device to train on: the mode's. Outside numdrift, it is that of the variable `DEVICE`, or the CPU.
+    """Return the device to train on: the mode's device.
+
+    Outside numdrift, it is the device that the environment variable `DEVICE` names, or else the CPU.
 
     model = Net().to(numdrift.device())
     """

@@ -25,7 +25,7 @@ class Compiler(Protocol):
     backend: str
 
     def settings(self, mode: str | None, options: Mapping[str, Any] | None, dynamic: bool | None) -> Mapping[str, Any]:
-        """Return the arguments of torch.compile that keep the `mode`, `options` and `dynamic` of a script's call."""
+        """Return the part of a script's `mode` and `options` that is kept, as arguments of torch.compile."""
 
     def leave_alone(self, module: torch.nn.Module) -> None:
         """Exclude a module from compilation, because a compiled function of the script calls it."""

@@ -27,7 +27,7 @@ Frame = tuple[str, int]
 class ScriptLines:
     """Names for the lines of a script's own files: those in the script's folder and below, relative to the folder.
 
-    For an operator that a library calls, it is the innermost of the script's lines that led to the call.
+    An operator that a library calls gets the name of the innermost of the script's lines that led to the call.
     """
 
     def __init__(self, script: str) -> None:

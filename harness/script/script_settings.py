@@ -48,7 +48,7 @@ class FollowedSettings:
         self._silent = True
 
     def close(self) -> None:
-        """Stop observing and changing settings back. Called after the script, when code may change any setting."""
+        """Stop observing, and stop changing settings back: code after the script may change any setting."""
         self._patches.undo()
 
     def _following(self, names: Sequence[str], keys: Sequence[str], setter: Callable[..., Any]) -> Callable[..., Any]:

@@ -135,7 +135,7 @@ class Hooks:
     def _step_ended(self, optimizer: Optimizer, *_: Any) -> None:
         if not self._nesting.leave(optimizer):
             return
-        if self._in_backward:  # the script has an optimizer for each parameter, which a hook of the gradient calls
+        if self._in_backward:  # the script has one optimizer per parameter, called by a hook on the gradient
             self._stepped_in_backward = optimizer
         else:
             self._ended_steps += 1

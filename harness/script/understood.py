@@ -56,7 +56,7 @@ def say_ending(facts: AdoptionFacts, steps: int, loss_found: bool) -> None:
 
 
 class ScriptNotes:
-    """Reports each text once, with the line of `script` that caused the report first.
+    """Reports each text once, with the line of `script` that first caused the report.
 
     Only the first report of a text inspects the stack, so a script that causes a thousand reports of it pays for one.
     """

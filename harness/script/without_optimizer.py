@@ -84,7 +84,7 @@ class TrainingByHand:
 
 
 def plain_losses(outputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Return the outputs, differentiated inside torch.func, that are single numbers, without torch's wrappers."""
+    """Return the outputs that are single numbers, without torch.func's wrappers; none outside of torch.func."""
     if transformation_level() == 0:
         return []
     inner = [unwrapped(output) for output in outputs]

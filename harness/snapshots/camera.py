@@ -30,7 +30,7 @@ RESERVE = 16 * MIB
 """The number of bytes of free disk space that stay reserved for the training and its recording."""
 
 STRICT = ("parameter", "buffer", "gradient", "state", "loss")
-"""The first words of values' names: in a value with such a name, minus infinity cannot be an attention mask."""
+"""The first words of the names of values that cannot contain an attention mask, and so no minus infinity."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,8 +54,8 @@ class StepPlaces:
             if path is None and number is not None:
                 path = self._of_sequence.get(number)
             return OpPlace("backward", path, number)
-        # Only an op that creates an autograd node begins a forward: a loss may be read, detached or printed after the
-        # backward.
+        # Outside of modules, only an op that creates an autograd node begins a forward. Reading, detaching or printing
+        # the loss after the backward creates none.
         if current is not None or (differentiable and grad and self._next > before):
             self._phase = "forward"
         if self._phase != "forward" or not grad:

@@ -38,7 +38,7 @@ class OwnFiles:
         installed += [str(Path(__file__).absolute().parents[1])]  # as numdrift was imported, perhaps through a link
         if cache := os.environ.get("TORCHINDUCTOR_CACHE_DIR"):  # the folder for the code that Inductor generates
             installed.append(cache)
-        installed += [str(Path(path).resolve()) for path in installed]  # an environment may be a link to another
+        installed += [str(Path(path).resolve()) for path in installed]  # an environment may be a link to another one
         self._installed = tuple(f"{path}/" for path in dict.fromkeys(installed))
         self._own = {script: True}
         self._shown: dict[tuple[CodeType, int], str] = {}
@@ -91,7 +91,7 @@ class OwnFiles:
 
 @functools.cache
 def own_files(script: str) -> OwnFiles:
-    """Return the user's own files for a script. Each call returns the same object, since they stay the same."""
+    """Return the user's own files for a script. They do not change while it runs, so the object is always the same."""
     return OwnFiles(script)
 
 

@@ -14,13 +14,13 @@ class Capabilities:
     has_values: an op's result has values as soon as the op is called. In a mode whose results have none, a Python
         dispatch mode breaks the lazy core's functionalization ("aten::as_strided ... has no implementation for the
         backend", torch 2.13).
-    tapes_itself: a training in the mode can record tapes. Otherwise a separate process records them, which executes the
-        step's ops on the CPU.
+    tapes_itself: a training in the mode can record tapes. Otherwise a separate process executes the step's ops on the
+        CPU and records the tape.
     has_storage: the mode's tensors have memory that can be read, saved and pinned.
     collectives: torch.distributed has collectives for the mode's tensors.
     default_device: the mode's device can be torch's default device.
     compiles: torch.compile compiles the computations of the script.
-    aten_kernels: an op whose kernel is not swapped executes torch's own kernel.
+    aten_kernels: torch's own kernel executes an op whose kernel is not swapped.
     own_kernels: the name of the kernels that the mode generates for each op; "" if it generates none.
     draws_as: if the mode draws different random numbers without `fallback_random=on`, a phrase for the mode; else "".
     executes_hlo: the mode executes HLO modules.

@@ -73,11 +73,11 @@ class ModeRegistry:
         return self._entries[name]
 
     def device(self, name: str) -> str:
-        """Return the default device of a base, or the base's name if the base is unknown here."""
+        """Return the default device of a base, or the base's name if this installation does not know the base."""
         return self._entries[name].device if name in self.names() else name
 
     def capabilities(self, name: str) -> Capabilities:
-        """Return the capabilities of a base, or those of eager execution if the base is unknown here."""
+        """Return the capabilities of a base; those of eager execution if this installation does not know the base."""
         return self._entries[name].capabilities if name in self.names() else Capabilities()
 
     def bases_of_key(self, key: str) -> tuple[str, ...]:
@@ -164,7 +164,7 @@ OWN = (
 VENDORS = {"cuda": "", "hpu": "habana_frameworks.torch.core", "npu": "torch_npu", "mps": "", "xpu": ""}
 """Accelerators that torch has a name for, each with the module that adds it to a torch that was built without it.
 
-The module is "" if there is no such module."""
+"" means that there is no such module."""
 
 DEFERRED_DEVICES = frozenset(entry.device for entry in OWN if not entry.capabilities.has_values)
 """The devices that compute an op's result some time after the op is called."""

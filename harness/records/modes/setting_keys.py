@@ -54,7 +54,7 @@ def axes_of_device(device: str) -> Mapping[str, tuple[str, str]]:
 
 
 def device_of(base: str, device: str | None) -> str:
-    """Return the kind of device that a mode of this base and key `device` computes on."""
+    """Return the kind of device on which a mode with this base and this value of the key `device` computes."""
     return (device or registry.device(base)).partition(":")[0]
 
 

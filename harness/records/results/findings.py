@@ -227,7 +227,7 @@ class PairFindings:
     interpreters: the differences between the interpreters of the two runs
     runs_used, tests: the number of trainings, and the number of hybrids that were executed
 
-    The mappings to `Any` are written for people; numdrift does not read them.
+    The contents of the fields of type `Mapping[str, Any]` are not checked when the file is read.
     """
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True

@@ -26,7 +26,8 @@ INSTALLED = {
     "compiler": "torch's compiler",
     "numpy": "NumPy",
 }
-"""Facts of the installation, with their names for readers. Two interpreters are different only if one of these is."""
+"""Facts of the installation, with their names for readers. Two interpreters count as different only if one of these
+facts differs."""
 
 AS_IT_RUNS = {
     "cpu_capability": "the CPU's capability",

@@ -1,4 +1,4 @@
-"""The digest of one tensor as 64 bytes. This module does not need torch, since the guest and the readers share it.
+"""The digest of one tensor as 64 bytes. This module does not need torch, since guests and readers share it.
 
 Little endian, no padding (`struct` format `<QQQQdddd`):
 

@@ -1,7 +1,7 @@
 """The position of a rank's part in a sharded tensor, and the linear sketch of a tensor: eight numbers that add up.
 
 The sum of the sketches of a tensor's parts is the sketch of the whole tensor. This module does not need torch, since
-the guest and the readers share it.
+guests and readers share it.
 
     s_j = sum over i of sign_j(i) * x_i                       j = 0 .. 7, i the index in the whole tensor, row-major
     sign_j(i) = 1 - 2 * (bit j of mix64(SEED + (i + 1) * GOLDEN mod 2**64))
@@ -81,7 +81,7 @@ class Shard:
     """The position of a rank's part in the whole tensor.
 
     whole: the shape of the whole tensor
-    offset: the index of the part's first element in the whole tensor, None if the part is not a contiguous block of it
+    offset: the index of the part's first element in the whole tensor, None if the part is not a rectangular block of it
     mesh, at: the shape of the device mesh, and this rank's position in it
     placements: a phrase for each dimension of the mesh: `shard 0` (the tensor is split along its dimension 0),
         `replicate`, or `partial sum` (the tensor is the sum of the parts)

@@ -80,8 +80,8 @@ class AutocastRedirection:
         self._patches.undo()
 
     def _decorating(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap `custom_fwd` or `custom_bwd`, the decorators for the methods of autograd functions, so that they are
-        redirected."""
+        """Wrap `custom_fwd` or `custom_bwd`, the decorators for the methods of autograd functions, so that they apply
+        to the mode's device."""
 
         @functools.wraps(original)
         def decorate(method: Any = None, *, device_type: str, **kwargs: Any) -> Any:

@@ -33,7 +33,7 @@ FACTORIES = ("empty.memory_format", "empty_strided.default", "tril_indices.defau
 """The basic ops that create tensors on a named device."""
 
 LOAD_FIRST = 1
-"""The priority of the function here among the functions that place a file's tensors. torch's own begin at 10."""
+"""The priority of numdrift's function among the functions that place a file's tensors. torch's own begin at 10."""
 
 
 class DeviceRedirection:

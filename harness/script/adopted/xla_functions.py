@@ -116,7 +116,7 @@ class XlaFunctions:
         return {"bytes_used": 0, "bytes_limit": 0, "peak_bytes_used": 0}
 
     def autocast(self, device: Any = None, *args: Any, **kwargs: Any) -> AbstractContextManager[Any]:
-        """Return a disabled autocast: torch_xla ignores its own on every platform but TPU and NEURON."""
+        """Return a disabled autocast, since torch_xla ignores its own autocast on every platform but TPU and NEURON."""
         return torch.autocast("cpu", enabled=False)
 
     def launch(self, fn: Callable[..., Any], args: Sequence[Any] = (), *_: Any, **__: Any) -> None:

@@ -38,7 +38,10 @@ class AppendFile:
         self._cached = 0
 
     def append(self, parts: Sequence[Any]) -> int:
-        """Write the buffers one after the other, and return the number of bytes. Raises OSError, as for a full disk."""
+        """Write the buffers one after the other, and return the number of bytes.
+
+        Raises OSError, for example if the disk is full.
+        """
         if self._descriptor is None:
             # The file has no buffer, so written records survive a kill of the process. Because of O_CLOEXEC, programs
             # that the script starts do not inherit the file.
