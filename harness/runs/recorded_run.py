@@ -188,7 +188,7 @@ def find_investigation(out: Path, named: str | None, *, suffixes: Sequence[str] 
 
 
 def _holds_runs(path: Path) -> bool:
-    """Return whether this is the folder of an investigation, and not that of a run, which may contain ranks' runs."""
+    """Return whether this folder contains runs. A run's own folder, which may contain the runs of ranks, is excluded."""
     return is_there(path) and not is_there(path / MANIFEST) and any(path.glob(f"*/{MANIFEST}"))
 
 

@@ -23,12 +23,12 @@ FOLDERS = {"state": "states", "outcome": "outcomes", "tape": "tapes", "noise": "
 
 
 def outcome_steps(run: Path) -> list[int]:
-    """Return the steps of which the run in this folder kept the outcome, in order."""
+    """Return the steps whose outcomes are kept in this run's folder, in order."""
     return _steps(run, "outcome")
 
 
 def state_steps(run: Path) -> list[int]:
-    """Return the steps of which the run in this folder kept the state at the beginning, in order."""
+    """Return the steps whose states at the beginning are kept in this run's folder, in order."""
     return _steps(run, "state")
 
 

@@ -56,7 +56,7 @@ def step() -> None:
 
 
 class Steps(Generic[Item]):
-    """The result of `steps`: an iterable that has the same length as the one passed to `steps`."""
+    """The result of `steps`: an iterable with the same items, which ends a step after each item."""
 
     def __init__(self, items: Iterable[Item]) -> None:
         self._items = items

@@ -91,7 +91,7 @@ def plain_losses(outputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     return [loss for loss in inner if loss is not None and loss.numel() == 1]
 
 
-# Names for tensors that belong to no known module. They are those of the script's variables.
+# Names for tensors that belong to no known module. They come from the script's variables.
 
 MOST = 10_000
 """The largest number of values that are inspected. A tensor that is not among them gets no name from a variable."""

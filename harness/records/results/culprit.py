@@ -271,7 +271,8 @@ WRITTEN_OF_MODE: Mapping[str, Sequence[str]] = {
     MARK_STEP: (*_OF_MODE, "policy", "swapped", "command", "script"),
 }
 WRITTEN_OF_WAY = (*_OF_MODE, "swapped", "command", "script")
-"""The fields of a way in which a mode executes that WRITTEN_OF_MODE does not list. It has a name; an op has none."""
+"""The fields of a way in which a mode executes, if WRITTEN_OF_MODE does not list its kind. A way has a name, an op has
+none."""
 WRITTEN_OF_CALL = (
     "status", "phase", "module", "op", "kind", "step", "source", "what", "name", "text", "significance",
 )  # fmt: skip
