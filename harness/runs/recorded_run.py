@@ -188,7 +188,7 @@ def find_investigation(out: Path, named: str | None, *, suffixes: Sequence[str] 
 
 
 def _holds_runs(path: Path) -> bool:
-    """Return whether this folder contains runs. A run's own folder, which may contain the runs of ranks, is excluded."""
+    """Return whether this folder contains runs. A run's folder, which may contain the runs of ranks, is excluded."""
     return is_there(path) and not is_there(path / MANIFEST) and any(path.glob(f"*/{MANIFEST}"))
 
 
