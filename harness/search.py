@@ -1,4 +1,4 @@
-"""Searches for the few items that matter among many, with few tests: in sets, by halves, and along a row.
+"""Searches for the few items that matter among many, with few tests: in sets, by halving, and along a sequence.
 
     >>> fails = lambda tried: 3 in tried or {5, 6} <= set(tried)
     >>> bisect_all(range(8), fails), ddmin([5, 6, 7], fails)  # 3 acts alone, 5 and 6 only together
@@ -8,9 +8,10 @@
     >>> between([(0, False), (9, True)], 4)  # the places to test next for the first that fails
     [1, 3, 6, 8]
 
-The first two search the ops of a step, the third the parts of a model, the last the step in which a drift begins. The
-cost of a test differs by orders of magnitude: a hybrid of two tapes takes milliseconds, other tests a run of the
-script. So the first two test one set at a time, and the other two test many sets in parallel.
+`bisect_all` and `ddmin` search the ops of a step, `carriers` the parts of a model, and `between` the step in which a
+drift begins. The costs of their tests differ by orders of magnitude: a hybrid of two tapes takes milliseconds, any
+other test a run of the script. So the first two functions test one set at a time, and the other two test several sets
+or steps in parallel.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ Fails = Callable[[Sequence[Item]], bool]
 def bisect_all(items: Sequence[Item], fails: Fails[Item]) -> list[Item]:
     """Return every item that fails alone, in order, provided that a set fails whenever one of its items does.
 
-    The algorithm is BisectAll of FLiT (HPDC 2019). It raises no errors itself, and calls `fails` about log2(n) + 2
-    times for each failing item. If a set fails but neither half does, the halves are searched item by item, which takes
-    up to twice as many calls.
+    The algorithm is BisectAll of FLiT (HPDC 2019). This function raises no errors of its own, and calls `fails` about
+    log2(n) + 2 times for each failing item. If a set fails but the search finds no item that fails alone, every half
+    that fails is searched, which takes up to twice as many calls.
     """
     candidates, alone = list(items), []
     while candidates and fails(candidates):
@@ -43,7 +44,7 @@ def bisect_all(items: Sequence[Item], fails: Fails[Item]) -> list[Item]:
 
 
 def _first(items: Sequence[Item], fails: Fails[Item]) -> tuple[Item | None, list[Item]]:
-    """Return an item of a failing set that fails alone, None if there is none, and the items that passed on the way."""
+    """Halve a failing set. Return the item found that fails alone, None if none is found, and the items that passed."""
     group, passed = list(items), []
     while len(group) > 1:
         half = group[: len(group) // 2]
@@ -56,7 +57,7 @@ def _first(items: Sequence[Item], fails: Fails[Item]) -> tuple[Item | None, list
 
 
 def _halves(items: Sequence[Item], fails: Fails[Item]) -> list[Item]:
-    """Return the items of a failing set that fail alone, by searching every half that fails."""
+    """Return the items of a failing set that fail alone, found by searching every half that fails."""
     if len(items) == 1:
         return list(items)
     half = len(items) // 2
@@ -65,9 +66,9 @@ def _halves(items: Sequence[Item], fails: Fails[Item]) -> list[Item]:
 
 
 def ddmin(items: Sequence[Item], fails: Fails[Item]) -> list[Item]:
-    """Return a failing subset from which no single item can be removed; `items` as a whole must fail.
+    """Return a subset that fails, but no longer does if any single item is removed. `items` as a whole must fail.
 
-    Zeller and Hildebrandt, IEEE TSE 28(2), 2002.
+    The algorithm is from Zeller and Hildebrandt, IEEE TSE 28(2), 2002.
     """
     failing, parts = list(items), 2
     while len(failing) >= 2:
@@ -89,21 +90,22 @@ def ddmin(items: Sequence[Item], fails: Fails[Item]) -> list[Item]:
 
 
 Drifts = Callable[[Sequence[frozenset[Item]]], Sequence[float]]
-"""Returns the drift with only these items, for each of several sets."""
+"""A function that returns, for each of several sets, the drift with only the items of the set."""
 
 MOST_CARRIERS = 5
 
 CARRIED = 0.5
-"""The smallest fraction of a drift that counts as carrying it. The search ends when a smaller fraction remains."""
+"""Items carry a drift if their own drift is at least this fraction of it. The search ends when less than this fraction
+of the whole drift remains."""
 
 
 @dataclass(frozen=True, slots=True)
 class Carrier(Generic[Item]):
     """Items that carry drift.
 
-    parts: the items; several if each half of them has (nearly) no drift by itself
+    parts: the items; several if neither half of them carries their drift by itself
     alone: the drift with only these items
-    without: the drift without them and without the carriers found before
+    without: the drift without these items and without the carriers that were found earlier
     """
 
     parts: tuple[Item, ...]
@@ -128,10 +130,10 @@ class Bisection(Generic[Item]):
 def carriers(
     items: Sequence[Item], drifts: Drifts[Item], enough: float = math.inf, least: float = 0.0
 ) -> Bisection[Item]:
-    """Find the items that carry the drift, the largest part first; neighbours in `items` are kept together.
+    """Find the items that carry the drift, those with the largest drift first. Neighbours in `items` stay together.
 
-    The search continues while the remaining drift is a large part of the whole, or more than `enough`. A whole drift
-    below `least` is not searched. Each carrier takes about 2 log2(n) tests for n items.
+    The search continues while the remaining drift is a large part of the whole drift, or more than `enough`. If the
+    whole drift is below `least`, nothing is searched. Each carrier takes about 2 log2(n) tests for n items.
     """
     measurements = _Measurements(drifts)
     [total] = measurements.of(items)
@@ -146,7 +148,7 @@ def carriers(
 
 
 def _narrowed(items: Sequence[Item], drift: float, measurements: _Measurements[Item]) -> tuple[Sequence[Item], float]:
-    """Halve the items while one half carries the drift of both; return the remaining items and their drift."""
+    """Halve the items as long as one half carries the drift of both. Return the remaining items and their drift."""
     while len(items) > 1:
         middle = len(items) // 2
         halves = (items[:middle], items[middle:])
@@ -158,7 +160,7 @@ def _narrowed(items: Sequence[Item], drift: float, measurements: _Measurements[I
 
 
 class _Measurements(Generic[Item]):
-    """Measures each set once; the empty set has no drift."""
+    """Measures each set only once. The empty set has no drift."""
 
     def __init__(self, drifts: Drifts[Item]) -> None:
         self._drifts = drifts
@@ -178,8 +180,8 @@ class _Measurements(Generic[Item]):
 def between(results: Iterable[tuple[int, bool]], most: int) -> list[int]:
     """Return at most `most` places to test next, in a search for the first place that fails.
 
-    They are evenly spaced between a failing place and the last passing place before it. There are none if the two are
-    neighbours, if no place fails, or if none before it passes.
+    They are evenly spaced between the first failing place in `results` and the passing place before it. There are none
+    if the two places are neighbours, if no place fails, or if no place before the failing one passes.
     """
     before = -1
     for place, failed in results:
@@ -191,7 +193,7 @@ def between(results: Iterable[tuple[int, bool]], most: int) -> list[int]:
 
 
 def evenly(count: int, parts: int) -> list[int]:
-    """Return `parts` of `count` places, evenly spaced, including the first and the last."""
+    """Return `parts` indices below `count`. They are evenly spaced, from the first to the last."""
     if parts < 2 or not count:
         return [0] if parts and count else []
     return [round(part * (count - 1) / (parts - 1)) for part in range(parts)]

@@ -35,12 +35,14 @@ class OwnSpread:
     largest: str = ""
 
     def scored(self, noise: Noise, units: Mapping[str, float]) -> OwnSpread:
-        """Return the spread with its score against the rounding noise of the reference's step; `units` are the unit
-        roundoffs of the values."""
+        """Return the spread with its score against the rounding noise of the reference's step.
+
+        `units` are the unit roundoffs of the values.
+        """
         worst, largest = 0.0, ""
         for name, relative in self.relative.items():
-            known = noise.of(name)
-            rounding = (known.relative or 0.0) if known is not None else 0.0
+            tensor = noise.of(name)
+            rounding = (tensor.relative or 0.0) if tensor is not None else 0.0
             score = relative / (rounding + units.get(name, 0.0)) if relative else 0.0
             if score > worst:
                 worst, largest = score, name

@@ -1,9 +1,9 @@
 """The process of the fp64 referee: `python bootstrap.py PACKAGE CONFIG numdrift.harness.recorder.referee_process`.
 
-CONFIG is JSON, `{"tapes": [paths]}`. The process executes each tape in double precision. The values that are compared
-in the tape's step go into a file beside the tape. The process replaces no kernel, so a suspect does not judge itself.
-It runs on the devices of the tapes, with the environment of their mode; a device without double precision is replaced
-by the CPU.
+CONFIG is JSON, `{"tapes": [paths]}`. The process executes each tape in double precision, and writes those values of the
+step that are compared to a file beside the tape. It replaces no kernel, so no suspect judges itself. It uses the
+devices of the tapes and the environment of their mode. The CPU replaces a device that lacks double precision or runs
+out of memory.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..torch_private.first_calls import settle_first_calls
 
 
 def main(config: Path) -> int:
-    """Execute the tapes that a file names, and print failures. Return the exit code for the process."""
+    """Execute the tapes that the file `config` names, and print failures. Return the exit code for the process."""
     exit_code = 0
     settle_first_calls()
     try:

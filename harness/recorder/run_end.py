@@ -36,11 +36,11 @@ class RunEnd:
         self.nonfinite: list[int] = []
 
     def seconds(self) -> float:
-        """Return the time since the recording began."""
+        """Return the seconds since the recording began."""
         return round(time.perf_counter() - self._started, 6)
 
     def leave_at_limit(self, steps: int) -> None:
-        """Raise SystemExit if the run needs no more than these first `steps` steps."""
+        """Raise SystemExit if the run is to end after its first `steps` steps, which have been executed."""
         config = self._config
         if steps == config.max_steps:
             self._limit = {"max_steps": steps}
@@ -50,10 +50,10 @@ class RunEnd:
             raise SystemExit(0)
 
     def write(self, status: str, steps: int, facts: dict[str, Any], *, broken: bool, loss_found: bool) -> None:
-        """Write the journal's last line. The run of a script that completed may still be refused or nonfinite.
+        """Write the journal's last line. If the script completed, the run's status may still be refused or nonfinite.
 
-        broken: the recording stopped before the script did
-        loss_found: the script had a loss
+        broken: whether the recording stopped before the script did
+        loss_found: whether a loss was found in the script
         """
         if status == "complete" and broken:
             facts["message"] = "the recording stopped before the script did"

@@ -1,4 +1,4 @@
-"""The script's process: it sets up the mode, runs the script as Python would, and records how the script ended."""
+"""The script's process: set up the mode, run the script as Python would, and record how the script ended."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from .parked_memory import ParkedMemory
 from .recorder import Recorder
 
 UNSEEDED = 0
-"""Seed for generators that torch, Python and NumPy would otherwise seed from the operating system."""
+"""The seed for generators that torch, Python and NumPy would otherwise seed from the operating system."""
 
 
 def run(config: RunConfig, shared: str = "") -> int:
@@ -85,9 +85,9 @@ def run(config: RunConfig, shared: str = "") -> int:
 def _prepare(
     config: RunConfig, mode: Mode, swaps: Swaps, log: EventLog, names: frozenset[str], variables: dict[str, str]
 ) -> Recorder:
-    """Set up the mode, the processes and the generators, and return the script's recorder.
+    """Set up the mode, the training's processes and the generators, and return the script's recorder.
 
-    `names` are the names that the script mentions. Raises the error of a mode or swap that cannot run on this machine.
+    `names` are the names that occur in the script. Raises the error of a mode or swap that cannot run on this machine.
     """
     facts = AdoptionFacts(log.write, strict=config.strict)
     script = ScriptFacts(names)
@@ -107,7 +107,7 @@ def _prepare(
 def _seed_generators(seed: int, shift: int) -> list[str]:
     """Seed the generators that would start from the operating system's entropy, and return their packages.
 
-    They get the same seed in every mode. A generator that the script seeds keeps the script's seed, plus the shift.
+    The seed is the same in every mode. A generator that the script seeds keeps the script's seed, plus the shift.
     """
     seeded = ["torch", "random"]
     torch.manual_seed(seed + shift)
@@ -116,7 +116,7 @@ def _seed_generators(seed: int, shift: int) -> list[str]:
     if numpy is not None:
         seeded.append("numpy")
         numpy.random.seed(UNSEEDED + shift)
-    if shift:  # only now: the seeds above must not be shifted twice
+    if shift:  # not earlier: the seeds above would be shifted twice
         shift_seeds(shift)
     return seeded
 
@@ -134,12 +134,12 @@ def _serve(config: RunConfig, recorder: Recorder, log: EventLog) -> None:
         importlib.import_module("numdrift.harness.tape.serving.service").serve(config, notice, recorder.kernels)
     except Exception as error:  # noqa: BLE001, any failure here is only recorded
         notice(f"serving the run failed: {type(error).__name__}: {error}")
-    with suppress(RuntimeError):  # the script has ended: only its exit handlers could miss the tensors
+    with suppress(RuntimeError):  # the script has ended: only its exit handlers could still need the tensors
         parked.restore()
 
 
 def _record(config: RunConfig, code: types.CodeType, recorder: Recorder, swaps: Swaps, log: EventLog) -> int:
-    """Execute the script and write how it ended as the journal's last line. Return the exit code."""
+    """Execute the script. Write how it ended to the journal's last line, and return the exit code."""
     recorder.start()
     ended: BaseException | None = None
     try:
@@ -147,8 +147,8 @@ def _record(config: RunConfig, code: types.CodeType, recorder: Recorder, swaps: 
     except BaseException as error:  # noqa: BLE001, any exception that ends the script is its result
         ended = error
     end = end_of(ended, config.script)
-    # The screen shows the same ending as under plain Python: the script's part of the traceback. An error of numdrift
-    # is one line.
+    # Print what plain Python would print at the end: the part of the traceback that is in the script. An error of
+    # numdrift is one line.
     if isinstance(ended, SystemExit):
         if ended.code is not None and not isinstance(ended.code, int):
             print(ended.code, file=sys.stderr)
@@ -164,7 +164,7 @@ def _record(config: RunConfig, code: types.CodeType, recorder: Recorder, swaps: 
 
 
 def swaps_of(config: RunConfig, log: EventLog) -> Swaps:
-    """Return the swaps of the run's mode, which count their calls in the run's journal.
+    """Return the swaps of the run's mode. They count their calls in the run's journal.
 
     Raises the error of an invalid request or kernel.
     """

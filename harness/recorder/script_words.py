@@ -22,15 +22,15 @@ MOST_NODES = 1000
 
 
 def made_after(border: int, values: Iterable[Any]) -> bool:
-    """Return whether these values have autograd graphs, and no node in them is older than the node number `border`.
+    """Return whether these values have autograd graphs whose nodes all have at least the number `border`.
 
     If so, a forward has begun unnoticed, for example in a function that the script compiles.
     """
     nodes = [value.grad_fn for value in values if isinstance(value, torch.Tensor) and value.grad_fn is not None]
     waiting, visited = list(nodes), set(nodes)
     for node in waiting:  # grows during the loop
-        # Autograd numbers its nodes in the order of creation: a node from before the border belongs to the previous
-        # step.
+        # Autograd numbers its nodes in the order of creation: a node with a number below the border belongs to the
+        # previous step.
         number = sequence_number(node)
         if number is not None and number < border:
             return False
@@ -42,7 +42,7 @@ def made_after(border: int, values: Iterable[Any]) -> bool:
 
 
 class TrainingSteps(Protocol):
-    """The counter of the steps."""
+    """Counts the steps of the training, and records notices."""
 
     step: int
 
@@ -56,10 +56,10 @@ class TrainingSteps(Protocol):
 class ScriptWords:
     """Receives one script's calls to numdrift (see `script/script_api.py`).
 
-    steps_are_own: true once the script itself marks the ends of its steps
+    steps_are_own: true once the script itself has begun to mark the ends of its steps
     logged: the values that the script logged
-    after_step: the values that the script wants to see once the step has been executed
-    named_phases: the phases that the script is in, innermost last
+    after_step: the values that the script prints, or passes to a function, once the step has been executed
+    named_phases: the phases that the script has entered and not yet left, innermost last
     anything_seen: returns whether anything of the current step has been seen
     hears_phases: called as `hears_phases(name, begins=...)` when the script enters or leaves a phase
     """
@@ -95,14 +95,14 @@ class ScriptWords:
         return self._mode.device
 
     def take(self) -> tuple[LoggedStep, ...]:
-        """End a step. Return the values logged since the last call."""
+        """End a step. Return the values logged since the previous step ended."""
         self._border = next_sequence_number()
         self._heard = False
         return self.logged.take()
 
     def log(self, values: Mapping[str, Any]) -> None:
         if self._hears is None and "torch._dynamo" in sys.modules:
-            # In a function that the script compiles, the graph breaks here, and none of `_hear` is traced.
+            # In a function that the script compiles, the graph breaks here, and `_hear` is not traced.
             self._hears = torch.compiler.disable(self._hear)
         hear = self._hears or self._hear
         hear(values)
@@ -131,13 +131,13 @@ class ScriptWords:
         first = not self.steps_are_own
         self.own_steps()
         if first and not self._begun():
-            return  # before the training, or right after an optimizer's step, which ended the step
+            return  # before the training, or right after an optimizer's `step()`, which has already ended the step
         self._steps.end_step()
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         self.named_phases.append(name)
-        heard = None if torch.compiler.is_compiling() else self.hears_phases  # a compiled function keeps its one graph
+        heard = None if torch.compiler.is_compiling() else self.hears_phases  # a call would break the function's graph
         if heard is not None:
             heard(name, begins=True)
         try:

@@ -31,8 +31,8 @@ NEEDS_A_PROCESS = ("python", "timeout", "env", "dtype")
 class Session:
     """Records this process from `open` to `close`, which restores torch and the environment.
 
-    Generators keep their state: nothing is seeded unless the mode states a seed. Once started, the lazy backend stays
-    on.
+    Generators keep their state: they are seeded only if the mode states a seed. Once started, the lazy backend stays
+    active after `close`.
     """
 
     def __init__(self, config: RunConfig) -> None:
@@ -41,9 +41,9 @@ class Session:
         self._recorder: Recorder | None = None
 
     def open(self, names: frozenset[str]) -> None:
-        """Install the mode and the recorder. `names` are the names that the training's code mentions.
+        """Install the mode and the recorder. `names` are the names that occur in the training's code.
 
-        If it raises UsageError or NotAvailable, nothing is left behind.
+        If this raises an error, such as UsageError or NotAvailable, torch and the environment are restored.
         """
         config, spec = self._config, self._config.mode
         log = EventLog(Path(config.journal) / frames.EVENTS)
@@ -55,7 +55,7 @@ class Session:
             if spec.threads is not None:
                 self._undo.callback(torch.set_num_threads, torch.get_num_threads())
             if mode.capabilities.compiles:
-                # Graphs from before the recording have other settings and kernels than those compiled during it.
+                # Graphs that were compiled before the recording lack the mode's settings and kernels.
                 torch.compiler.reset()
                 self._undo.callback(torch.compiler.reset)
                 if spec.is_inductor:

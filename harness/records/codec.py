@@ -11,7 +11,7 @@
     read(Trial, {"name": 3})                Unreadable: name is 3, not text
 
 A class with `to_json` and `from_json` is written and read with these methods. Numbers that JSON lacks become text.
-Nothing here imports torch, because the process of a script uses this module too.
+This module does not import torch, because the process of a script uses it too.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ Record = TypeVar("Record")
 Reader = Callable[[Any], Any]
 
 JSON = "json"
-"""The metadata key for the form of a field in a file."""
+"""The metadata key that says how a field is written to a file and read from it."""
 
 NOT_WRITTEN = {JSON: "never"}
 """Metadata of a field that is never written to a file."""
 
 UNLESS_EMPTY = {JSON: "unless empty"}
-"""Metadata of a field that is left out of the file if it is empty, and that is empty by default. `EMPTY_IS_LEFT_OUT`
-does the same for all fields of a class."""
+"""Metadata of a field that is empty by default, and that is left out of the file if it is empty. If a class's
+`EMPTY_IS_LEFT_OUT` is true, all of its fields are treated in this way."""
 
 UNCHECKED = {JSON: "unchecked"}
 """Metadata of a field that is read from the file without a check."""
@@ -54,7 +54,7 @@ NAMES = {str: "text", int: "a whole number", bool: "true or false", dict: "an ob
 
 
 class Unreadable(ValueError):
-    """Data that does not fit the record: `place` is the field in it (`pairs[0].step`), `why` the error there."""
+    """Data that does not fit the record: `place` is the wrong field (`pairs[0].step`), `why` describes the error."""
 
     def __init__(self, why: str, place: str = "") -> None:
         super().__init__(f"{place} {why}" if place else why)
@@ -62,7 +62,7 @@ class Unreadable(ValueError):
         self.place = place
 
     def within(self, outer: str) -> Unreadable:
-        """Return the same error with a longer place: `outer` is the field or index that contains the old place."""
+        """Return the same error with `outer` in front of its place. `outer` is the field or index around the place."""
         dot = "." if self.place and not self.place.startswith("[") else ""
         return Unreadable(self.why, f"{outer}{dot}{self.place}")
 
@@ -87,7 +87,7 @@ def plain(value: Any) -> Any:
 
 
 def of_fields(record: Any) -> dict[str, object]:
-    """Return a record's fields by name. A `to_json` that changes only some of them calls this function."""
+    """Return a record's fields by name, as plain values. A `to_json` that changes only some of them calls this."""
     content = {}
     kind: Any = type(record)
     for name, default in _written(kind):
@@ -99,12 +99,12 @@ def of_fields(record: Any) -> dict[str, object]:
 
 @cache
 def _written(kind: type) -> tuple[tuple[str, Any], ...]:
-    """Return each written field's name, with the empty value for which it is left out, or MISSING if there is none."""
+    """Return the name of each written field, and the empty value with which it is left out (MISSING for none)."""
     sparing = getattr(kind, "EMPTY_IS_LEFT_OUT", False)
 
     def empty(item: Field[Any]) -> Any:
         default = item.default if item.default_factory is MISSING else item.default_factory()
-        # a missing field is read as the default, so only a default that is empty may be left out
+        # a field that a file lacks gets its default, so an empty value may be left out only if it is the default
         left_out = (
             (sparing or item.metadata.get(JSON) == "unless empty") and default is not MISSING and default in EMPTY
         )
@@ -114,7 +114,7 @@ def _written(kind: type) -> tuple[tuple[str, Any], ...]:
 
 
 def read(kind: type[Record], data: Any) -> Record:
-    """Read a record from plain values. Raises Unreadable, which names the field.
+    """Read a record from plain values. Raises Unreadable, which names the wrong field.
 
     Unknown fields are refused, unless the class's `UNKNOWN_IS_IGNORED` is true.
     """
@@ -149,7 +149,7 @@ def _reader(hint: Any) -> Reader:
     if hint is type(None):
         return lambda data: _checked(data, data is None, "not null")
     if hint in NAMES:
-        # a bool is an int in Python, but not in the file
+        # no `isinstance`: a bool is an int in Python, but not in the file
         return lambda data: _checked(data, type(data) is hint, f"not {NAMES[hint]}")
     if isinstance(hint, type) and issubclass(hint, (Path, Enum)):
         return hint
@@ -157,7 +157,7 @@ def _reader(hint: Any) -> Reader:
 
 
 def read_fields(kind: type[Record], data: Any) -> Record:
-    """Read a record field by field. A `from_json` that changes only some of them calls this. Raises Unreadable."""
+    """Read a record field by field. A `from_json` that changes only some fields calls this. Raises Unreadable."""
     if not isinstance(data, Mapping):
         raise Unreadable(f"is {_shown(data)}, not an object")
     shape: Any = kind
@@ -206,7 +206,7 @@ def _shown(data: Any) -> str:
 def _number(data: Any) -> Any:
     if isinstance(data, str) and data in NUMBERS:
         return NUMBERS[data]
-    # an int stays an int, so that it is written again as the same text
+    # an int stays an int, so that writing it to a file again gives the same text
     return _checked(data, isinstance(data, (int, float)) and not isinstance(data, bool), "not a number")
 
 
@@ -217,7 +217,7 @@ def _one_of(kinds: Sequence[Any]) -> Reader:
     def read_one(data: Any) -> Any:
         if data is None and optional:
             return None
-        # the last reader's error is raised: for `str | int`, that the value is not a whole number
+        # if all readers fail, the last one's error is raised: for `str | int`, that the value is not a whole number
         for reader in readers[:-1]:
             try:
                 return reader(data)
@@ -265,7 +265,7 @@ def json_text(content: Any, indent: int | None = 2) -> str:
 
 
 def put(path: Path, text: str) -> None:
-    """Write a file atomically: a reader sees the old content or the new one, never a part."""
+    """Write a file atomically: a reader sees the old content or the new content, never a part of either."""
     written = path.with_name(f".{path.name}.{os.getpid()}")
     written.write_text(text, encoding="utf-8")
     written.replace(path)
@@ -273,9 +273,10 @@ def put(path: Path, text: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class FileForm(Generic[Record]):
-    """A kind of file that holds one record under a `schema`.
+    """A kind of file that contains one record and the number of its `schema`.
 
-    `migrations` convert the content of each older schema to the next one; `remedy` is the advice for an unusable file.
+    `migrations` has, by the number of each older schema, the function that converts content to the next schema.
+    `remedy` is the advice for an unusable file.
     """
 
     kind: type[Record]
@@ -284,7 +285,7 @@ class FileForm(Generic[Record]):
     remedy: str = ""
 
     def read(self, path: Path) -> Record:
-        """Read a file. Raises FileNotFoundError, and JournalError for one that is damaged or of an unknown schema."""
+        """Read a file. Raises FileNotFoundError, and JournalError if the file is damaged or has an unknown schema."""
         try:
             return self.of(json.loads(path.read_text(encoding="utf-8")))
         except FileNotFoundError:

@@ -1,18 +1,20 @@
-"""The journal's files and the binary frames in them, shared by the recorder and the readers.
+"""The journal's files and the binary frames in them, for both the recorder and the readers.
 
     events.jsonl    one JSON object per line: start, initial, adopted, compiling, compiled, hyper, tensors, step,
                     logged, notice, end
     digests.bin     one frame per step: the digest records of its tensors
     values-N.bin    one frame per kept step: the tensors' bytes; 2**N is the largest power of two that divides the step
     values-last.bin the last step's values, written when the script ends
-    sketches.bin    one frame per step: the sketches of its tensors, for sharded runs (or --sketches)
+    sketches.bin    one frame per step: the sketches of its tensors, for sharded runs (or with --sketches)
     ops.jsonl       one JSON object per op (record level `ops`)
     calls.jsonl     one JSON list per call, in experiments on nondeterminism; see records/values/call_record.py
     tensors.bin     one frame per op output (record level `tensors`)
     kernels.bin     the number of calls of each swapped kernel; see numdrift.kernels.swaps.counts
 
-A frame is a header, the payload and a trailer. A frame that a kill cut off lacks its trailer and is dropped.
-A step counts as recorded once its line is in events.jsonl, which is written after its frames.
+A frame is a header, the payload and a trailer. If a kill of the process cut a frame off, the frame has no trailer, and
+readers drop it.
+
+A step counts as recorded once its line is in events.jsonl. The line is written after the step's frames.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ TENSORS = "tensors.bin"
 KERNELS = "kernels.bin"
 LAST_VALUES = "values-last.bin"
 REFUSED = "refused"
-"""The status in the end event of a run that its mode refused to start or continue."""
+"""The status in the end event of a run that numdrift refused to start, to continue or to accept."""
 
 
 def values_file(level: int) -> str:
@@ -43,7 +45,7 @@ def values_file(level: int) -> str:
 HEADER = struct.Struct("<4sIQQ")
 """The header: magic, table (or op index), step, payload length in bytes."""
 TRAILER = struct.Struct("<4sIQ")
-"""The trailer: magic, table and step as in the header, so that a torn frame is noticed."""
+"""The trailer: a magic of its own, then the header's table and step. A frame without it is torn."""
 MAGIC = b"NDF1"
 END_MAGIC = b"1FDN"
 
@@ -86,18 +88,19 @@ def scan_frames(path: Path) -> Iterator[FrameAt]:
             yield FrameAt(step, table, offset, length)
 
 
-# Files of events that a guest writes beside the journal: one JSON object per line, appended when the event happens.
+# For the files of events that a guest writes beside the journal: one JSON object per line, appended when the event
+# happens.
 
 
 def append_event(path: Path, event: str, **fields: Any) -> None:
-    """Append one line, which survives a kill of the process. Raises OSError (disk full)."""
+    """Append one line, which survives a kill of the process. Raises OSError, for example if the disk is full."""
     line = json.dumps({"event": event, **fields}, separators=(",", ":"))
     with path.open("a", encoding="utf-8") as file:
         file.write(line + "\n")
 
 
 def complete_events(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the events of the complete lines. The last line of a killed process may be torn.
+    """Yield the events of the complete lines. If the process was killed, its last line may be torn.
 
     Raises OSError, and ValueError for a line that is not JSON.
     """

@@ -1,5 +1,6 @@
-"""The answer to an investigation in one sentence, before any number: what differs, since which step, the cause, whether
-that is a fault, and what to do.
+"""The answer to an investigation in one sentence, which reports print before any number.
+
+It says what differs, from which step on, what the cause is, whether the cause is a fault, and what to do.
 
 compile rounds tanh_backward less exactly in layers.1 and layers.3 (train.py:31); it is rounding and explains all of
 the drift; nothing to do
@@ -35,13 +36,13 @@ from ..records.results.findings import Findings, PairFindings
 from .version_or_mode import advice, named_versions
 
 NAMED = 2
-"""The number of causes, and of places of a cause, that a sentence names before it counts the others."""
+"""The number of causes, and of places of a cause, that a sentence names. The others are only counted."""
 
 LESS_EXACT = 2.0
 """A side is called less exact if its error is more than this multiple of the other side's error."""
 
 LEAST = 0.05
-"""The share of the drift below which its causes are not named."""
+"""If the causes explain less than this share of the drift, they are not named."""
 
 MOST = 0.9
 """Once the named causes explain this share of the drift, further causes are only counted."""
@@ -50,15 +51,15 @@ ALL = 0.995
 """The smallest share of the drift that is printed as `all`."""
 
 AGAINST = re.compile(r"^([A-Za-z_]\w*: )?(\S+) against (\S+)$")
-"""The pattern of a reason that compares an argument of the reference with that of the other mode."""
+"""The pattern of a reason that compares an argument in the reference with the same argument in the other mode."""
 
 
 @dataclass(frozen=True, slots=True)
 class PairAnswer:
-    """The answer for one pair. Each sentence is without its full stop.
+    """The answer for one pair, as sentences without a full stop.
 
     what: what happened
-    sure: why that can be believed, with the numbers
+    sure: the evidence for `what`, with the numbers
     todo: what to do
     good: whether nothing has to be done
     """
@@ -74,12 +75,12 @@ class PairAnswer:
 
 
 def answer_of(pair: PairFindings) -> PairAnswer:
-    """Return the answer for one pair. It names both versions of torch if the runs have different interpreters."""
+    """Return the answer for one pair. If the runs have different interpreters, it names both versions of torch."""
     answer, two = _of_same_versions(pair), pair.interpreters
     if two is None:
         return answer
     first = advice(pair, two)
-    # Without a fault nothing has to be done, so the advice comes last, for readers who want to know more.
+    # If nothing has to be done, the advice on the interpreters comes last, for readers who want to know more.
     todo = [answer.todo, first] if answer.good else [first, answer.todo]
     return replace(
         answer, what=f"{answer.what}{named_versions(pair, two)}", todo="; ".join(part for part in todo if part)
@@ -164,7 +165,7 @@ def _fault(pair: PairFindings, proven: Sequence[Culprit]) -> PairAnswer:
     hidden = pair.score is not None and pair.threshold is not None and pair.score <= pair.threshold
     by_itself = next((culprit for culprit in causes if culprit.is_wrong_by_itself), None)
     if hidden and by_itself is not None:
-        # Faults hidden by the noise of a whole step were looked for only in the localized step.
+        # A fault that the noise of a whole step hides is looked for only in the localized step.
         since = f" (seen in step {pair.first_significant_step}, the one that was taken apart)"
         op = name_of(by_itself).removeprefix("aten.")
         whole = (
@@ -282,12 +283,12 @@ def _where(culprit: Culprit) -> str:
 
 
 def _at(causes: Sequence[Culprit]) -> str:
-    """Return the line of the first cause. To keep the sentence short, the file has no folder."""
+    """Return the line of the first cause in parentheses. The file's folder is left out, to keep the sentence short."""
     return f" ({PurePath(causes[0].source).name})" if causes and causes[0].source else ""
 
 
 def _explained(pair: PairFindings) -> str:
-    """Return the share of the drift that all causes explain together; "" if it is unknown."""
+    """Return the share of the drift that all causes together explain, in words; "" if it is unknown."""
     if pair.explained is None:
         return ""
     return f"{'all' if pair.explained >= ALL else f'{100 * pair.explained:.0f} %'} of the drift"
@@ -304,7 +305,7 @@ def _size(pair: PairFindings) -> str:
 
 
 def _times(multiple: float) -> str:
-    """Format three significant digits, written out: 6,740,000 and not 6.74e+06."""
+    """Format a number with three significant digits and, if it is large, without an exponent: 6,740,000."""
     return f"{float(f'{multiple:.3g}'):,.0f}" if 1000 <= abs(multiple) < 1e12 else f"{multiple:.3g}"
 
 
@@ -316,6 +317,6 @@ def _proof(pair: PairFindings, causes: Sequence[Culprit]) -> str:
 
 
 def _verdict_words(pair: PairFindings) -> str:
-    """Return the verdict's own words, without its name."""
+    """Return the first sentence of the verdict's text, without the verdict's name."""
     first = pair.text[0] if pair.text else ""
     return first.removeprefix(f"{pair.verdict}: ")

@@ -1,7 +1,7 @@
 """The rows of a culprit's card that come from the file beside its script: the ops of both sides, and their errors over
 the inputs.
 
-The file may come from a stranger. If its content is not as expected, one line that says so replaces the rows.
+The file may come from a stranger. If its content is not as expected, a single line says so in place of the rows.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from ..records.results.culprit_detail import (
 from .run_kernels import RunKernels
 
 LARGEST_FILE = 2_000_000
-"""The largest size of a file, in bytes; the files that numdrift writes are at most a tenth of it."""
+"""The largest size in bytes of a file that is read. The files that numdrift writes are at most a tenth of this size."""
 
 LONGEST_CODE = 20_000
-"""The largest number of characters of code."""
+"""The largest number of characters of code that are shown."""
 
 MOST_SHOWN = 5_000
 MOST_INPUTS = 8
@@ -46,7 +46,8 @@ KERNELS: Mapping[str, str] = {
     "decomposed": "decomposed by the compiler",
     "inductor": "a kernel that Inductor generates",
 }
-"""The words for a side by the name of its kernel; if that is unknown, by how the side executes the op."""
+"""The words for a side. KERNELS has them by the name of the side's kernel. If the kernel is unknown, HOW has them by
+the form of the side in the script."""
 
 Numbers = Sequence[float | None]
 
@@ -55,11 +56,11 @@ Numbers = Sequence[float | None]
 class SideRow:
     """One side of a culprit.
 
-    name: its mode
-    how: how it executes the op, in words
-    formula: the formula of its kernel
-    code: its calls
-    label: the label of the plot of its errors; "" without a plot
+    name: the side's mode
+    how: how the side executes the op, in words
+    formula: the formula of the side's kernel
+    code: the side's calls, as a Python function
+    label: the label of the plot of the side's errors, "" if there is no plot
     generated, source: the name and the source of the kernel, if a compiler generated it and the run kept it
     """
 
@@ -76,7 +77,7 @@ class SideRow:
 class ErrorPlot:
     """The errors of each mode over each of the `axes`, in ULP of the dtype `unit`.
 
-    A number that is not finite is None. `caption` states how many of the elements are shown.
+    Numbers that are not finite are replaced by None. `caption` states how many of the elements are shown.
     """
 
     caption: str
@@ -87,7 +88,7 @@ class ErrorPlot:
 
 @dataclass(frozen=True, slots=True)
 class CulpritRows:
-    """The rows of one culprit, empty if there is no file. `damage` is the reason why an existing file is not shown."""
+    """The rows of one culprit, empty if there is no file. If a file exists but is not shown, `damage` says why."""
 
     sides: Sequence[SideRow] = ()
     plot: ErrorPlot | None = None
@@ -97,7 +98,8 @@ class CulpritRows:
 def culprit_rows(
     path: Path | None, culprit: Culprit, labels: Mapping[str, str], kernels: Mapping[str, RunKernels]
 ) -> CulpritRows:
-    """Return the rows from this file of the evidence. `labels` are the modes by side, `kernels` those of their runs."""
+    """Return the rows from the file at `path`. `labels` has the mode of each side, `kernels` the kernels of each mode's
+    run."""
     if path is None:
         return CulpritRows()
     try:
@@ -146,7 +148,7 @@ def _side(
 
 
 def _computed(culprit: Culprit) -> str:
-    """Describe the elementwise formula of an op; "" if the catalogue of kernels lacks it."""
+    """Return words for the elementwise formula of an op; "" if the catalogue of kernels lacks the formula."""
     try:
         operation = built_in().operation(_name(culprit))
     except KernelNotFound:
@@ -159,8 +161,8 @@ def _name(culprit: Culprit) -> str:
 
 
 def _plot(errors: ErrorsOverInputs, labels: Mapping[str, str]) -> ErrorPlot | None:
-    """Build the plot; return None if one of its columns has no finite number. Raises ValueError for columns that do
-    not match."""
+    """Build the plot; return None if one of its columns has no finite number. Raises ValueError if the columns do not
+    match each other or the sides."""
     if set(errors.errors) != set(labels) or not all(
         set(labels) <= set(by_side) for by_side in (errors.dtypes, errors.largest, errors.not_finite)
     ):
@@ -191,7 +193,7 @@ def _finite(values: Sequence[float]) -> Numbers:
 
 
 def _number(value: float) -> float:
-    """Convert a number of the file to a float. An integer in JSON may be larger than any float."""
+    """Convert a number of the file to a float. An integer in JSON that is larger than any float becomes infinity."""
     try:
         return float(value)
     except OverflowError:

@@ -1,4 +1,4 @@
-"""The losses of an investigation's runs, in the form in which the page draws them."""
+"""The losses of an investigation's runs, in the form in which the report's page draws them."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from ..records.results.findings import Findings
 from ..runs.recorded_run import RecordedRun
 
 MOST_POINTS = 4000
-"""The largest number of steps of a curve on the page: more than any screen has pixels. For a longer run, every second,
-third... step is shown, and the page says so."""
+"""The largest number of steps of a curve on the page. It is larger than the width of any screen in pixels. For a longer
+run, only every second, third, ... step is shown, and the page says so."""
 
 
 @dataclass(frozen=True, slots=True)
 class CurveRow:
-    """One loss of one run at the steps of the curves; None if it is missing or not finite.
+    """The curve of one loss of one run: its values at the shown steps, None where a value is missing or not finite.
 
-    `reference` is the index of the curve that it is compared with, None for the reference itself.
+    `reference` is the index of the curve that this curve is compared with, None for the reference's own curves.
     """
 
     label: str
@@ -29,8 +29,10 @@ class CurveRow:
 
 @dataclass(frozen=True, slots=True)
 class EnvelopeRow:
-    """The range in which rounding alone moves the reference's loss: `low` and `high` at each step, None if it is
-    unknown."""
+    """The range in which rounding alone moves the reference's loss.
+
+    `low` and `high` are the range's limits at each step, None where they are unknown.
+    """
 
     label: str
     low: Sequence[float | None]

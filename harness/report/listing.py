@@ -15,18 +15,18 @@ from ..runs.recorded_run import RecordedRun, investigations, runs_in
 from .answer import answers_of
 
 TONES = {"complete": "good", "running": "look"}
-"""The tone of a run's status. Any other status means that the run went wrong."""
+"""The tone of a run's status. A status that is not listed means that the run went wrong."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
     """A run in the list.
 
-    path: its path relative to the folder that is viewed
-    spec: its mode as the user wrote it
-    drift: the largest relative difference between a loss and the first run's loss in the same step; None for the first
-        run itself, and if no step has both losses
-    graphs: whether it recorded graphs
+    path: the run's path, relative to the folder that is viewed
+    spec: the run's mode as the user wrote it
+    drift: the largest relative difference between one of its losses and the first run's loss in the same step; None for
+        the first run itself, and if no step has a loss in both runs
+    graphs: whether the run recorded graphs
     """
 
     path: str
@@ -47,8 +47,10 @@ class RunRow:
 
 @dataclass(frozen=True, slots=True)
 class InvestigationRow:
-    """An investigation: its runs, and the sentence of each pair with its tone; no sentences if nothing was
-    investigated."""
+    """An investigation and its runs.
+
+    `answers` has, for each pair, the tone and the sentence of the answer. It is empty if nothing was investigated.
+    """
 
     name: str
     script: str
@@ -57,7 +59,7 @@ class InvestigationRow:
 
     @property
     def matrix(self) -> tuple[Sequence[str], Sequence[tuple[str, Sequence[RunRow | None]]]]:
-        """The runs in a table: modes are the columns, swapped kernels and batches the rows."""
+        """The runs as a table. Each mode is a column; each combination of swapped kernels and suffix is a row."""
         modes = list(dict.fromkeys(run.spec.partition(",")[0] for run in self.runs))
         kinds = list(dict.fromkeys((run.swaps, run.suffix) for run in self.runs))
         rows = []
@@ -69,7 +71,10 @@ class InvestigationRow:
 
 
 def listed(folder: Path) -> Iterator[InvestigationRow]:
-    """Yield every investigation of a folder, the newest first. If findings cannot be read, the only answer says so."""
+    """Yield every investigation in a folder, the newest first.
+
+    If the findings of an investigation cannot be read, its only answer says so.
+    """
     for investigation in investigations(folder):
         runs = runs_in(investigation)
         if not runs:
@@ -82,7 +87,7 @@ def listed(folder: Path) -> Iterator[InvestigationRow]:
                 for pair, answer in answers_of(findings)
             ]
         except FileNotFoundError:
-            pass  # its modes were run, but not investigated
+            pass  # the modes were run, but the runs were not investigated
         except (OSError, ValueError, Unreadable, RecursionError) as error:
             answers = [("person", f"its findings cannot be read: {error}")]
         script = Path(runs[0].manifest.reproducer).name

@@ -1,5 +1,5 @@
 """A report as Markdown for an issue tracker: the answer, the numbers, the causes with their proofs, and the script that
-shows the first cause without numdrift. Fewer than 60 lines are visible; the rest can be unfolded."""
+shows the first cause without numdrift. Fewer than 60 lines are visible; readers can unfold the rest."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .report_page import number
 from .rows import CulpritCard, PairRows, Report
 
 CARDS = 4
-"""The largest number of causes listed for a pair; the page lists all."""
+"""The largest number of causes that are listed for a pair. The HTML page lists all."""
 
 OPEN = "<details><summary>{}</summary>"
 CLOSE = "</details>"
@@ -19,7 +19,8 @@ _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#~@])")
 
 
 def markdown_of(report: Report) -> str:
-    """Return the report as text. Strings from a run are escaped: they are shown literally, and mention nobody."""
+    """Return the report as text. Strings from a run are escaped, so that they are shown literally, and an `@` in them
+    mentions nobody."""
     lines = [f"### {text(report.script)}: {text(', '.join(report.modes))}", ""]
     for pair in report.pairs:
         lines += _pair(pair)

@@ -1,4 +1,4 @@
-"""Sentences about the limits of an investigation, each with the option that checks more."""
+"""Sentences about the limits of an investigation, with the options that check more."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..runs.recorded_run import RecordedRun
 
 
 def not_checked(pair: PairFindings, runs: Sequence[RecordedRun]) -> list[str]:
-    """Return a sentence for each unchecked thing that a reader might take for checked."""
+    """Return a sentence for each thing that a reader might assume was checked, but was not."""
     sentences = []
     trained = max((run.manifest.steps for run in runs if run.manifest.mode in (pair.a, pair.b)), default=0)
     if pair.steps and len(pair.steps) < trained:

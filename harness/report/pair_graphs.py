@@ -1,5 +1,5 @@
-"""The graphs of two runs side by side: culprits of an investigation are ringed, and a module's colour shows its
-drift."""
+"""The graphs of two runs side by side. The culprits of an investigation are circled, and a module's colour shows the
+module's drift."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from ..runs.recorded_run import RecordedRun
 from .where import module_drift
 
 LARGEST = 3_000_000
-"""The largest number of characters of a pair's graphs within a report, which is sent to others. A separate page may be
-larger."""
+"""The largest number of characters that a pair's graphs may have within a report, since people send reports to each
+other. A separate page may be larger."""
 
 
 @dataclass(frozen=True, slots=True)
 class PairGraphs:
-    """The page that shows the graphs of a pair, or the reason `why` there is none."""
+    """The page that shows the graphs of a pair; if there is none, `why` is the reason."""
 
     page: str = ""
     why: str = ""
@@ -52,7 +52,7 @@ def pair_graphs(pair: PairFindings, runs: Sequence[RecordedRun]) -> PairGraphs:
 
 
 def graphs_page(diff: Diff, a: RunGraphs, b: RunGraphs, pair: PairFindings | None) -> str:
-    """Return the page of a difference, with the drift of this pair's modules. Raises JournalError."""
+    """Return the page of the difference `diff`, with the drift of the modules of `pair`. Raises JournalError."""
     marks: list[dict[str, Mapping[str, Mark]]] = []  # the culprits in the graphs of each side
     for side, graphs in zip((diff.a, diff.b), (a, b), strict=True):
         names = dict.fromkeys((*side.graphs, *side.post_graphs))
@@ -61,19 +61,20 @@ def graphs_page(diff: Diff, a: RunGraphs, b: RunGraphs, pair: PairFindings | Non
 
 
 def page_of_difference(diff: Diff, a: RunGraphs, b: RunGraphs) -> str:
-    """Return the page of a difference, with the culprits that an investigation found. Raises JournalError."""
+    """Return the page of the difference `diff`, with the culprits and the drift that an investigation of the two runs
+    found. Raises JournalError."""
     return graphs_page(diff, a, b, investigated_pair(a.run, b.run))
 
 
 def investigated_pair(a: RecordedRun, b: RecordedRun) -> PairFindings | None:
-    """Return the findings about two runs, in either order, of the investigation beside them; None if there are
-    none."""
+    """Return the findings about two runs, given in either order, from the investigation that they belong to; None if
+    there are none."""
     path = a.path.parent / INVESTIGATION
     if b.path.parent != a.path.parent:
         return None
     try:
         findings = Findings.from_json(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, Unreadable, RecursionError):
-        return None  # only colours are missing; the reader of the culprits reports the damaged file
+        return None  # the page lacks only the colours; the code that reads the culprits reports the damaged file
     modes = {a.manifest.mode, b.manifest.mode}
     return next((pair for pair in findings.pairs if {pair.a, pair.b} == modes), None)

@@ -1,8 +1,8 @@
-"""A report as one HTML page that can be opened from disk and requests nothing else.
+"""A report as one HTML page that can be opened from disk and requests no other files.
 
-Styles, scripts and data are part of the page, and its content security policy admits only these scripts, by their
-hashes. Strings from a run are escaped, or passed as JSON that the page's script shows as text. The curves are drawn by
-uPlot, which is in `vendor/` with its licence.
+Styles, scripts and data are part of the page. The page's content security policy lists the hashes of these scripts, and
+so admits no others. Strings from a run are escaped, or passed as JSON that the page's script shows as text. uPlot,
+which is in `vendor/` with its licence, draws the curves.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ NAME = "report.html"
 
 
 def page_of(report: Report) -> str:
-    """Return the whole page as text; the same report always produces the same page."""
+    """Return the whole page as text. Equal reports produce equal pages."""
     library, script = _library(), f'"use strict";\n{_text("page/report.js")}\n{_text("page/errors.js")}'
     style, library_style = _text("page/report.css"), _text("vendor/uplot.min.css")
-    # uPlot positions its parts by styles that its code sets, and no hash can admit these, so all styles are admitted.
-    # The strings of a run cannot add styles, because they are escaped. The graphs are a page within this one, and both
-    # pages' policies apply to them.
+    # uPlot positions its parts with styles that its code sets. No hash can admit such styles, so all styles are
+    # admitted. The strings of a run cannot add styles, because they are escaped. The graphs are a page of their own
+    # within this page, so the policies of both pages apply to them.
     graphs = [pair.graphs.page for pair in report.pairs if pair.graphs.page]
     hashes = " ".join(hash_of(source) for source in (library, script, *(graph_scripts() if graphs else ())))
     policy = (
@@ -72,7 +72,7 @@ def pieces_of_pages() -> jinja2.Environment:
 
 
 def number(value: float | None) -> str:
-    """Format a multiple with three significant digits; "-" if there is none."""
+    """Format a number with three significant digits; return "-" for None."""
     if value is None:
         return "-"
     return "0" if value == 0 else f"{value:.3g}"

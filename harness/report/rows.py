@@ -1,4 +1,4 @@
-"""The rows of a report: everything on the page is derived here from an investigation's records.
+"""The rows of a report. This module derives everything on the page from an investigation's records.
 
 rows = report_of(Path("runs/train"))
 rows.pairs[0].answer.sentence      "compile computes tanh_backward less exactly in layers.1 ...; nothing to do"
@@ -29,15 +29,20 @@ from .run_kernels import RunKernels
 from .where import HeatMap, ModuleRow, heat_map, module_rows
 
 TONES = {"identical": "good", "rounding": "good", "beyond-rounding": "bad", "failed": "bad", "nonfinite": "bad"}
-"""The tone of a verdict. A verdict that is not listed is neither good nor bad: a person has to look at it."""
+"""The tone of a verdict. A verdict that is not listed is neither good nor bad: a person has to look at the pair."""
 
 LONGEST_SCRIPT = 60_000
-"""The largest number of characters of a standalone script on the page."""
+"""The largest number of characters of a standalone script that the page shows."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProofRow:
-    """One experiment: what was done, its z before and after, and whether the result is the expected one."""
+    """One experiment of a proof.
+
+    did: what was done and what it should cause, in words
+    before, after: the score z without and with the change
+    holds: whether the result is as expected
+    """
 
     did: str
     before: float | None
@@ -49,7 +54,8 @@ class ProofRow:
 class CulpritCard:
     """One cause: its title, the sentences about it, and the errors of both sides, compared with double, in ULP.
 
-    script, path, output: the text of its standalone script, the script's path, and its last line of output
+    script, path, output: the text of the cause's standalone script, the script's path, and the script's last line of
+        output
     detail: the rows from the file beside the script
     """
 
@@ -73,7 +79,11 @@ class CulpritCard:
 
 @dataclass(frozen=True, slots=True)
 class PairRows:
-    """The rows of one pair. `share` is its score as a multiple of the threshold, at most 1.5."""
+    """The rows of one pair.
+
+    counted: the number of causes that have no card
+    share: the pair's score as a multiple of the threshold, at most 1.5
+    """
 
     findings: PairFindings
     answer: PairAnswer
@@ -94,7 +104,7 @@ class PairRows:
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentRow:
-    """One fact about the machine or the process of each run. `differs` says whether the runs disagree."""
+    """One fact about the machine or the process, with its value in each run. `differs` is true if the values differ."""
 
     name: str
     values: Sequence[str]
@@ -103,8 +113,11 @@ class EnvironmentRow:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The report of an investigation. `runs` are (mode, the mode as the user wrote it, status, steps, seconds,
-    message)."""
+    """The report of an investigation.
+
+    `runs` has for each run: the mode, the mode as the user wrote it, the status, the number of steps, the seconds and
+    the message.
+    """
 
     name: str
     script: str
@@ -137,8 +150,8 @@ def report_of(investigation: Path) -> Report:
 
 
 def report_from(findings: Findings, shown: Sequence[RecordedRun], investigation: Path) -> Report:
-    """Build the report from findings in memory about these runs. The evidence is in the folder of the
-    `investigation`."""
+    """Build the report from findings that are in memory. `shown` are the runs that the findings are about, and
+    `investigation` is the folder with the evidence."""
     modes = [run.manifest.mode for run in shown]
     first = shown[0].manifest if shown else None
     kernels = {run.manifest.label: RunKernels(run) for run in shown}
@@ -233,8 +246,8 @@ def _card(investigation: Path, culprit: Culprit, pair: PairFindings, kernels: Ma
 
 
 def _of_evidence(investigation: Path, path: str) -> Path | None:
-    """Return the path of a file of the evidence, even if the investigation was moved. Return None for a file outside of
-    it, which a stranger's findings may name."""
+    """Return the path of a file of the evidence, even if the investigation's folder was moved. Return None for a file
+    outside of the evidence, which a stranger's findings may name."""
     parts = Path(path).parts
     if EVIDENCE not in parts:
         return None
@@ -243,7 +256,7 @@ def _of_evidence(investigation: Path, path: str) -> Path | None:
 
 
 def environment_rows(runs: Sequence[RecordedRun]) -> list[EnvironmentRow]:
-    """Return the facts about the runs' machines and processes; those that differ between runs come first."""
+    """Return the facts about the runs' machines and processes. Facts that differ between the runs come first."""
     facts_of_runs: list[Mapping[str, str]] = []
     for run in runs:
         facts = dict(run.manifest.environment)

@@ -1,5 +1,5 @@
-"""The kernels of a run: the formulas of those that its mode swapped in, and the sources that a compiler generated, if
-the run kept its graphs."""
+"""The kernels of a run: the formulas of the kernels that its mode swapped in and, if the run kept its graphs, the
+sources of the kernels that a compiler generated."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from ..records.tools.graph_record import Graph, Node
 from ..runs.recorded_run import RecordedRun
 
 MOST_NODES = 50_000
-"""The largest number of nodes that are searched for one page."""
+"""The largest number of nodes of a run's graphs that are searched for one page."""
 
 LONGEST_SOURCE = 20_000
-"""The largest number of characters of a source on the page."""
+"""The largest number of characters of a source that the page shows."""
 
 
 @dataclass(frozen=True)
 class RunKernels:
-    """The kernels of one run. Its graphs are read when they are needed."""
+    """The kernels of one run. The run's graphs are read when they are first needed."""
 
     run: RecordedRun
 
     def formula(self, kernel: str | None, op: str) -> str:
-        """Return the formula of the kernel of this name that the mode swapped in for the op; "" if there is none."""
+        """Return the formula of the kernel `kernel` that the mode swapped in for `op`; "" if there is no formula."""
         for swap in self.run.manifest.swaps:
             if swap.get("kernel") == kernel and str(swap.get("op")).partition(".")[0] == op:
                 return str(swap.get("formula") or "")
@@ -47,10 +47,10 @@ class RunKernels:
 
     @cached_property
     def _compiled(self) -> list[tuple[Graph, Graph | None]]:
-        """The post-compilation graphs, each with the graph before compilation."""
+        """The post-compilation graphs, each with the graph that the compiler received."""
         try:
             return list(self._read())
-        except NumdriftError:  # a report is possible without a damaged graph
+        except NumdriftError:  # if a graph is damaged, the report is made without the sources
             return []
 
     def _read(self) -> Iterator[tuple[Graph, Graph | None]]:

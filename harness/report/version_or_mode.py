@@ -1,5 +1,5 @@
-"""The part of an answer about two interpreters: both versions of torch, and how to tell an effect of the version from
-one of the mode."""
+"""The part of an answer for a pair with two interpreters: both versions of torch, and how to find out whether the
+version or the mode causes the difference."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from ..records.results.findings import PairFindings
 from ..records.run.interpreters import MODE, VERSION, TwoInterpreters
 
 WITH_A_CAUSE = ("rounding", "beyond-rounding", "different-setup", "nonfinite")
-"""Verdicts about a difference that another version of torch can cause."""
+"""The verdicts on a difference that a different version of torch can cause."""
 
 
 def named_versions(pair: PairFindings, two: TwoInterpreters) -> str:
-    """Return the words about the versions that follow the sentence about what happened."""
+    """Return the words about the versions, which follow the sentence that says what happened."""
     torch_a, torch_b = two.torch["a"], two.torch["b"]
     named = (
         f"torch {torch_b} against {torch_a}" if two.are_two_versions else f"two interpreters with one torch {torch_a}"
@@ -29,7 +29,7 @@ def named_versions(pair: PairFindings, two: TwoInterpreters) -> str:
 
 
 def advice(pair: PairFindings, two: TwoInterpreters) -> str:
-    """Describe how to tell an effect of the version from one of the mode; "" if there is no need to, or no way."""
+    """Return how to find out whether the version or the mode is the cause; "" if there is no need to, or no way."""
     if pair.verdict not in WITH_A_CAUSE or not two.command:
         return ""
     return f"to tell the version from the mode, run the reference in the same interpreter: {two.command}"

@@ -1,4 +1,5 @@
-"""The page that `numdrift view` serves, and the part of it that is requested again while something runs."""
+"""The page that `numdrift view` serves, and the part of the page that is requested repeatedly while runs are in
+progress."""
 
 from __future__ import annotations
 

@@ -9,22 +9,22 @@ from dataclasses import dataclass
 from ..records.results.findings import PairFindings, StepFindings
 
 MOST_TENSORS = 40
-"""The largest number of rows of the heat map: the tensors that drift most."""
+"""The largest number of rows of the heat map. They are the tensors that drift most."""
 
 MOST_STEPS = 64
-"""The largest number of columns of the heat map."""
+"""The largest number of columns of the heat map. They are the steps that drift most."""
 
 LEVELS = (0.0, 1.0, 4.0)
-"""The largest z of the first three levels: equal bits, below the noise of rounding, ordinary rounding. Two more levels
-follow: a drift worth a look, up to the threshold, and one beyond it."""
+"""The largest z of each of the first three levels: equal bits, below the noise of rounding, ordinary rounding. Two more
+levels follow: a drift worth a look (up to the threshold), and a drift beyond the threshold."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModuleRow:
     """A module of the model at `depth`.
 
-    score: the worst z of its tensors, and of its submodules' tensors
-    tensor, step: the place of that score
+    score: the largest z of the tensors of the module and of its submodules
+    tensor, step: the tensor and the step with that score
     level: the level of the score, from 0 (equal) to 4 (beyond the threshold)
     """
 
@@ -38,7 +38,7 @@ class ModuleRow:
 
 @dataclass(frozen=True, slots=True)
 class HeatCell:
-    """The z of a tensor in a step, and its level."""
+    """The z of a tensor in a step, and the level of this z."""
 
     score: float
     level: int
@@ -46,8 +46,8 @@ class HeatCell:
 
 @dataclass(frozen=True, slots=True)
 class HeatMap:
-    """The scores of `tensors` (rows) in `steps` (columns). `left_out` counts the tensors that are not shown because
-    they drift less."""
+    """The scores of `tensors` (rows) in `steps` (columns). `left_out` is the number of tensors that are not shown,
+    because they drift less than the others."""
 
     steps: Sequence[int]
     tensors: Sequence[tuple[str, Sequence[HeatCell]]]
@@ -78,7 +78,7 @@ def heat_map(pair: PairFindings) -> HeatMap:
 
 
 def module_rows(pair: PairFindings) -> list[ModuleRow]:
-    """Return every module that drifts, as a tree: parents above their submodules."""
+    """Return every module that drifts, in the order of a tree: a module comes directly before its submodules."""
     worst: dict[tuple[str, ...], tuple[float, str, int]] = {}
     for step in pair.steps:
         for tensor_score in step.tensors:
@@ -99,8 +99,8 @@ def module_rows(pair: PairFindings) -> list[ModuleRow]:
 
 
 def module_drift(pair: PairFindings) -> dict[str, tuple[float, int]]:
-    """Map each module that drifts to the worst z of its own parameters, gradients and states, and to the level of this
-    z. Submodules do not count."""
+    """Map each module that drifts to the largest z of its parameters, gradients and states, and to the level of this z.
+    The tensors of submodules are not included."""
     worst: dict[str, float] = {}
     for step in pair.steps:
         for tensor_score in step.tensors:
@@ -111,8 +111,10 @@ def module_drift(pair: PairFindings) -> dict[str, tuple[float, int]]:
 
 
 def module_of(tensor: str) -> str:
-    """Return the module of a value: `layers.1` for `gradient 0 layers.1.weight` and `state layers.1.weight.exp_avg`; ""
-    for a loss."""
+    """Return the module to which a value belongs; "" for a loss.
+
+    For `gradient 0 layers.1.weight` and `state layers.1.weight.exp_avg` it is `layers.1`.
+    """
     kind, _, name = tensor.partition(" ")
     if kind == "loss":
         return ""
@@ -128,7 +130,7 @@ def _natural(part: str) -> tuple[int, int, str]:
 
 
 def _spread(steps: Sequence[StepFindings]) -> Sequence[StepFindings]:
-    """Return at most MOST_STEPS of the steps: those that drift most, in their order."""
+    """Return the MOST_STEPS steps that drift most, in the order of the steps; all steps if there are no more."""
     if len(steps) <= MOST_STEPS:
         return steps
     most = sorted(steps, key=lambda step: -(step.score if math.isfinite(step.score) else math.inf))[:MOST_STEPS]

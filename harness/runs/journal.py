@@ -1,4 +1,4 @@
-"""The reader of a run's journal: its steps, digests and kept values. A journal that was cut off can be read, too."""
+"""The reader of a run's journal: the steps, digests and kept values. It also reads a journal that was cut off."""
 
 from __future__ import annotations
 
@@ -23,24 +23,26 @@ Array = NDArray[Any]
 Kind = TypeVar("Kind")
 
 MALFORMED = (ValueError, TypeError, KeyError, OverflowError, RecursionError)
-"""The exceptions that reading a line raises if the line does not have the recorder's form."""
+"""The exceptions that reading a line raises if the line does not have the form in which the recorder writes it."""
 
 COMPLEX = {"complex64", "complex128"}
 WHOLE = {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
 NUMPY_TYPES = {name: name for name in {"float16", "float32", "float64", "bool"} | COMPLEX | WHOLE}
 NUMPY_TYPES["bfloat16"] = "uint16"
-"""The NumPy dtype of each torch dtype that has one; bfloat16 is read as its bits."""
+"""The NumPy dtype of each torch dtype that NumPy has. bfloat16 is read as an integer with the same bits."""
 
 
 LIMITS = ("max_steps", "max_seconds")
-"""The limits that may end a training before its script ends. The journal's end record has the one that was reached."""
+"""The limits that may end a training before its script ends. The journal's `end` event has the limit that was reached.
+"""
 
 Batches = tuple[tuple[tuple[str, tuple[int, ...], str], ...], ...]
-"""The tensor arguments of each call of a root module, as dtype, shape and hash. The hash is empty for an argument that
-was computed from parameters, and for one whose value was gone before it could be read."""
+"""The tensor arguments of each call of a root module, each as dtype, shape and hash. The hash is empty if the argument
+was computed from parameters, or if its value was gone before it could be read."""
 
 Optimizers = list[dict[str, Any]]
-"""The hyper-parameters of each optimizer: `class`, and `groups` of plain values, with `params` as names."""
+"""The hyper-parameters of each optimizer: its `class`, and its parameter `groups`. The values of a group are plain;
+`params` has the names of the group's parameters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +50,10 @@ class StepRecord:
     """One recorded step.
 
     losses: the losses in the order of their backwards
-    seconds: the seconds since training began
-    generators: the digests of the random generators' states at the beginning of the step, which a journal may lack
-    logged: the values that the script logged, by name, except for losses, which are in `losses`
-    optimizer: the number of the optimizer that ended the step, if the training has several
+    seconds: the seconds since the training began
+    generators: the digests of the random generators' states at the beginning of the step; empty if the journal has none
+    logged: the values that the script logged, by name; logged losses are in `losses` instead
+    optimizer: the number of the optimizer that ended the step, None if the training has only one optimizer
     """
 
     step: int
@@ -64,13 +66,13 @@ class StepRecord:
 
     @property
     def loss(self) -> float | None:
-        """The step's loss: that of its first backward."""
+        """The step's loss: the loss of its first backward."""
         return self.losses[0] if self.losses else None
 
 
 @dataclass(frozen=True, slots=True)
 class TensorEntry:
-    """A recorded tensor: `kind` is parameter or buffer, `dtype` is torch's name.
+    """A recorded tensor: `kind` is "parameter" or "buffer", and `dtype` is torch's name of its dtype.
 
     For a tensor that is sharded over ranks, `shape` is the shape of this rank's part, and `shard` is its position in
     the whole tensor.
@@ -96,15 +98,17 @@ class InitialTensor:
 
 @dataclass(frozen=True, slots=True)
 class StepDigests:
-    """The digests of one step: of every tensor's value, and of the parameters' gradients (None if absent)."""
+    """The digests of one step: of every tensor's value, and of every parameter's gradient (None if it has none)."""
 
     values: Mapping[str, Digest]
     gradients: Mapping[str, Digest | None]
 
 
 class Journal:
-    """One run's journal. A last line that was cut off by a kill is left out; `damage` says where reading had to
-    stop."""
+    """One run's journal. A last line that was cut off by a kill is left out.
+
+    If the journal is damaged, `damage` says at which line reading had to stop.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -123,15 +127,15 @@ class Journal:
                     event = json.loads(line)
                     self._take(event)
                 except MALFORMED:
-                    # The last line may be cut off: its process was killed while it wrote. Only a complete line can be
-                    # damaged.
+                    # The last line may be cut off, because the process was killed while it wrote the line. That is no
+                    # damage, so only a complete line is reported.
                     if line.endswith(b"\n"):
                         self.damage = f"{path}: line {number} is damaged; what comes after it is not used"
                     return
                 self._events.append(event)
 
     def _take(self, event: dict[str, Any]) -> None:
-        """Read one event into the journal. Raises one of MALFORMED, and then keeps nothing of the event."""
+        """Read one event into the journal. If this raises one of MALFORMED, nothing of the event is kept."""
         kind = event["event"]
         if kind == "step":
             generators = _checked(dict, event.get("generators", {}))
@@ -149,8 +153,8 @@ class Journal:
                 )
             )
         elif kind == "logged":
-            # The script may log values of a step after the step has ended. The search begins at the end, where that
-            # step usually is.
+            # The script may log values of a step after the step has ended. The search goes backwards, since this is
+            # usually one of the last steps.
             number, logged = _checked(int, event["step"]), _numbers(event.get("logged", {}))
             losses = tuple(float(loss) for loss in _checked(list, event.get("losses", [])))
             for index, record in reversed(list(enumerate(self.steps))):
@@ -162,7 +166,7 @@ class Journal:
         elif kind == "tensors":
             self.tables[_checked(int, event["table"])] = tuple(map(_tensor_entry, event["tensors"]))
         elif kind == "initial":
-            # Read all tensors before any is kept: a line is used as a whole or not at all.
+            # Read all tensors before any of them is kept: a line is used as a whole or not at all.
             self._initial |= {tensor.name: tensor for tensor in map(_initial_tensor, event["tensors"])}
         elif kind == "hyper":
             for optimizer in _checked(list, event["optimizers"]):
@@ -180,11 +184,11 @@ class Journal:
         return [event for event in self._events if event["event"] == kind]
 
     def initial(self) -> dict[str, InitialTensor]:
-        """Return the parameters and buffers at the start, by name; empty for a journal without them."""
+        """Return the initial parameters and buffers, by name; an empty dictionary if the journal lacks them."""
         return dict(self._initial)
 
     def hyper(self) -> list[tuple[int, Optimizers]]:
-        """Return the optimizers' hyper-parameters at each step at which they change."""
+        """Return the steps at which the optimizers' hyper-parameters change, each with the new hyper-parameters."""
         return list(self._hyper)
 
     @property
@@ -193,13 +197,13 @@ class Journal:
         return [record.loss for record in self.steps if record.loss is not None]
 
     def series(self) -> dict[str, list[StepRecord]]:
-        """Return the steps of each loss, by its name.
+        """Return the steps of each series of losses, by the name of the series.
 
-        The names are `optimizer 1`, `optimizer 2` if several optimizers take turns and steps of each have a loss, as in
-        a GAN. Otherwise all steps have the name "".
+        If several optimizers take turns and each has steps with a loss, as in a GAN, the names are `optimizer 1`,
+        `optimizer 2` and so on. Otherwise there is one series with the name "".
         """
         steps_by_turn: dict[int, list[StepRecord]] = {}
-        # The steps of the first optimizer have no number until there is a second.
+        # The steps of the first optimizer have no number until there is a second optimizer.
         for record in self.steps:
             steps_by_turn.setdefault(record.optimizer or 0, []).append(record)
         turns = sorted(turn for turn, steps in steps_by_turn.items() if any(record.losses for record in steps))
@@ -207,20 +211,20 @@ class Journal:
 
     @property
     def limits(self) -> Mapping[str, float]:
-        """The limit that ended the training, by its name; empty if the script ended otherwise."""
+        """The limit that ended the training, by its name; empty if no limit ended it."""
         end = self.end or {}
         return {limit: float(end[limit]) for limit in LIMITS if limit in end}
 
     @property
     def end(self) -> dict[str, Any] | None:
-        """The end that the script's process recorded; None if it recorded none."""
+        """The `end` event that the script's process recorded; None if it recorded none."""
         ends = self.events("end")
         return ends[-1] if ends else None
 
     def digests(self) -> Iterator[tuple[int, StepDigests]]:
         """Yield the digests of each step that has them, in order.
 
-        Raises JournalError when a step has more or fewer than its table says.
+        Raises JournalError if a step does not have as many digests as its table requires.
         """
         path = self._folder / frames.DIGESTS
         for frame in self._frames(path):
@@ -229,7 +233,7 @@ class Journal:
                 file.seek(frame.offset)
                 data = file.read(frame.length)
             records = list(iter_unpack(data[: len(data) - len(data) % RECORD_BYTES]))
-            # A frame has every tensor's value, then every parameter's gradient, in the order of the table.
+            # A frame has the digest of every tensor's value, then of every parameter's gradient, in the table's order.
             names = [entry.name for entry in entries]
             parameters = [entry.name for entry in entries if entry.kind == "parameter"]
             if len(records) != len(names) + len(parameters):
@@ -255,16 +259,16 @@ class Journal:
         return list(self._value_frames)
 
     def values(self, step: int) -> dict[str, Array]:
-        """Return the values of one kept step by name, as read-only views of the file; bfloat16 as float32.
+        """Return the values of one kept step by name, as read-only views of the file. bfloat16 is converted to float32.
 
-        Raises KeyError when the step was not kept, JournalError when its frame does not fit its table.
+        Raises KeyError if the step was not kept, and JournalError if the step's frame does not fit its table.
         """
         path, frame = self._value_frames[step]
         arrays, offset, end = {}, frame.offset, frame.offset + frame.length
         try:
             with path.open("rb") as file:
-                # Map the file instead of reading it: a run may have kept more than fits into memory. The map outlives
-                # the open file.
+                # Map the file instead of reading it: a run may have kept more values than fit into memory. The map
+                # stays valid when the file is closed.
                 content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except (OSError, ValueError) as error:
             raise JournalError(path, f"cannot be read any more: {error}") from error
@@ -288,8 +292,8 @@ class Journal:
         return {entry.name: entry.dtype for table in self.tables.values() for entry in table}
 
     def _frames(self, path: Path) -> Iterator[frames.FrameAt]:
-        """Yield the frames of recorded steps. A step is recorded once its line is present, which is written after its
-        frames."""
+        """Yield the frames of recorded steps. A step is recorded if its line is in the journal, since the line is
+        written after the step's frames."""
         recorded = {record.step for record in self.steps}
         for frame in frames.scan_frames(path):
             if frame.step in recorded and frame.table in self.tables:
@@ -297,7 +301,7 @@ class Journal:
 
 
 def _checked(kind: type[Kind], value: object) -> Kind:
-    """Return the value unchanged. Raises TypeError when it is of another kind."""
+    """Return the value unchanged. Raises TypeError if it is not of this kind."""
     if not isinstance(value, kind):
         raise TypeError(f"{value!r} is no {kind.__name__}")
     return value

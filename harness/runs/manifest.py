@@ -1,4 +1,4 @@
-"""`run.json`: the request of a run and its end. Schema 1."""
+"""`run.json`: the request for a run, and how the run ended. Schema 1."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ class RunManifest:
 
     steps: the number of steps that were recorded
     seconds: the wall time of the process
-    position: its place among the modes of its batch
+    position: the position of the run's mode among the modes of its batch
     pid: the id of the numdrift process that watches the run
     rank, world_size: the rank of this process among the processes of the run; the manifest of rank 0 is the run's
     ranks: how each of several ranks ended
     agreement: whether the ranks have the same parameters
     swaps: the swapped kernels, with the number of calls of each by phase
-    problems: how the run differs from the one that was requested
-    place: the words put before its name when runs of several folders are compared
-    files: the fate of the files that it wrote
-    in_process: whether it is a run of `numdrift.record`, for which no process can be started again
-    experiment: its part in an investigation, if it is an experiment
+    problems: how the run differs from the run that was requested
+    place: the words before the run's name when runs of several folders are compared
+    files: the fate of the files that the run wrote
+    in_process: whether this is a run of `numdrift.record`, for which no process can be started again
+    experiment: the experiment that the run belongs to, None if it belongs to none
     """
 
     mode: str
@@ -73,7 +73,7 @@ class RunManifest:
 
     @property
     def got_through(self) -> bool:
-        """Check whether the script reached its end, with finite losses or not."""
+        """Return whether the script reached its end, whether or not its losses were finite."""
         return self.status in ("complete", "nonfinite")
 
     @property
@@ -82,12 +82,12 @@ class RunManifest:
 
     @property
     def interrupted(self) -> bool:
-        """Check whether the run was ended only because numdrift itself was ended."""
+        """Return whether the run was ended only because numdrift itself was ended."""
         return self.status == "killed" and self.message in (INTERRUPTED, ABANDONED)
 
     @property
     def is_one_process(self) -> bool:
-        """Check whether the run was one process that numdrift started: such a run can be repeated."""
+        """Return whether the run was a single process that numdrift started. Such a run can be repeated."""
         return self.world_size == 1 and not self.in_process
 
     @property
@@ -100,7 +100,7 @@ class RunManifest:
         return of_fields(self)
 
     def write(self, path: Path) -> None:
-        """Replace the manifest atomically: a reader sees the old one or the new one."""
+        """Write the manifest atomically: a reader sees the old manifest or the new one, never a part."""
         put(path, json_text(self))
 
 
@@ -110,8 +110,8 @@ FORM = FileForm(RunManifest, SCHEMA)
 def read_manifest(folder: Path) -> RunManifest:
     """Read the manifest of a run's folder.
 
-    A run is read as killed if its manifest says that it is running, but the numdrift process that watched it is gone.
-    Raises RunNotFound or JournalError.
+    If the manifest says that the run is running, but the numdrift process that watched it is gone, the returned status
+    is `killed`. Raises RunNotFound or JournalError.
     """
     try:
         manifest = FORM.read(folder / MANIFEST)
@@ -120,12 +120,12 @@ def read_manifest(folder: Path) -> RunManifest:
     if manifest.status != "running":
         return manifest
     abandoned = replace(manifest, status="killed", message=ABANDONED)
-    if not isinstance(manifest.pid, int) or manifest.pid <= 0:  # a pid of 0 or less means a group of processes
+    if not isinstance(manifest.pid, int) or manifest.pid <= 0:  # `kill` takes 0 or less for a group of processes
         return abandoned
     try:
         os.kill(manifest.pid, 0)  # signal 0 only checks whether a signal could be sent
     except (ProcessLookupError, OverflowError):
         return abandoned
-    except PermissionError:  # the process is another user's, and alive
+    except PermissionError:  # the process is alive, but belongs to another user
         pass
     return manifest

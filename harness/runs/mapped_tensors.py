@@ -1,4 +1,4 @@
-"""The reader of a run's tensor files and sketches, as read-only NumPy arrays that are not loaded into memory."""
+"""Read a run's tensor files, as read-only NumPy arrays that are not loaded into memory, and its sketches."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from .run_layout import JOURNAL
 
 @dataclass(frozen=True, slots=True)
 class TensorFile:
-    """The contents of a file: `dtypes` are torch's names, `facts` the other values in its header.
+    """The contents of a tensor file. `dtypes` has torch's name of each dtype, `facts` the other values in the header.
 
-    bfloat16 values are widened to float32. Rarer types were widened by the writer, and have the name of their original
-    type in `dtypes`.
+    bfloat16 values are widened to float32. The writer has widened types that the format lacks; for these, `dtypes` has
+    the original type.
     """
 
     tensors: Mapping[str, Array]
@@ -34,7 +34,7 @@ class TensorFile:
 
 
 def read_tensor_file(path: Path) -> TensorFile:
-    """Open a file; its values are read from disk when they are used. Raises JournalError."""
+    """Open a tensor file. The tensors' values are read from disk when they are used. Raises JournalError."""
     try:
         with path.open("rb") as file:
             entries, facts = read_header(path, file)
@@ -50,13 +50,13 @@ def read_tensor_file(path: Path) -> TensorFile:
             array = np.frombuffer(content, dtype, math.prod(entry.shape), entry.start).reshape(entry.shape)
         except (ValueError, OverflowError) as error:
             raise JournalError(path, f"{entry.name!r} cannot be read: {error}") from error
-        # NumPy has no bfloat16, so the numbers are widened to float32. The copy is made read-only, as the other arrays
-        # are.
+        # NumPy has no bfloat16, so the numbers are widened to float32. The copy is made read-only, like all the other
+        # arrays.
         if entry.dtype == "BF16":
             array = np.asarray(widened(array))
             array.flags.writeable = False
         tensors[entry.name] = array
-    # Types that the format lacks were widened by the writer; their true names are among the facts.
+    # The writer has widened types that the format lacks. The names of the original types are among the facts.
     true = facts.get("dtypes")
     true = true if isinstance(true, dict) else {}
     dtypes = {entry.name: str(true.get(entry.name, TORCH_NAMES[entry.dtype])) for entry in entries}
@@ -65,7 +65,8 @@ def read_tensor_file(path: Path) -> TensorFile:
 
 @dataclass(frozen=True, slots=True)
 class StepSketches:
-    """The sketches of one step by tensor, each of this rank's part of the tensor, or None if there is none."""
+    """The sketches of one step, by the tensor's name. A sketch is that of this rank's part of the tensor; None if there
+    is no sketch."""
 
     values: Mapping[str, Sketch | None]
     gradients: Mapping[str, Sketch | None]
@@ -78,7 +79,7 @@ def has_sketches(run: RecordedRun) -> bool:
 def sketches_of(run: RecordedRun) -> Iterator[tuple[int, StepSketches]]:
     """Yield the sketches of each recorded step that has them, in order.
 
-    Raises JournalError when a step has more or fewer than its table says.
+    Raises JournalError if a step does not have as many sketches as its table requires.
     """
     path, journal = run.path / JOURNAL / frames.SKETCHES, run.journal
     recorded = {record.step for record in journal.steps}
@@ -93,6 +94,6 @@ def sketches_of(run: RecordedRun) -> Iterator[tuple[int, StepSketches]]:
         if len(data) != (len(entries) + len(parameters)) * SKETCH_BYTES:
             raise JournalError(path, f"step {frame.step} has {len(data)} bytes, its table says otherwise")
         sketches, names = list(unpack_sketches(data)), [entry.name for entry in entries]
-        # A frame has every tensor's value, then every parameter's gradient, in the order of the table.
+        # A frame has the sketch of every tensor's value, then of every parameter's gradient, in the table's order.
         values = dict(zip(names, sketches[: len(names)], strict=True))
         yield frame.step, StepSketches(values, dict(zip(parameters, sketches[len(names) :], strict=True)))

@@ -8,7 +8,7 @@ FROM_SOURCE = "(source folder)"
 
 
 def own_version() -> str:
-    """Return numdrift's version; `FROM_SOURCE` if it runs from a folder and is not installed."""
+    """Return numdrift's version; `FROM_SOURCE` if it is not installed but runs from a source folder."""
     try:
         return importlib.metadata.version("numdrift")
     except importlib.metadata.PackageNotFoundError:

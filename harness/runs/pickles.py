@@ -1,9 +1,10 @@
-"""`verify_<mode>_<suffix>.pkl`: losses and parameters in the format of the scripts that numdrift grew out of.
+"""`verify_<mode>_<suffix>.pkl`: losses and parameters, in the format of the scripts that preceded numdrift.
 
     {"schema": 1, "mode": str, "losses": [float, ...], "state_dict_steps": [int, ...],
      "state_dicts": [{name: ndarray}, ...]}
 
-`losses` has one entry per recorded step (nan for a step without a loss), `state_dicts` one per kept step.
+`losses` has one entry per recorded step (nan for a step without a loss). `state_dicts` has one entry per step whose
+parameters were kept; `state_dict_steps` has the numbers of these steps.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ NUMBERS = re.compile(r"[<>=|](b1|[iu][1248]|f[248]|c8|c16)")
 
 
 def write_pickle(path: Path, mode: str, journal: Journal) -> None:
-    """Write the pickle of one run from its journal, atomically."""
+    """Write the pickle of one run atomically. The content comes from the run's journal."""
     kept_steps = journal.value_steps
     content = {
         "schema": SCHEMA,
@@ -38,7 +39,7 @@ def write_pickle(path: Path, mode: str, journal: Journal) -> None:
         "state_dict_steps": kept_steps,
         "state_dicts": [journal.values(step) for step in kept_steps],
     }
-    # Write to a file named after this process first: two processes may write the pickle of the same run.
+    # Write to a file with this process's id first, since two processes may write the pickle of the same run.
     written = path.with_name(f".{path.name}.{os.getpid()}")
     with written.open("wb") as file:
         pickle.dump(content, file, protocol=PROTOCOL)
@@ -53,7 +54,7 @@ def read_pickle(path: Path | str) -> dict[str, Any]:
     path = Path(path)
     try:
         with path.open("rb") as file:
-            # Refuse a memo number beyond the file's `size`: the unpickler would fill memory up to that number.
+            # Refuse a memo number larger than the file's `size`: the unpickler would allocate a memo up to that number.
             size = path.stat().st_size
             for opcode, argument, _ in pickletools.genops(file):
                 if opcode.name in ("PUT", "BINPUT", "LONG_BINPUT") and int(argument or 0) > size:
@@ -96,7 +97,7 @@ def _all_of(kind: type[Any], values: Iterable[Any]) -> list[Any]:
 
 
 class _Dtype:
-    """A replacement for numpy.dtype, whose own `__setstate__` trusts its input and crashes on invalid data."""
+    """A replacement for numpy.dtype. The original's `__setstate__` trusts its input, and crashes on invalid data."""
 
     def __init__(self, code: str, *_: object) -> None:
         self.code, self.order = code, "="
@@ -111,7 +112,7 @@ class _Dtype:
 
 
 class _Array:
-    """A replacement for numpy.ndarray and its reconstruction; the real array is built from checked parts."""
+    """A replacement for numpy.ndarray and the function that reconstructs it. It builds `array` from checked parts."""
 
     array: Array
 
@@ -133,7 +134,7 @@ ADMITTED = {
     ("numpy.core.multiarray", "_reconstruct"): _Array,
     ("numpy._core.multiarray", "_reconstruct"): _Array,
 }
-"""The classes and functions in numdrift's pickles beyond plain containers, and the replacements that are loaded."""
+"""The classes and functions to which numdrift's pickles refer, each with the replacement that is loaded."""
 
 
 class _PlainUnpickler(pickle.Unpickler):

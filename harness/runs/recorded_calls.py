@@ -11,9 +11,9 @@ from .recorded_run import RecordedRun
 
 
 def read_calls(run: RecordedRun) -> Iterator[tuple[int, list[CallRecord]]]:
-    """Yield each recorded step with its calls, in their order. Only one step at a time is in memory.
+    """Yield each recorded step with its calls, in the order of the calls. Only one step at a time is in memory.
 
-    A file that was cut off yields its complete lines. Raises JournalError for a file that is damaged otherwise.
+    If the file was cut off, its complete lines are read. Raises JournalError if the file is damaged in any other way.
     """
     path = run.path / "journal" / CALLS
 
@@ -22,7 +22,7 @@ def read_calls(run: RecordedRun) -> Iterator[tuple[int, list[CallRecord]]]:
             return
         with path.open(encoding="utf-8") as file:
             for line in file:
-                if line.endswith("\n"):  # else a kill cut the line off
+                if line.endswith("\n"):  # if not, a kill of the process cut the line off
                     try:
                         yield CallRecord.from_line(line)
                     except ValueError as error:

@@ -1,4 +1,4 @@
-"""A recorded run, and the search for runs: in a folder, in an investigation, among all investigations."""
+"""A recorded run, and functions that find runs: in a folder, in an investigation, among all investigations."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DIGEST_COLUMNS = ("min", "max", "mean", "l2", "nan", "inf", "numel", "hash")
 
 @dataclass(frozen=True)
 class RecordedRun:
-    """A run on disk. Its journal is read when it is used."""
+    """A run on disk. The journal is read when it is first used."""
 
     path: Path
     manifest: RunManifest
@@ -38,7 +38,7 @@ class RecordedRun:
         return series.rename_axis("step")
 
     def logged(self) -> pd.DataFrame:
-        """Return the values other than losses that the script logged with `numdrift.log`.
+        """Return the values, except for losses, that the script logged with `numdrift.log`.
 
         The table has a column for each name and a row for each step, with NaN where nothing was logged.
         """
@@ -47,11 +47,12 @@ class RecordedRun:
         return frame.rename_axis("step")
 
     def digests(self) -> pd.DataFrame:
-        """Return min, max, mean, l2, nan, inf, numel and hash by (tensor, what, step); `what` is value or gradient.
+        """Return a table of digests, with a row for each (tensor, what, step). `what` is "value" or "gradient".
 
             run.digests().loc["fc.weight", "gradient"]["l2"].plot()
 
-        min, max and mean are those of the finite elements. An absent gradient has no row.
+        The columns are min, max, mean, l2, nan, inf, numel and hash. min, max, mean and l2 are those of the finite
+        elements. A gradient that does not exist has no row.
         """
         keys: list[tuple[str, str, int]] = []
         rows: list[tuple[Any, ...]] = []
@@ -61,18 +62,19 @@ class RecordedRun:
                     if digest is not None:
                         keys.append((name, kind, step))
                         statistics = (digest.minimum, digest.maximum, digest.mean, digest.l2)
-                        # The hash is text: nobody calculates with it, and not every hash of 64 bits fits an int64.
+                        # The hash is text: nobody calculates with it, and an int64 cannot represent every 64-bit hash.
                         rows.append((*statistics, digest.nan, digest.inf, digest.numel, f"{digest.hash:016x}"))
-        # Without keys pandas cannot derive the number of levels of the index.
+        # If there are no keys, pandas cannot derive the number of levels of the index.
         by_level: list[Any] = list(zip(*keys, strict=True)) or [[], [], []]
         index = pandas().MultiIndex.from_arrays(by_level, names=["tensor", "what", "step"])
         frame: pd.DataFrame = pandas().DataFrame(rows, index=index, columns=pandas().Index(DIGEST_COLUMNS))
         return frame.sort_index()
 
     def parameters(self, step: int | None = None) -> dict[str, Array]:
-        """Return parameters and buffers after a step as read-only arrays; without a step, after the last kept one.
+        """Return the parameters and buffers after a step, as read-only arrays.
 
-        Raises UsageError for a step whose parameters were not kept.
+        If `step` is None, this is the last step whose parameters were kept. Raises UsageError if the step's parameters
+        were not kept.
         """
         steps = self.journal.value_steps
         if not steps or (step is not None and step not in steps):
@@ -83,12 +85,12 @@ class RecordedRun:
 
 
 def pandas() -> Any:
-    """Import pandas when a table is needed: commands that only read a run start half a second sooner."""
+    """Import pandas, which only tables need. Commands that make no table start half a second sooner without it."""
     return importlib.import_module("pandas")
 
 
 def is_there(path: Path) -> bool:
-    """Check whether a file or folder has this path. Return False for a path that the system refuses."""
+    """Return whether there is a file or folder at this path; False for a path that the operating system refuses."""
     try:
         return path.exists()
     except OSError:
@@ -106,7 +108,8 @@ def load_run(path: Path | str) -> RecordedRun:
 def with_distinct_labels(a: RecordedRun, b: RecordedRun) -> tuple[RecordedRun, RecordedRun]:
     """Return both runs with distinct names.
 
-    If they have the same name, each is prefixed with the name of its investigation, or with the path of its folder.
+    If the runs have the same name, each name gets a prefix: the name of the run's investigation or, if these are equal
+    too, the path of the investigation's folder.
     """
     if a.manifest.label != b.manifest.label or a.path.resolve() == b.path.resolve():
         return a, b
@@ -121,18 +124,20 @@ def with_distinct_labels(a: RecordedRun, b: RecordedRun) -> tuple[RecordedRun, R
 
 
 def rank_of(run: RecordedRun, rank: int) -> RecordedRun:
-    """Return one rank of a run; `run` is the run of rank 0. Raises RunNotFound or JournalError."""
+    """Return the run of one rank, given that of rank 0. Raises RunNotFound or JournalError."""
     return load_run(rank_folder(run.path, rank)) if rank else run
 
 
 def ranks_of(run: RecordedRun) -> list[RecordedRun]:
-    """Return the processes of a run in the order of their ranks, `run` itself first. Raises RunNotFound or
-    JournalError."""
+    """Return the runs of all ranks in order, `run` itself first. If `run` is not that of rank 0, return only `run`.
+
+    Raises RunNotFound or JournalError.
+    """
     return [rank_of(run, rank) for rank in range(run.manifest.world_size if not run.manifest.rank else 1)]
 
 
 def runs_in(investigation: Path) -> list[RecordedRun]:
-    """Return the runs of an investigation, in the order of their batches and of the modes in each.
+    """Return the runs of an investigation, in the order of their batches and, within a batch, of the modes.
 
     Folders whose manifest cannot be read are left out.
     """
@@ -146,21 +151,21 @@ def runs_in(investigation: Path) -> list[RecordedRun]:
 
 
 def investigations(out: Path) -> list[Path]:
-    """Return the folders under `out` that hold runs, the one with the newest run first."""
+    """Return the folders in `out` that contain runs, ordered by their newest run. The newest comes first."""
     if not is_there(out):
         return []
     newest: dict[Path, float] = {}
     for manifest in out.glob(f"*/*/{MANIFEST}"):
         folder = manifest.parent.parent
         newest[folder] = max(newest.get(folder, 0.0), manifest.stat().st_mtime)
-    # Sort by the times of the files, and by name if all files of a copied folder have the same time.
+    # Sort by the files' times, then by the folders' names, since all files of a copied folder may have the same time.
     return sorted(newest, key=lambda folder: (newest[folder], folder.name), reverse=True)
 
 
 def find_investigation(out: Path, named: str | None, *, suffixes: Sequence[str] = ()) -> Path:
-    """Return the investigation of that name or path; without a name, the newest that has all the suffixes.
+    """Return the investigation with the name or path `named`; if that is None, the newest one with all the suffixes.
 
-    Raises RunNotFound, with the names that exist.
+    If there is none, raises RunNotFound, whose message lists similar names.
     """
     existing = investigations(out)
     if named is not None:
@@ -183,12 +188,12 @@ def find_investigation(out: Path, named: str | None, *, suffixes: Sequence[str] 
 
 
 def _holds_runs(path: Path) -> bool:
-    """Check whether a folder is an investigation's. The folder of a run, which contains its ranks' runs, is not."""
+    """Return whether this folder contains runs. A run's folder, which may contain the runs of ranks, is excluded."""
     return is_there(path) and not is_there(path / MANIFEST) and any(path.glob(f"*/{MANIFEST}"))
 
 
 def runs_with_suffixes(investigation: Path, suffixes: Sequence[str]) -> list[RecordedRun]:
-    """Return the runs of the batches with these suffixes, batch by batch; without suffixes, those of all batches.
+    """Return the runs of the batches with these suffixes, batch by batch; without suffixes, the runs of all batches.
 
     Raises RunNotFound for a suffix that no run has.
     """

@@ -1,4 +1,4 @@
-"""The folder of an investigation, the folders of its runs, and the names that they may have."""
+"""The folder of an investigation, the folders of its runs, and the names that these folders may have."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ MANIFEST = "run.json"
 JOURNAL = "journal"
 STATES = "states"
 WRITTEN, KEPT = "written", "files"
-"""The folders inside a run's folder: for the files that its script writes while it runs, and for those that are
-kept."""
+"""Two folders inside a run's folder: the first for the files that the script writes while it runs, the second for the
+files that are kept."""
 
 EVIDENCE = "evidence"
-"""The folder beside an investigation's runs that contains the folders of its experiments."""
+"""The name of the folder, beside an investigation's runs, that contains the folders of its experiments."""
 
 BATCH_PLOTS, PAIR_PLOTS = ("loss_curve", "loss_drift", "timeline"), ("drift", "envelope")
-"""The kinds of plots: those of batches of runs, and those of pairs of modes."""
+"""The kinds of plots: the first of batches of runs, the second of pairs of modes."""
 
 
 def check_name(option: str, text: str) -> str:
-    """Check that a name is a plain file name, and return it. Raises UsageError otherwise."""
+    """Return a name unchanged. Raises UsageError, which names `option`, if the name cannot be part of a file name."""
     if not NAME.fullmatch(text):
         raise UsageError(
             f"{option} {text!r} cannot be part of a file name: "
@@ -35,7 +35,7 @@ def check_name(option: str, text: str) -> str:
 
 
 def rank_folder(run: Path, number: int) -> Path:
-    """Return the folder of a rank's files inside the folder of its run."""
+    """Return the folder of a rank's files. For rank 0 it is the run's folder, for any other rank a folder in that."""
     return run / f"rank{number}" if number else run
 
 
@@ -67,15 +67,15 @@ class RunFolder:
         return self.path / "stderr.log"
 
     def rank(self, number: int) -> RunFolder:
-        """Return the folder of one rank of the run; that of rank 0 is the run's folder."""
+        """Return the folder of one rank of the run. For rank 0 it is the run's folder itself."""
         if not number:
             return self
         path = rank_folder(self.path, number)
         return RunFolder(path, path / self.pickle.name)
 
     def create(self, *, force: bool) -> None:
-        """Create the empty folder. Raises CollisionError when it or the pickle exists and `force` is off."""
-        if force and self.manifest.exists():  # a folder without a manifest is not a run: never remove it
+        """Create the empty folder. Raises CollisionError if the folder or the pickle exists, unless `force` is set."""
+        if force and self.manifest.exists():  # a folder without a manifest is not a run's, and must not be removed
             shutil.rmtree(self.path)
         if force:
             self.pickle.unlink(missing_ok=True)
@@ -90,7 +90,7 @@ class RunFolder:
 
 @dataclass(frozen=True, slots=True)
 class InvestigationFolder:
-    """A folder of runs of one script. This class neither reads nor creates anything in it."""
+    """A folder of runs of one script. This class only builds paths: it neither reads nor writes anything."""
 
     path: Path
 
@@ -99,20 +99,20 @@ class InvestigationFolder:
         return RunFolder(self.path / f"{mode}{tag}", self.path / f"verify_{mode}{tag}.pkl")
 
     def plot(self, suffixes: tuple[str, ...], kind: str) -> Path:
-        """Return the path of a plot of `BATCH_PLOTS` or `PAIR_PLOTS`, without its file type."""
+        """Return the path of a plot, without a file extension. `kind` is one of `BATCH_PLOTS` or `PAIR_PLOTS`."""
         assert kind in BATCH_PLOTS + PAIR_PLOTS
         tag = "_vs_".join(suffix for suffix in suffixes if suffix)
         return self.path / (f"{tag}_{kind}" if tag else kind)
 
 
 def choose_investigation(out: Path, script: Path, name: str | None, suffix: str) -> InvestigationFolder:
-    """Choose the folder of new runs: the named one, else one named after the script.
+    """Choose the folder for new runs: the folder `name` in `out` or, without a name, one named after the script.
 
-    Without a name and a suffix, a new folder is chosen every time: sam_tanh, sam_tanh-2, and so on.
+    If there is neither a name nor a suffix, a new folder is chosen every time: sam_tanh, sam_tanh-2, and so on.
     """
     if name is not None:
         return InvestigationFolder(out / check_name("--name", name))
-    # A suffix marks one of several batches that are kept side by side in the script's folder.
+    # With a suffix, the batch is kept beside other batches in the folder that is named after the script.
     stem = re.sub(r"[^A-Za-z0-9._-]", "_", script.stem).lstrip("._-") or "investigation"
     if suffix:
         return InvestigationFolder(out / stem)

@@ -1,9 +1,9 @@
-"""The readers of the files that an investigation's experiments keep about single steps, beside a run's journal.
+"""The readers of the files on single steps that the experiments of an investigation keep beside a run's journal.
 
 states/state-000012.safetensors      the state that step 12 begins with
-outcomes/outcome-000012.safetensors  the results of step 12: losses, gradients, the state after it
-tapes/noise-000012.json              how far rounding alone moves these values
-tapes/exact-000012.safetensors       the same values computed in double
+outcomes/outcome-000012.safetensors  the results of step 12: its losses, its gradients, the state after it
+tapes/noise-000012.json              how far rounding alone moves the results of step 12
+tapes/exact-000012.safetensors       the results of step 12, computed in double
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ FOLDERS = {"state": "states", "outcome": "outcomes", "tape": "tapes", "noise": "
 
 
 def outcome_steps(run: Path) -> list[int]:
-    """Return the steps whose outcome the run in this folder kept, in order."""
+    """Return the steps whose outcomes are kept in this run's folder, in order."""
     return _steps(run, "outcome")
 
 
 def state_steps(run: Path) -> list[int]:
-    """Return the steps whose initial state the run in this folder kept, in order."""
+    """Return the steps whose states at the beginning are kept in this run's folder, in order."""
     return _steps(run, "state")
 
 
 def exact_steps(run: Path) -> list[int]:
-    """Return the steps whose values were computed in double, in order."""
+    """Return the steps whose results were computed in double, in order."""
     return _steps(run, "exact")
 
 
@@ -58,13 +58,18 @@ def read_state(run: Path, step: int) -> TensorFile:
 
 
 def read_exact(run: Path, step: int) -> TensorFile | None:
-    """Read a step's outcome in double precision; return None if no referee computed it. Raises JournalError for
-    damage."""
+    """Read a step's results in double precision; return None if no referee computed them.
+
+    Raises JournalError if the file is damaged.
+    """
     return _read(run, "exact", step) if _path(run, "exact", step).exists() else None
 
 
 def read_noise_record(run: Path, step: int) -> Mapping[str, Any] | None:
-    """Return the recorded noise of a step as plain JSON, None without one. Raises JournalError for damage."""
+    """Return the recorded noise of a step as plain JSON values; None if no noise was recorded.
+
+    Raises JournalError if the file is damaged.
+    """
     path = noise_path(run, step)
     if not path.exists():
         return None
@@ -108,16 +113,16 @@ def _read(run: Path, kind: str, step: int) -> TensorFile:
     try:
         content = read_tensor_file(path)
     except JournalError as error:
-        # The user of a damaged step wants to know which other steps could replace it.
+        # The message lists the other steps, which the user could choose in place of the damaged one.
         why = str(error).removeprefix(f"{path}: ")
         raise JournalError(path, f"{why}{_other_steps(run, kind, but=step)}") from error
-    # The file names its step: a file that was renamed or copied by hand must not pass for another step's.
+    # The file states its step, so that a file that was renamed or copied by hand is not taken for a different step's.
     if content.facts.get("step", step) != step:
         raise JournalError(path, f"is of step {content.facts['step']!r}, not of {step}")
     return content
 
 
 def _other_steps(run: Path, kind: str, but: int | None = None) -> str:
-    """Return the end of an error message, which lists the other steps that were kept."""
+    """Return the end of an error message. It lists the steps that were kept, except for `but`."""
     steps = [step for step in _steps(run, kind) if step != but]
     return f"; steps with {kind}: {', '.join(map(str, steps))}" if steps else f"; no other step has one ({kind})"

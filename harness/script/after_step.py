@@ -1,4 +1,4 @@
-"""Deferred reads of a script's tensors. They are executed after the step, so they end no graph."""
+"""Deferred reads of a script's tensors. They are executed after the step, so they do not end a graph early."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from ..torch_private.untraced import unwrapped
 from .script_api import connection
 
 HOLE = "\0"
-"""The placeholder for a tensor's value in a text."""
+"""The placeholder in a text for a tensor's value."""
 
 OWN_REFERENCES = 3
-"""The number of references to a tensor that is kept alive only by its deferred read.
+"""The number of references to a tensor that only its deferred read keeps alive.
 
-The references are those of the sequence, of the loop, and of the call that counts them.
+They are the references from the sequence of tensors, from the loop variable, and from the call that counts references.
 """
 
 KEPT = (
@@ -35,13 +35,13 @@ KEPT = (
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A deferred read: `does` receives the values of these tensors."""
+    """A deferred read: `does` is called with the values of `tensors`."""
 
     tensors: Sequence[torch.Tensor]
     does: Callable[[Sequence[torch.Tensor]], None]
 
     def keeps_alive(self) -> bool:
-        """Check whether this read alone keeps one of its lazy tensors alive."""
+        """Return whether there is a lazy tensor that only this read keeps alive."""
         for tensor in self.tensors:
             if tensor.device.type in DEFERRED_DEVICES and sys.getrefcount(tensor) <= OWN_REFERENCES:
                 return True
@@ -51,8 +51,8 @@ class Waiting:
 class AfterStep:
     """Keeps tensors of the current step, and reads them when the mode has executed the step.
 
-    It keeps the tensors themselves: a copy would be one more op of a lazy graph. If a tensor is changed in place before
-    it is read, the later values are read.
+    The tensors themselves are kept, since a copy would be an additional op of a lazy graph. If a tensor is changed in
+    place before it is read, the changed values are read.
     """
 
     def __init__(self, mode: Mode, notice: Callable[[str], None]) -> None:
@@ -61,11 +61,12 @@ class AfterStep:
         self._waiting: list[Waiting] = []
 
     def add(self, waiting: Waiting, *, between: bool) -> None:
-        """Handle a deferred read after the step.
+        """Execute a deferred read after the step.
 
-        It is handled at once if no step is running (`between`) and the values are available.
+        The read is executed at once if no step is running (`between`) and the values are available.
         """
-        # Asking whether a lazy tensor has a value adds nothing to its graph; torch_xla cannot answer without executing.
+        # Asking whether a lazy tensor has a value adds nothing to the graph. torch_xla cannot answer without executing
+        # the graph.
         available = (
             tensor.device.type not in DEFERRED_DEVICES or self._mode.has_value(tensor) for tensor in waiting.tensors
         )
@@ -75,7 +76,7 @@ class AfterStep:
             self._waiting.append(waiting)
 
     def take(self) -> list[Waiting]:
-        """End a step. Return the reads that wait for its end."""
+        """End a step. Return the reads that wait for the step's end."""
         waiting, self._waiting = self._waiting, []
         if self._notice is not None and any(entry.keeps_alive() for entry in waiting):
             self._notice(KEPT)
@@ -83,17 +84,17 @@ class AfterStep:
         return waiting
 
     def settle(self, waiting: Sequence[Waiting]) -> None:
-        """Read all tensors at once and execute the reads that wait for them. Errors of these reads are not caught."""
+        """Read all tensors at once, and execute the reads with their values. Errors in the reads are not caught."""
         if not waiting:
             return
-        # One read for all: in lazy mode this is one sync, and at most one graph.
+        # All tensors are read together: in lazy mode, this is one sync and executes at most one graph.
         values = iter(self._mode.read([tensor for entry in waiting for tensor in entry.tensors]))
         for entry in waiting:
             entry.does([next(values) for _ in entry.tensors])
 
 
 def text_of(values: Sequence[Any], tensors: list[torch.Tensor], sep: str, end: str) -> str:
-    """Return the text that `print` would print, with a hole for each tensor, and append the tensors to `tensors`.
+    """Return the text that `print` would print, with HOLE for each tensor, and append the tensors to `tensors`.
 
     Compilers can trace this function.
     """
@@ -116,7 +117,7 @@ def _text(value: Any, tensors: list[torch.Tensor], written: Callable[[Any], str]
 
 
 def write_text(text: str, values: Sequence[torch.Tensor]) -> None:
-    """Print a text with its holes filled."""
+    """Print a text in which each HOLE is replaced by a value."""
     pieces = text.split(HOLE)
     print(
         pieces[0],
@@ -134,7 +135,7 @@ def plain_tensors(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
 def heard_in_graph(values: Sequence[torch.Tensor], text: str) -> None:
     """Show the values of a `numdrift.print` in a compiled graph.
 
-    The backward, which may compute a value again, shows nothing.
+    Nothing is shown in the backward, which may compute a value for a second time.
     """
     listener = connection.listener
     if listener is not None and current_autograd_node() is None:

@@ -1,4 +1,4 @@
-"""The losses of a training and, without an optimizer, its parameters and the ends of its steps."""
+"""The losses of a training and, if it has no optimizer, its parameters and the ends of its steps."""
 
 from __future__ import annotations
 
@@ -26,12 +26,13 @@ WHERE: Mapping[Found, str] = {
 
 
 class LossRecording:
-    """Receives reports of computed gradients.
+    """Receives reports of gradients that are computed.
 
     adopt: lets the mode replace a function that torch.func differentiates
-    changed: called when the tensors of the training have changed
+    changed: called when the training's tensors are no longer the same ones
     end_step: called when a forward begins after a backward, if the script creates no optimizer
-    found: true once a loss was found
+    optimized: true once the script has created an optimizer
+    found: true once a loss has been found
     seen: true if anything of the current step has been seen
     """
 
@@ -67,13 +68,13 @@ class LossRecording:
 
     def forward_begins(self) -> None:
         """Prepare for the call of a root module, or of a function to be differentiated."""
-        # Without an optimizer only the beginning of the next step shows that a step has ended.
+        # Without an optimizer, only the beginning of the next step shows that a step has ended.
         if not self.optimized and self._losses.any and not transformation_level():
             self._end_step()
         self.seen = True
 
     def backward_started(self, losses: Sequence[torch.Tensor], origin: Found) -> list[torch.Tensor]:
-        """Record that a backward starts from these tensors. Return the losses that they represent."""
+        """Record that a backward starts from these tensors. Return the script's losses, without a scaler's factor."""
         self.forward_begins()
         started = list(losses)
         with self._guard("taking the loss"):
@@ -88,7 +89,7 @@ class LossRecording:
         return differentiates_parameters(outputs, inputs, arguments, plain=not self.optimized)
 
     def function_called(self, arguments: Sequence[Any]) -> None:
-        # The names come first: the step that ends here is recorded with the parameters that it has produced.
+        # The names come first, so that the step that ends here is recorded with the parameters that it has produced.
         with self._guard("looking for the parameters"):
             if not self.optimized:
                 self._tell(self._by_hand.function_called(arguments))
@@ -101,7 +102,7 @@ class LossRecording:
         with self._guard("taking the gradients"):
             if isinstance(loss, torch.Tensor):
                 self._add("function", [loss])
-            # Two trees of the same form: the arguments, and a gradient for each of their tensors.
+            # `arguments` and `gradients` have the same structure: a gradient for each tensor among the arguments.
             inputs, results = ([tensor for _, tensor in tree_names(list(tree))] for tree in (arguments, [gradients]))
             self._by_hand.gradients_taken(inputs, results)
 
@@ -117,19 +118,19 @@ class LossRecording:
             self._scaled.scaled(losses, results)
 
     def optimizer_steps(self) -> None:
-        """Name the parameters that only an optimizer is known to hold, before it steps."""
+        """Name the parameters that are known only from an optimizer, before the optimizer steps."""
         with self._guard("looking for the parameters"):
             unnamed = [entry.tensor for entry in self._training.named() if entry.name.startswith(OPTIMIZED)]
             self._tell(bool(unnamed) and self._by_hand.find_parameters(unnamed))
 
     def script_ended(self) -> None:
-        """End the last step, whose end was not seen."""
+        """End the last step, because no next step has shown its end."""
         with self._guard("looking for the parameters"):
             self._tell(self._by_hand.script_ended())
         self.forward_begins()
 
     def take(self) -> tuple[torch.Tensor, ...]:
-        """End a step. Return its losses and forget them."""
+        """End a step. Return the step's losses and forget them."""
         self.seen = False
         return self._losses.take()
 
@@ -156,7 +157,7 @@ class LossRecording:
 
 
 def require_device(losses: Sequence[torch.Tensor], device: str) -> None:
-    """Refuse a training without modules if its loss is on another device: the run would silently be another mode's.
+    """Refuse a training without modules if its loss is not on the mode's device: it would run in a different mode.
 
     Raises AdoptionError.
     """

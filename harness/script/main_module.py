@@ -19,9 +19,9 @@ from ..tape.origin import own_files
 
 
 def execute(config: RunConfig, code: types.CodeType) -> None:
-    """Execute the script's code as `python SCRIPT` does or, if it was requested as a module, as `python -m` does."""
+    """Execute the script's code as `python SCRIPT` or, if the script was requested as a module, as `python -m`."""
     if config.module:
-        # Finding the module imports the packages that contain it, as `python -m` does.
+        # `find_spec` imports the packages that contain the module, as `python -m` does.
         sys.path.insert(0, str(Path.cwd()))
         spec = importlib.util.find_spec(config.module)
         if spec is not None and spec.submodule_search_locations is not None:
@@ -44,28 +44,29 @@ def execute(config: RunConfig, code: types.CodeType) -> None:
     main.__dict__.update({"__file__": config.script, "__builtins__": __builtins__, **facts})
     sys.modules["__main__"] = main
     sys.argv = [first, *config.arguments]
-    exec(code, main.__dict__)  # noqa: S102, the script that the user asked to run
+    exec(code, main.__dict__)  # noqa: S102, the user has asked to run this script
 
 
 # The ending of a script, or of a training that is recorded in its own process.
 
 _EXPLAINED = re.compile(r"^  Explanation: .*: got (.+)$", re.MULTILINE)
-"""The line in which torch.compile quotes an op's error while tracing, below the message's heading (torch 2.13)."""
+"""The line in which torch.compile, while tracing, quotes an op's error. It is below the message's heading (torch 2.13).
+"""
 
 
 INTERPRETER = "operation failed in the TorchScript interpreter"
-"""Heading of an op's error in a graph of lazy tensors."""
+"""The heading of an error that an op in a graph of lazy tensors raises."""
 
 WITHOUT_KERNEL = " This could be because the operator doesn't exist for this backend"
-"""Beginning of the long explanation in torch's error for an op without a kernel on a device."""
+"""The beginning of the long explanation in torch's error for an op that has no kernel for a device."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScriptEnd:
     """The content of a journal's last event.
 
-    message: "" for a run that completed
-    is_plain: true for an error whose message is enough without a traceback
+    message: the reason for the end, "" for a run that completed
+    is_plain: true for an error whose message explains it without a traceback
     """
 
     status: str
@@ -80,12 +81,13 @@ class ScriptEnd:
 def end_of(error: BaseException | None, script: str) -> ScriptEnd:
     """Return the end of a training.
 
-    `error` is the exception that ended it, None if it ended by itself. `script` is the file of its code.
+    `error` is the exception that ended the training, None if the training ended by itself. `script` is the file with
+    the training's code.
     """
     if error is None:
         return ScriptEnd("complete")
     if isinstance(error, SystemExit):
-        # The exit code in a shell: no code and multiples of 256 mean success; a string means 1.
+        # The exit code that a shell sees: 0 for no code and for multiples of 256; 1 for a string.
         code = 0 if error.code is None or error.code == 0 else error.code
         exit_code = code & 0xFF if isinstance(code, int) else 1
         text = f"the script called sys.exit({code!r})"
@@ -112,23 +114,24 @@ DOUBLED = (
     "; if the script itself uses no double precision, the lazy core created it from a Python number and a tensor "
     "without dimensions, as in 0.5 * loss: write torch.tensor(0.5) * loss"
 )
-"""The source of double precision in a graph whose script has none, and a way to avoid it (seen with torch 2.13)."""
+"""A message on the source of double precision in a graph of a script that uses none, and on how to avoid it (observed
+with torch 2.13)."""
 
 
 def is_of_a_graph(error: BaseException) -> bool:
-    """Check whether an op of a graph of lazy tensors raised the error.
+    """Return whether an op in a graph of lazy tensors raised the error.
 
-    The error of a script's own TorchScript code lists lines of code below the heading; the error of a lazy graph lists
-    none (torch 2.13).
+    If the script's own TorchScript code raises such an error, the message lists lines of code below the heading. If a
+    lazy graph raises it, the message lists none (torch 2.13).
     """
     lines = [line for line in str(error).splitlines() if line.strip()]
     return INTERPRETER in "".join(lines[:1]) and not any(line.startswith("  File ") for line in lines)
 
 
 def place_of(error: BaseException, script: str) -> str:
-    """Return the location of an error, ` (file:line)`: the innermost one in the user's own files.
+    """Return the location of an error as ` (file:line)`: the innermost line in the user's own files.
 
-    If that file is not the script, the script's line that led there follows.
+    If this line is not in the script, the script's line that led to it follows: ` (file:line <- script:line)`.
     """
     own_frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in own_files(script)]
     if not own_frames:
@@ -140,7 +143,7 @@ def place_of(error: BaseException, script: str) -> str:
 
 
 def own_trace(error: BaseException, script: str) -> TracebackType | None:
-    """Return the traceback from the script's first frame on, or the whole one if it has no such frame."""
+    """Return the traceback from the script's first frame on, or all of it if no frame is the script's."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename != script:
         trace = trace.tb_next
@@ -150,8 +153,8 @@ def own_trace(error: BaseException, script: str) -> TracebackType | None:
 def first_line(error: BaseException) -> str:
     """Return the first line of an error's message.
 
-    The error's type precedes it, unless the error is numdrift's. If a compiler reports an op's error, that error
-    follows.
+    The error's type precedes the line, unless the error is numdrift's. If the error is a compiler's report of an op's
+    error, the op's error follows.
     """
     if isinstance(error, NumdriftError):
         return (str(error).splitlines() or [""])[0]
@@ -160,7 +163,7 @@ def first_line(error: BaseException) -> str:
 
 
 def message_of(error: BaseException) -> str:
-    """Return the informative part of an error's message as one line: its first line, or for TorchScript the last."""
+    """Return the informative part of an error's message as one line: the first line or, for TorchScript, the last."""
     lines = [line for line in str(error).splitlines() if line.strip()] or [""]
     if INTERPRETER in lines[0]:
         return lines[-1].partition(": ")[2] or lines[-1]

@@ -15,9 +15,9 @@ Called = Callable[[torch.nn.Module, Sequence[Any], Mapping[str, Any]], None]
 class ModuleCalls:
     """Reports outermost module calls while it is open.
 
-    `torch.nn.Module.__call__` is replaced only between outermost calls and restored during each, so inner modules never
-    see the replacement. If a compiled function of the script calls a module, the compiler may meet the replacement; it
-    then traces torch's own call.
+    `torch.nn.Module.__call__` is replaced only between outermost calls and restored during each of them, so calls of
+    inner modules never reach the replacement. If a compiled function of the script calls a module, the compiler may
+    trace the replacement, which then only calls torch's own `__call__`.
     """
 
     def __init__(self, called: Called) -> None:
@@ -62,7 +62,7 @@ class ModuleCalls:
 
     @property
     def outside(self) -> bool:
-        """True if a module called now would be an outermost one, and reported."""
+        """True if a module call at this moment would be an outermost one, and would be reported."""
         return torch.nn.Module.__call__ is self._replacement
 
     def _replace_call(self, function: Callable[..., Any]) -> None:

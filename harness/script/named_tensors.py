@@ -1,4 +1,4 @@
-"""The tensors of a training with their names, wherever the script keeps them."""
+"""The tensors of a training and their names, wherever the script keeps the tensors."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from .parallel import plain_name, wrapper_paths
 from .under_construction import under_construction
 
 OPTIMIZED = "optimized."
-"""Prefix of the name of a parameter that only an optimizer is known to hold; its index in the optimizer follows."""
+"""The prefix of the name of a parameter that is known only from an optimizer. The parameter's index follows."""
 
 
 @dataclass(frozen=True, slots=True)
 class NamedTensor:
-    """A parameter or buffer with its qualified name. `kind` is parameter or buffer.
+    """A parameter or buffer with its qualified name. `kind` is "parameter" or "buffer".
 
-    If it is sharded, `describe` returns the shape of this rank's part, and the part's position in the whole.
+    If the tensor is sharded, `describe` returns the shape of this rank's part, and the part's position in the whole
+    tensor.
     """
 
     name: str
@@ -46,11 +47,12 @@ class NamedTensor:
 
 
 class RootModule:
-    """A root module, held weakly, and the names of its tensors, which outlive it.
+    """A weak reference to a root module, and the names of the module's tensors, which may outlive the module.
 
     A library may wrap the script's model in a new module for each call. The wrapper is gone before the step ends, or
-    later if its compiler keeps it. The modules inside live on, and their tensors keep the names that they had in the
-    wrapper. These modules are held weakly, not the tensors: torch refuses to swap a tensor that has weak references.
+    later if a compiler keeps it. The modules inside live on, and their tensors keep the names that they had in the
+    wrapper. The weak references are to these modules and not to the tensors, since torch refuses to swap a tensor that
+    has weak references.
     """
 
     def __init__(self, prefix: str, module: torch.nn.Module) -> None:
@@ -62,7 +64,7 @@ class RootModule:
         list(self.named())
 
     def named(self) -> Iterator[NamedTensor]:
-        """Yield the module's parameters, then its buffers, each once for every place that holds it."""
+        """Yield the module's parameters, then its buffers. A tensor that several modules share is yielded for each."""
         module = self.reference()
         if module is not None:
             self._parts = [(f"{path}." if path else "", weakref.ref(part)) for path, part in module.named_modules()]
@@ -77,8 +79,8 @@ class RootModule:
 class RootModules:
     """The outermost modules that the script called, in the order of their first call.
 
-    The tensors of the first one keep their plain names. Those of a later one are prefixed with the name of the script's
-    variable that holds it, or with its class. Modules are not kept alive.
+    The tensors of the first module keep their plain names. The tensors of a later module get a prefix: the name of the
+    script's variable that refers to the module, or the name of its class. Modules are not kept alive.
     """
 
     def __init__(self) -> None:
@@ -87,10 +89,10 @@ class RootModules:
         self._prefixes: set[str] = set()
 
     def add(self, module: torch.nn.Module) -> bool:
-        """Record a called module. Return whether it is a new root that holds parameters.
+        """Record a called module. Return whether it is a new root that has parameters.
 
-        A module that is called in the constructor of another (to see the shape of its output) is only a part of that
-        other module.
+        A module that is called in the constructor of another module, for example to see the shape of its output, is no
+        root, but a part of the other module.
         """
         if module in self._seen or under_construction():
             return False
@@ -103,8 +105,8 @@ class RootModules:
     def made_anew(self, module: torch.nn.Module) -> bool:
         """Record a called module if it replaces a root. Return whether it does.
 
-        It replaces a root if it is another object of the root's class, is called for the first time, and holds only
-        tensors of the roots.
+        It replaces a root if it is a different object of the root's class, is called for the first time, and has no
+        tensors but those of the roots.
         """
         if module in self._seen or all(type(module) is not root.kind for root in self._roots):
             return False
@@ -118,16 +120,16 @@ class RootModules:
         return True
 
     def expect(self, module: torch.nn.Module) -> bool:
-        """Reserve the names of a module that was not called yet. Return whether the names are new.
+        """Reserve the names of a module that has not been called yet. Return whether the names are new.
 
-        The module remains new to `add`.
+        `add` still treats the module as new.
         """
         return module not in self._seen and self._name(module)
 
     def _name(self, module: torch.nn.Module) -> bool:
         if any(root.reference() is module for root in self._roots):
             return False
-        # `net.0.weight` of the first root, `head.0.weight` of a second, `head2.0.weight` of another one called `head`.
+        # `0.weight` in the first root, `head.0.weight` in a second one, `head2.0.weight` in a third also called `head`.
         prefix = ""
         if self._prefixes:
             wanted = variable_name(module)
@@ -144,7 +146,7 @@ class RootModules:
         return [root.kind.__name__ for root in self._roots if next(root.named(), None) is not None]
 
     def named_tensors(self, optimized: Iterable[torch.Tensor]) -> Iterator[NamedTensor]:
-        """Yield the roots' parameters and buffers, each once, then the tensors that only the optimizers hold."""
+        """Yield the roots' parameters and buffers, each once, then the tensors that only the optimizers have."""
         visited: set[int] = set()
         for root in self._roots:
             for entry in root.named():
@@ -158,22 +160,23 @@ class RootModules:
 
 
 def put(tensor: torch.Tensor, value: torch.Tensor) -> bool:
-    """Copy a value into a tensor of the script, so that views and aliases stay valid. Return whether it fits.
+    """Copy a value into a tensor of the script, so that views and aliases stay valid. Return whether the value fits.
 
-    The copy bypasses autograd: values that the script computed from the tensor earlier can still be differentiated.
+    The copy bypasses autograd, so values that the script has already computed from the tensor can still be
+    differentiated.
     """
     tensor, value = local_tensor(tensor), own_part(tensor, value)
     if is_lazy(tensor) or tensor.is_meta or tensor.layout != torch.strided or tensor.shape != value.shape:
         return False
     try:
         tensor.data.copy_(value)
-    except RuntimeError:  # expanded memory, which cannot be written to
+    except RuntimeError:  # an expanded tensor, which cannot be written to
         return False
     return True
 
 
 def variable_name(module: torch.nn.Module) -> str:
-    """Return the name of the script's global variable that holds the module, or its class in lower case."""
+    """Return the name of the script's global variable that refers to the module, else its class in lower case."""
     for name, value in vars(sys.modules["__main__"]).items():
         if value is module:
             return name
@@ -182,12 +185,12 @@ def variable_name(module: torch.nn.Module) -> str:
 
 @dataclass(frozen=True, slots=True)
 class StateSlot:
-    """An optimizer's state for one parameter.
+    """The place of an optimizer's state for one parameter.
 
-    optimizer: index in `TrainingTensors.optimizers`
+    optimizer: the optimizer's index in `TrainingTensors.optimizers`
     group: the parameter's group
     holder: the optimizer's dictionary of states
-    state: None before the optimizer has created it
+    state: the state, None before the optimizer has created it
     """
 
     optimizer: int
@@ -202,7 +205,7 @@ class StateSlot:
 
 
 class TrainingTensors:
-    """The root modules that were called and the optimizers that were created, none of them kept alive."""
+    """The root modules that were called, and the optimizers that were created. Neither are kept alive."""
 
     def __init__(self) -> None:
         self._roots = RootModules()
@@ -210,7 +213,7 @@ class TrainingTensors:
         self._found: dict[str, torch.Tensor] = {}
 
     def add_root(self, module: torch.nn.Module) -> bool:
-        """Record a called module. Return whether it is a new root that holds parameters."""
+        """Record a called module. Return whether it is a new root that has parameters."""
         return self._roots.add(module)
 
     def root_made_anew(self, module: torch.nn.Module) -> bool:
@@ -218,7 +221,7 @@ class TrainingTensors:
         return self._roots.made_anew(module)
 
     def expect_root(self, module: torch.nn.Module) -> bool:
-        """Reserve the names of a module that was not called yet. Return whether they are new."""
+        """Reserve the names of a module that has not been called yet. Return whether the names are new."""
         return self._roots.expect(module)
 
     def root_classes(self) -> list[str]:
@@ -226,7 +229,7 @@ class TrainingTensors:
         return self._roots.classes()
 
     def add_optimizer(self, optimizer: Optimizer) -> bool:
-        """Record an optimizer that was created or that steps. Return whether it is new."""
+        """Record an optimizer that was created or is about to step. Return whether it is new."""
         if any(reference() is optimizer for reference in self._optimizers):
             return False
         self._optimizers = [reference for reference in self._optimizers if reference() is not None]
@@ -234,10 +237,10 @@ class TrainingTensors:
         return True
 
     def add_found(self, named: Iterable[tuple[str, torch.Tensor]]) -> bool:
-        """Record parameters that no module and no optimizer holds; they replace those recorded under the same names.
+        """Record parameters that no module and no optimizer has. They replace parameters with the same names.
 
-        Return whether the tensors changed. The arguments of a function are new tensors in every step; they are kept
-        alive until the next ones come.
+        Return whether a name now has a different tensor. A function's arguments are new tensors in every step. They are
+        kept alive until the next step's arguments replace them.
         """
         before = {name: id(tensor) for name, tensor in self._found.items()}
         self._found |= named
@@ -246,8 +249,8 @@ class TrainingTensors:
     def optimizers(self) -> list[Optimizer]:
         """Return the optimizers in the order of their creation.
 
-        An optimizer that shares its groups and state with an earlier one is left out: SAM's wrapper and base optimizer
-        hold the same objects.
+        An optimizer that shares its groups and state with an earlier optimizer is left out, such as the base optimizer
+        in SAM's wrapper.
         """
         by_parts: dict[tuple[int, ...], Optimizer] = {}
         for optimizer in (alive for reference in self._optimizers if (alive := reference()) is not None):
@@ -256,7 +259,7 @@ class TrainingTensors:
         return list(by_parts.values())
 
     def named(self) -> list[NamedTensor]:
-        """Return parameters and buffers, each once, then the tensors that only the optimizers hold."""
+        """Return the parameters and buffers, each once, then the tensors that only the optimizers have."""
         optimized = [
             parameter
             for optimizer in self.optimizers()
@@ -266,7 +269,7 @@ class TrainingTensors:
         named = list(self._roots.named_tensors(optimized))
         if not self._found:
             return named
-        # A found tensor keeps its own name: a function's argument replaces the module's parameter.
+        # A found tensor keeps the name under which it was found, and replaces a module's parameter of that name.
         names = {id(tensor): name for name, tensor in self._found.items()}
         entries = [
             entry
@@ -278,7 +281,7 @@ class TrainingTensors:
         return [*entries, *(NamedTensor(name, "parameter", tensor) for name, tensor in added)]
 
     def named_of_roots(self) -> list[NamedTensor]:
-        """Return the parameters and buffers that the root modules hold."""
+        """Return the parameters and buffers of the root modules."""
         return list(self._roots.named_tensors([]))
 
     def slots(self) -> Iterator[StateSlot]:

@@ -1,8 +1,8 @@
-"""Files outside a script's own folders: those that it writes, and those of another run that it reads.
+"""Files outside a script's own folders: files that the script writes, and files of a different run that it reads.
 
-If two runs share a file, they are no longer two runs of one script: the second may continue from the checkpoint of the
-first. The observer sees the files that Python itself opens, renames and removes, and those that `torch.save` writes. It
-does not see files that a library opens in native code, or that a process started by the script opens.
+If two runs share a file, they are no longer two runs of one script: the second may continue from the first one's
+checkpoint. This module sees the files that Python itself opens, renames and removes, and those that `torch.save`
+writes. It does not see files that a library opens in native code, or that a process started by the script opens.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from ..torch_private.patches import Patches
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC
 NO_FILES = ("/dev/", "/proc/", "/sys/")
 MOST = 100
-"""Maximum number of recorded files of each kind."""
+"""The largest number of files of each kind that are recorded."""
 
 
 class OutsideFiles:
-    """Records each of these files once, in a line of the journal, as soon as it is opened: a killed run has it too.
+    """Records each of these files once, in a line of the journal.
 
-    If `own` is true, the script's folders are private to the run, and only files elsewhere are recorded.
+    The line is written as soon as the file is opened, so that a killed run has it too. If `own` is true, the script's
+    folders are private to the run, and only files elsewhere are recorded.
     """
 
     def __init__(self, files: OwnFolders, write: Callable[..., None], *, own: bool) -> None:
@@ -41,7 +42,7 @@ class OutsideFiles:
         self._process = os.getpid()
 
     def start(self, patches: Patches) -> None:
-        """Observe from now on. An audit hook cannot be removed; after `end` it does nothing."""
+        """Start to observe. The audit hook, which cannot be removed, does nothing after `end`."""
         patches.wrap(torch, "save", self._saving)
         sys.addaudithook(self._hook)
 
@@ -49,7 +50,8 @@ class OutsideFiles:
         self._ended = True
 
     def _hook(self, event: str, arguments: tuple[Any, ...]) -> None:
-        # Called for each import, `id` and requested frame, thousands of times a second: this check must come first.
+        # Python calls this for each import, `id` and requested frame, thousands of times a second, so this check must
+        # come first.
         if event not in ("open", "os.rename", "os.remove"):
             return
         if self._busy or self._ended or os.getpid() != self._process:
@@ -66,7 +68,7 @@ class OutsideFiles:
                 self._seen("written", arguments[1])
             else:
                 self._seen("removed", arguments[0])
-        except Exception:  # noqa: BLE001, an error here would make the script's own `open` fail
+        except Exception:  # noqa: BLE001, an error in a hook would make the script's own `open` fail
             self._ended = True
         finally:
             self._busy = False
@@ -74,7 +76,7 @@ class OutsideFiles:
     def _saving(self, torch_save: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(torch_save)
         def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
-            # written by C++, which the audit hook does not see
+            # if `f` is a path, C++ code writes the file, and the audit hook does not see this
             if isinstance(f, (str, os.PathLike)):
                 self._hook("open", (f, "wb", os.O_WRONLY))
             return torch_save(obj, f, *args, **kwargs)
@@ -83,7 +85,7 @@ class OutsideFiles:
 
     def _seen(self, kind: str, path: Any) -> None:
         if not isinstance(path, (str, bytes, os.PathLike)):
-            return  # a descriptor that is already open
+            return  # the descriptor of a file that is already open
         text = os.path.realpath(os.fsdecode(path))
         noted = self._noted[kind]
         if text in noted or len(noted) >= MOST or "/__pycache__/" in text:
@@ -96,7 +98,7 @@ class OutsideFiles:
         self._write(OUTSIDE, what=kind, path=text)
 
     def _is_of_other_run(self, path: str) -> bool:
-        """Check whether a file is younger than the start of the investigation's first run."""
+        """Return whether a file has been changed since the investigation's first run began."""
         try:
             return Path(path).stat().st_mtime >= self._since
         except OSError:

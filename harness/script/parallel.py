@@ -1,4 +1,4 @@
-"""Scripts that run in several processes: collectives for the mode's device, and modules inside torch's wrappers.
+"""Scripts that run in several processes: collectives on the mode's device, and modules inside torch's wrappers.
 
 Collectives that a script requests for an accelerator run on the mode's device. On the CPU, they use gloo.
 """
@@ -21,28 +21,28 @@ from ..records.run.adoption_facts import AdoptionFacts
 from ..torch_private.patches import Patches, Undo
 
 DEVICE_BACKENDS = ("nccl", "rccl", "hccl", "xccl", "cncl", "eccl")
-"""Backends whose collectives need tensors on an accelerator."""
+"""The backends whose collectives need tensors on an accelerator."""
 
 HIDDEN = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
-"""Names under which torch's wrappers hold the wrapped module; no script uses them."""
+"""The names of the attributes of torch's wrappers that refer to the wrapped module. Scripts do not use these names."""
 
 SETTLED = 0.05
-"""Seconds in which threads that wait for the interpreter's lock acquire it."""
+"""The seconds within which threads that wait for the interpreter's lock acquire it."""
 
 _kept: list[Any] = []
-"""Process groups, kept until the script has ended.
+"""The process groups, kept until the script has ended.
 
-The owner that releases gloo's group last holds the interpreter's lock while it waits for the group's thread. That
-thread needs the lock if it still holds the context in which a work item began. torch 2.13 keeps this context, which is
-the one of `backward()`, with each work item. A script that has destroyed its group would then hang on returning from
-the function that holds its DistributedDataParallel.
+Whoever releases gloo's group last holds the interpreter's lock while it waits for the group's thread. That thread needs
+the lock too, if it still has the context in which a work item began. torch 2.13 keeps this context, which is that of
+`backward()`, with each work item. So a script that has destroyed its group would hang when it returns from the function
+with its DistributedDataParallel.
 """
 
 
 def install(device: str, facts: AdoptionFacts) -> Undo:
-    """Move collectives and meshes from the accelerator that the script requests to the mode's device. Return the undo.
+    """Move collectives and meshes from the accelerator that the script requests to the mode's device.
 
-    This changes nothing in a mode that runs on CUDA or has lazy tensors.
+    Return the function that undoes this. Nothing is changed in a mode that runs on CUDA or has lazy tensors.
     """
     kind = device.partition(":")[0]
     patches = Patches(f"collectives of {kind}")
@@ -97,8 +97,8 @@ def install(device: str, facts: AdoptionFacts) -> Undo:
 def backend_on(kind: str, requested: str) -> str:
     """Return the backend that replaces `requested` on a kind of device.
 
-    On the CPU, `nccl` and `cpu:gloo,cuda:nccl` become gloo. On another device, its tensors get the device's own
-    backend. `mpi` is kept. Raises NotAvailable if the device has no collectives.
+    On the CPU, gloo replaces `nccl` and `cpu:gloo,cuda:nccl`. On any other device, the device's own backend replaces
+    them for tensors on the device. `mpi` is kept. Raises NotAvailable if the device has no collectives.
     """
     parts = [part.strip().rpartition(":")[::2] for part in requested.lower().split(",")]
     everywhere = next((name for device, name in parts if not device), None)
@@ -118,7 +118,7 @@ def backend_on(kind: str, requested: str) -> str:
 
 
 def _with_backend(original: Callable[..., Any], place: int, kind: str, facts: AdoptionFacts) -> Callable[..., Any]:
-    """Wrap a function that creates a process group. `place` is the index of its argument `backend`."""
+    """Wrap a function that creates a process group. `place` is the index of the function's argument `backend`."""
 
     @functools.wraps(original)
     def make(*args: Any, **kwargs: Any) -> Any:
@@ -130,7 +130,7 @@ def _with_backend(original: Callable[..., Any], place: int, kind: str, facts: Ad
                 args = (*args[:place], chosen, *args[place + 1 :])
             else:
                 kwargs["backend"] = chosen
-            kwargs.pop("pg_options", None)  # options belong to one backend
+            kwargs.pop("pg_options", None)  # the options are for the requested backend
         group = original(*args, **kwargs)
         _kept.append(torch.distributed.group.WORLD if group is None else group)
         return group
@@ -139,20 +139,20 @@ def _with_backend(original: Callable[..., Any], place: int, kind: str, facts: Ad
 
 
 def is_replicated(module: torch.nn.Module) -> bool:
-    """Check whether a wrapper around the module, which may itself be compiled, keeps parameters equal on all ranks."""
+    """Return whether the module is a wrapper that keeps parameters equal on all ranks. The wrapper may be compiled."""
     return isinstance(getattr(module, "_orig_mod", module), DistributedDataParallel)
 
 
 def within_wrapper(module: torch.nn.Module) -> torch.nn.Module:
-    """Return the module for a compiler: the model inside a DistributedDataParallel, any other module unchanged.
+    """Return the module that a compiler should compile: the model inside a DistributedDataParallel, or `module` itself.
 
-    The wrapper's hooks and its reducer stay outside the graphs, as torch advises.
+    The wrapper's hooks and its reducer stay outside of the graphs, as torch advises.
     """
     return module.module if isinstance(module, DistributedDataParallel) else module
 
 
 def wrapper_paths(module: torch.nn.Module) -> frozenset[str]:
-    """Return the paths of the wrappers in a root module that hold another module under the name `module`."""
+    """Return the paths, in a root module, of the wrappers whose attribute `module` is the wrapped module."""
     return frozenset(path for path, part in module.named_modules() if isinstance(part, DistributedDataParallel))
 
 
@@ -167,10 +167,10 @@ def plain_name(name: str, wrappers: frozenset[str]) -> str:
 
 
 def leave() -> None:
-    """Leave the process group if the script succeeded and did not leave it itself.
+    """Leave the process group after a script that succeeded, unless the script itself has left it.
 
-    A script that numdrift ends after some steps does not leave it. If a group still exists at the end of the process,
-    its threads sometimes abort the process.
+    A script that numdrift ends after some steps does not leave the group. If the group still exists when the process
+    ends, the group's threads sometimes abort the process.
     """
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         with suppress(Exception):
@@ -178,7 +178,7 @@ def leave() -> None:
 
 
 def let_go() -> None:
-    """Release the process groups of an ended script, once their threads have nothing left to do."""
+    """Release the process groups of a script that has ended, once their threads have nothing left to do."""
     if _kept:
         time.sleep(SETTLED)
         _kept.clear()

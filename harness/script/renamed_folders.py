@@ -1,7 +1,7 @@
 """Folders that a script renames in its private working folder.
 
-An overlay cannot rename a folder that existed before it (EXDEV, as between two disks). When `os.rename` or `os.replace`
-fails with this error, the folder is copied and removed, as by `shutil.move`.
+An overlay cannot rename a folder that is older than the overlay (the error is EXDEV, as between two disks). If
+`os.rename` or `os.replace` fails with this error, the folder is copied and removed, as `shutil.move` does.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The functions that a training script calls to describe itself.
 
-These are `numdrift.log`, `step`, `steps`, `phase`, `mark_step` and `device`, and those that show its tensors: `print`
-and `after_step`. Every function works in every mode. Without a recording (`python train.py`) they do nothing, or only
-what plain Python would do, so they can stay in the script. Importing them does not import torch.
+These are `numdrift.log`, `step`, `steps`, `phase`, `mark_step` and `device`, and the functions that show tensors:
+`print` and `after_step`. Every function works in every mode. Without a recording (`python train.py`) they do nothing,
+or only what plain Python would do, so they can stay in the script. Importing them does not import torch.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ Item = TypeVar("Item")
 
 
 def log(**values: Any) -> None:
-    """Record single numbers of the step by name: tensors of one element, or Python numbers.
+    """Record single numbers of the step by name. They are tensors of one element, or Python numbers.
 
         numdrift.log(loss=loss, accuracy=correct / total)
 
-    `loss` replaces the loss that numdrift found (the tensor whose `backward()` was called). A value belongs to the
+    `loss` replaces the loss that numdrift finds (the tensor whose `backward()` is called). A value belongs to the
     current step. A value that is logged after `optimizer.step()` and before the next forward belongs to the step that
-    has just ended. If a step logs a name twice, the later value counts; but all losses are kept, and the first is the
-    step's loss. Nothing is computed or awaited here: tensors are read when the step has ended.
+    has just ended. If a name is logged twice in a step, the later value counts. Losses are an exception: all are kept,
+    and the first is the step's loss. The call computes nothing and waits for nothing: tensors are read when the step
+    has ended.
     """
     listener = connection.listener
     if listener is not None:
@@ -38,16 +39,16 @@ def log(**values: Any) -> None:
 
 
 def step() -> None:
-    """End a step here.
+    """End the current step.
 
         for batch in loader:
             weights = update(weights, batch)
             numdrift.step()
 
-    Use it in a training without a torch optimizer, or if a step is more than one `optimizer.step()`. From the first
-    call on, the script itself marks the ends of its steps; optimizers no longer end them. A call before the training
-    only announces this and ends no step. The same holds for a first call right after an optimizer's step, which has
-    already ended the step.
+    Use this function in a training without a torch optimizer, or if a step has more than one `optimizer.step()`. From
+    the first call on, the script itself marks the ends of its steps; optimizers no longer end them. A call before the
+    training only announces this and ends no step. The same is true of a first call right after an `optimizer.step()`,
+    which has already ended the step.
     """
     listener = connection.listener
     if listener is not None:
@@ -55,7 +56,7 @@ def step() -> None:
 
 
 class Steps(Generic[Item]):
-    """The result of `steps`: an iterable with the length of the underlying one."""
+    """The result of `steps`: an iterable with the same items, which ends a step after each item."""
 
     def __init__(self, items: Iterable[Item]) -> None:
         self._items = items
@@ -72,12 +73,12 @@ class Steps(Generic[Item]):
 
 
 def steps(iterable: Iterable[Item]) -> Steps[Item]:
-    """Iterate, and end a step after each item.
+    """Iterate over the items, and end a step after each of them.
 
         for batch in numdrift.steps(loader):
             train(batch)
 
-    Within the loop optimizers end no steps. `continue` ends the step, `break` does not.
+    Within the loop, optimizers end no steps. `continue` ends the step, `break` does not.
     """
     return Steps(iterable)
 
@@ -93,9 +94,9 @@ def phase(name: str) -> AbstractContextManager[None]:
 
 
 def mark_step() -> None:
-    """Cut and execute the pending graph here in lazy and xla mode, according to the mode's `mark_step` policy.
+    """In lazy and xla mode, cut and execute the pending graph, according to the mode's `mark_step` policy.
 
-    In other modes it does nothing, so a script needs no special case for lazy tensors.
+    In other modes, do nothing. So a script needs no special case for lazy tensors.
     """
     listener = connection.listener
     if listener is not None:
@@ -107,10 +108,10 @@ def print(*values: Any, sep: str = " ", end: str = "\n") -> None:
 
         numdrift.print("hidden", hidden)
 
-    Tensors are read when the step has ended, so nothing is computed or awaited here: in lazy mode no graph ends, and
-    within a compiled function no graph breaks. The printed values are those that a tensor has at that time, after any
-    change in place. Pass the tensor itself, not a string that contains it. Between two steps, and outside numdrift, the
-    values are printed at once.
+    Tensors are read when the step has ended, so the call computes nothing and waits for nothing: in lazy mode no graph
+    ends, and within a compiled function no graph breaks. If a tensor is changed in place before the step ends, the
+    changed values are printed. Pass the tensor itself, not a string that contains it. Between two steps, and outside
+    numdrift, the values are printed at once.
     """
     listener = connection.listener
     if listener is None:
@@ -124,8 +125,9 @@ def after_step(closure: Callable[..., Any], *values: Any) -> None:
 
         numdrift.after_step(lambda loss: writer.add_scalar("loss", loss, epoch), loss)
 
-    As with `print`, no graph ends in lazy mode; within a compiled function the graph breaks here. An error of the
-    closure is raised where the step ends. Between two steps, and outside numdrift, the closure is called at once.
+    As with `print`, no graph ends in lazy mode. Within a compiled function, however, the graph breaks at the call. An
+    error in the closure is raised where the step ends. Between two steps, and outside numdrift, the closure is called
+    at once.
     """
     listener = connection.listener
     if listener is None:
@@ -135,7 +137,9 @@ def after_step(closure: Callable[..., Any], *values: Any) -> None:
 
 
 def device() -> torch.device:
-    """Return the device to train on: the mode's, or outside numdrift the environment's `DEVICE`, or else the CPU.
+    """Return the device to train on: the mode's device.
+
+    Outside numdrift, it is the device that the environment variable `DEVICE` names, or else the CPU.
 
     model = Net().to(numdrift.device())
     """
@@ -145,43 +149,43 @@ def device() -> torch.device:
     return chosen
 
 
-# The connection of these functions with the process's recording.
+# The connection between these functions and the recording of the process.
 
 
 class Listener(Protocol):
-    """A recording's reactions to the script's calls. None of them raises into the script."""
+    """A recording's reactions to the script's calls. None of them raises an error in the script."""
 
     @property
     def device(self) -> str:
         """The torch device of the mode."""
 
     def log(self, values: Mapping[str, Any]) -> None:
-        """Record values of the step, tensors or numbers, by name; `loss` is the step's loss."""
+        """Record values of the step (tensors or numbers) by name. `loss` is the step's loss."""
 
     def own_steps(self) -> None:
-        """Note that from now on the script itself marks the ends of its steps."""
+        """Remember that the script itself marks the ends of its steps from now on."""
 
     def end_step(self) -> None:
-        """End a step where the script marks its end."""
+        """End the current step, since the script marks its end."""
 
     def phase(self, name: str) -> AbstractContextManager[None]:
         """Return a context whose ops belong to this phase."""
 
     def mark_step(self) -> None:
-        """Cut a lazy graph, if the mode does so here."""
+        """Cut the pending graph, if the mode has lazy tensors and its policy allows this."""
 
     def show(self, values: Sequence[Any], sep: str, end: str) -> None:
         """Print these values, which may include tensors, once the step has been executed."""
 
     def show_copies(self, values: Sequence[torch.Tensor], text: str) -> None:
-        """Print a text with these values in its placeholders once the step has been executed."""
+        """Print a text, in whose placeholders these values are inserted, once the step has been executed."""
 
     def run_after_step(self, closure: Callable[..., Any], values: Sequence[Any]) -> None:
         """Call the closure with these values once the step has been executed."""
 
 
 class Connection:
-    """Holds the recording of this process, if there is one. A fork of the process is not recorded."""
+    """The recording of this process, if there is one. A fork of the process is not recorded."""
 
     def __init__(self) -> None:
         self.listener: Listener | None = None
@@ -193,7 +197,7 @@ class Connection:
         self.refuse_second()
         self.listener, self._named = listener, named
         if not self._follows_forks:
-            self._follows_forks = True  # a hook of the interpreter cannot be removed: one serves all recordings
+            self._follows_forks = True  # the hook cannot be removed, so a single one serves all recordings
             os.register_at_fork(after_in_child=self.close)
 
     def refuse_second(self) -> None:
@@ -224,17 +228,17 @@ registered = Registered()
 
 
 def on_snapshot(function: OnSnapshot | None) -> OnSnapshot | None:
-    """Let `function` choose which parts of each execution are kept. Return the previously registered function or None.
+    """Let `function` choose which parts of each execution are kept. Return the previously registered function, or None.
 
         def choose(name, device_index, execution_count, step):
             return "inputs outputs" if step == 5 else ""
 
         numdrift.on_snapshot(choose)
 
-    The function returns "inputs", "outputs", "inputs outputs" or "" (nothing). Pass `None` to remove it. `name` is the
-    graph's name, `device_index` the number of the device, and `execution_count` the number of earlier executions of the
-    graph there. A function of three parameters does not receive the step. It is called only under `numdrift snapshot
-    take`, so this call can stay in the script.
+    `function` must return "inputs", "outputs", "inputs outputs" or "" (nothing). Pass `None` to unregister it. `name`
+    is the graph's name, `device_index` the number of the device, and `execution_count` the number of earlier executions
+    of the graph on this device. A function with three parameters does not receive the step. The function is called only
+    under `numdrift snapshot take`, so `on_snapshot` can stay in the script.
     """
     former, registered.function = registered.function, function
     return former

@@ -1,4 +1,5 @@
-"""The script's own calls to torch.compile: left eager in eager modes, compiled by the mode's backend in other modes."""
+"""The script's own calls to torch.compile. The code stays eager in modes that compile nothing. In other modes, the
+mode's backend compiles it."""
 
 from __future__ import annotations
 
@@ -24,24 +25,21 @@ class Compiler(Protocol):
     backend: str
 
     def settings(self, mode: str | None, options: Mapping[str, Any] | None, dynamic: bool | None) -> Mapping[str, Any]:
-        """Return what is kept of the `mode` and `options` of a script's call, as arguments of torch.compile."""
+        """Return the part of a script's `mode` and `options` that is kept, as arguments of torch.compile."""
 
     def leave_alone(self, module: torch.nn.Module) -> None:
         """Exclude a module from compilation, because a compiled function of the script calls it."""
 
 
 class ScriptCompiles:
-    """Replaces `torch.compile` and `Module.compile` from `install` until the undo that it returns is called.
-
-    `compiler` is None if the mode compiles nothing.
-    """
+    """Replaces `torch.compile` and `Module.compile`. `compiler` is None if the mode compiles nothing."""
 
     def __init__(self, compiler: Compiler | None, notes: ScriptNotes) -> None:
         self._compiler = compiler
         self._notes = notes
 
     def install(self, calls: ModuleCalls, called: Callable[[torch.nn.Module], None]) -> Undo:
-        """Replace both functions. Return the undo.
+        """Replace both functions. Return the function that undoes this.
 
         `called` receives the modules that a compiled function is about to call.
         """
@@ -86,9 +84,10 @@ class ScriptCompiles:
         self._notes.note("compile", f"{call} compiles with {settings}")
 
     def _arguments(self, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the arguments that torch.compile receives instead of the script's."""
+        """Return the arguments that torch.compile receives in place of the script's arguments."""
         assert self._compiler is not None
-        # Another backend's `mode` and `options` mean nothing to Inductor: they are dropped together with that backend.
+        # If the script names a backend other than Inductor, that backend's `mode` and `options` are dropped with it:
+        # they mean nothing to Inductor.
         script_arguments = {name: value for name, value in kwargs.items() if name not in ("backend", "mode", "options")}
         for_inductor = kwargs.get("backend") in (None, "inductor")
         mode, options = (kwargs.get("mode"), kwargs.get("options")) if for_inductor else (None, None)
@@ -96,11 +95,12 @@ class ScriptCompiles:
         return {"backend": self._compiler.backend, **script_arguments, **settings}
 
     def _compile(self, model: Any, kwargs: Mapping[str, Any]) -> Any:
-        with self._calls.closed():  # the compiled function keeps the model's bound `__call__`
+        with self._calls.closed():  # torch.compile keeps the model's bound `__call__`, which must be torch's own
             return self._original(model, **kwargs)
 
     def _reporting(self, function: Any, compiled: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap the compiled function, so that the modules that it calls are reported before it first runs."""
+        """Wrap the compiled function, so that the modules that it can call are reported before it runs for the first
+        time."""
         reported = False
 
         @functools.wraps(compiled)
@@ -120,10 +120,10 @@ class ScriptCompiles:
 
 
 def modules_called_by(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.nn.Module]:
-    """Return the modules with parameters that a function can reach, none of them inside another.
+    """Return the modules with parameters that a function can reach, except for modules inside other ones.
 
-    A function can reach its arguments, the object that it is bound to, the attributes of these, and the variables in
-    its code.
+    A function can reach its arguments, the object that it is bound to, the attributes of these, and the variables that
+    its code names.
     """
     modules: dict[int, torch.nn.Module] = {}
     for value in _reachable(function, args, kwargs):
@@ -153,7 +153,7 @@ def _reachable(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
 
 
 def _names(code: types.CodeType) -> Iterator[str]:
-    """Yield the names in a function's code, in order, including those of functions inside it."""
+    """Yield the names in a function's code, in order, including the names in functions inside it."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):

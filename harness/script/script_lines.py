@@ -1,4 +1,4 @@
-"""Names for the lines of a script's own files: those that make a call, and those in a compiler's stack trace."""
+"""Names for the lines of a script's own files: lines that make a call, and lines in a compiler's stack trace."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ HARNESS = str(Path(__file__).parents[1])
 TORCH = str(Path(torch.__file__).parent)
 
 HIDDEN = (TORCH, HARNESS, "<")
-"""Path prefixes of the frames that are not the user's: torch's own files, the harness's, and code without a file."""
+"""The path prefixes of frames that are not the user's: in torch's files, in the harness's, and in code without a file.
+"""
 
 _FRAME = re.compile(r'^ *File "(.+?)", line (\d+)', re.MULTILINE)
 
@@ -24,9 +25,9 @@ Frame = tuple[str, int]
 
 
 class ScriptLines:
-    """Names for the lines of a script's own files: the files in its folder and below, named relative to that folder.
+    """Names for the lines of a script's own files: those in the script's folder and below, relative to the folder.
 
-    An operator that a library calls gets the innermost of the script's lines that led to the call.
+    An operator that a library calls gets the name of the innermost of the script's lines that led to the call.
     """
 
     def __init__(self, script: str) -> None:
@@ -35,7 +36,7 @@ class ScriptLines:
         self._forward: dict[int, str] = {}
 
     def here(self) -> str:
-        """Return the line that calls the current operator; in the backward, the line that called its forward op."""
+        """Return the line that calls the current operator; in the backward, that of the forward operator."""
         node = current_autograd_node()
         if node is not None:
             number = sequence_number(node)
@@ -51,11 +52,14 @@ class ScriptLines:
         return self._named_line(reversed(frames))
 
     def _named_line(self, frames: Iterator[Frame]) -> str:
-        """Return the script's innermost line in these frames, else a library's. The frames are innermost first."""
+        """Return the script's innermost line in these frames or, if the script has none, that of a library.
+
+        The frames are innermost first.
+        """
         library = ""
         for file, line in frames:
-            # A file in the script's folder is named relative to it, another file in full, a hidden file "".
-            # A virtual environment in the script's folder counts as a library.
+            # A file in the script's folder is named by its path relative to the folder. Any other file is named by its
+            # full path, or by "" if it is hidden. A virtual environment in the script's folder counts as a library.
             if file not in self._named:
                 own = Path(file).is_relative_to(self._folder) and "site-packages" not in file
                 name = str(Path(file).relative_to(self._folder)) if own else file

@@ -1,4 +1,4 @@
-"""The losses of a step: the tensors from which its backwards start, without the scaling of a gradient scaler."""
+"""The losses of a step: the tensors from which its backwards start, without the factor of a gradient scaler."""
 
 from __future__ import annotations
 
@@ -14,17 +14,19 @@ from ..torch_private.patches import Patches, Undo
 from ..torch_private.untraced import transformation_level
 
 Found = Literal["logged", "backward", "gradient", "function"]
-"""The origin of a loss: logged by the script, `backward()`, `torch.autograd.grad`, a gradient of `torch.func`."""
+"""The origin of a loss: a value that the script logs, `backward()`, `torch.autograd.grad`, or a gradient function of
+`torch.func`."""
 
 ORDER: Sequence[Found] = ("logged", "backward", "gradient", "function")
-"""Priority of the origins.
+"""The origins by priority.
 
-The first origin that occurs in a step supplies its losses: in a step with a backward, `torch.autograd.grad` adds none.
+The first of these origins that occurs in a step supplies the step's losses. In a step with a backward, for example,
+`torch.autograd.grad` adds no losses.
 """
 
 
 class StepLosses:
-    """The losses of the current step. They are detached, and kept until their values can be read."""
+    """The losses of the current step. They are detached from their graphs, and kept until their values can be read."""
 
     def __init__(self) -> None:
         self._found: dict[Found, list[torch.Tensor]] = {}
@@ -38,19 +40,19 @@ class StepLosses:
         return bool(self._found)
 
     def take(self) -> tuple[torch.Tensor, ...]:
-        """End a step. Return its losses and forget them."""
+        """End a step. Return the step's losses and forget them."""
         by_origin, self._found = self._found, {}
         return tuple(next((by_origin[origin] for origin in ORDER if origin in by_origin), ()))
 
 
 class ScaledLosses:
-    """Finds the unscaled loss of a backward that starts from a gradient scaler's result."""
+    """Finds the unscaled loss for a backward that starts from a gradient scaler's result."""
 
     def __init__(self) -> None:
         self._pairs: list[tuple[weakref.ref[torch.Tensor], torch.Tensor]] = []
 
     def scaled(self, losses: Any, results: Any) -> None:
-        """Record that a scaler computed `results` from `losses`: each is a tensor, or a list or tuple of tensors."""
+        """Record that a scaler computed `results` from `losses`. Each is a tensor, or a list or tuple of tensors."""
         self._pairs = [pair for pair in self._pairs if pair[0]() is not None]
         if isinstance(losses, torch.Tensor) and isinstance(results, torch.Tensor):
             if results is not losses:  # a disabled scaler returns its argument
@@ -61,16 +63,16 @@ class ScaledLosses:
                 self.scaled(loss, result)
 
     def unscaled(self, started: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Return the script's own losses for the tensors from which a backward starts."""
+        """Return the script's own losses, given the tensors from which a backward starts."""
         losses = {id(result): loss for reference, loss in self._pairs if (result := reference()) is not None}
         return [losses.get(id(tensor), tensor) for tensor in started]
 
 
 def differentiates_parameters(outputs: Any, inputs: Any, arguments: Mapping[str, Any], *, plain: bool) -> bool:
-    """Check whether a call of `torch.autograd.grad` replaces a backward.
+    """Return whether a call of `torch.autograd.grad` takes the place of a backward.
 
-    It does if it differentiates single numbers once, with respect to parameters (with `plain`: to any leaves). The call
-    for a gradient penalty does not, because it creates a graph of the gradients.
+    It does if it differentiates single numbers with respect to parameters (with `plain`: to any leaves), and creates no
+    graph of the gradients. So the call that computes a gradient penalty does not.
     """
     if arguments.get("create_graph") or arguments.get("is_grads_batched"):
         return False
@@ -82,7 +84,7 @@ def differentiates_parameters(outputs: Any, inputs: Any, arguments: Mapping[str,
 def leaves_of(losses: Sequence[torch.Tensor], most: int = 100_000) -> list[torch.Tensor]:
     """Return the leaves that receive a gradient from a backward of these tensors.
 
-    They are in the order of a breadth-first walk of the graph from the losses; `most` limits the number of nodes.
+    They are in the order of a breadth-first walk of the graph from the losses. The walk visits at most `most` nodes.
     """
     waiting = [loss.grad_fn for loss in losses if loss.grad_fn is not None]
     visited, leaves = set(waiting), dict[int, torch.Tensor]()
@@ -107,13 +109,13 @@ Function = Callable[..., Any]
 
 
 class FunctionObserver(Protocol):
-    """An observer of functions that `torch.func.grad` and `grad_and_value` create."""
+    """An observer of the functions that `torch.func.grad` and `grad_and_value` create."""
 
     def function_called(self, arguments: Sequence[Any]) -> None:
-        """Observe that a function is about to be called, and differentiated with respect to these arguments."""
+        """Observe that a function is about to be called, which differentiates with respect to these arguments."""
 
     def adopted(self, function: Function) -> Function | None:
-        """Return the function that the mode executes instead of the script's, or None to leave it unchanged."""
+        """Return the function that the mode executes in place of the script's function, or None if there is none."""
 
     def function_returned(self, arguments: Sequence[Any], gradients: Any, loss: Any) -> None:
         """Observe the results of an adopted function."""
@@ -122,7 +124,7 @@ class FunctionObserver(Protocol):
 def report_gradient_functions(observer: FunctionObserver) -> Undo:
     """Report to `observer` the outermost calls of functions created by `torch.func.grad` and `grad_and_value`.
 
-    Return the undo.
+    Return the function that undoes this.
     """
     differentiate = torch.func.grad_and_value
 

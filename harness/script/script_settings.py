@@ -1,4 +1,7 @@
-"""The script's own settings of torch's kernels: recorded with their lines, and overruled where the mode states them."""
+"""The script's own changes of the settings of torch's kernels.
+
+They are recorded with their lines. A setting that the mode states is changed back to the mode's value.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from ..torch_private.kernel_settings import setters
 from ..torch_private.patches import Patches
 
 KEYS_OF_SETTER = {"_set_cublas_allow_tf32": ("tf32",), "_set_float32_matmul_precision": ("matmul_precision",)}
-"""The key under which a script's call is reported if it changes the settings of several keys."""
+"""For functions that change the settings of several keys: the keys under which a call of the function is reported."""
 
 
 class FollowedSettings:
@@ -41,11 +44,11 @@ class FollowedSettings:
                 patches.wrap(setter.holder, setter.name, functools.partial(self._following, setter.changes, keys))
 
     def forget(self) -> None:
-        """Stop observing: this process is a fork of the recorded one and may change any setting."""
+        """Stop observing. Called in a fork of the recorded process, which may change any setting."""
         self._silent = True
 
     def close(self) -> None:
-        """Stop overruling: code after the script may change any setting."""
+        """Stop observing, and stop changing settings back: code after the script may change any setting."""
         self._patches.undo()
 
     def _following(self, names: Sequence[str], keys: Sequence[str], setter: Callable[..., Any]) -> Callable[..., Any]:
@@ -72,8 +75,8 @@ class FollowedSettings:
         line = script_line(self._script) or ""
         report = (line, *changed.items())
         is_back = not overruled and all(same_value(self._first.get(name), value) for name, value in changed.items())
-        is_left = is_back and all(setting_lines.lines.get(name) == line for name in changed)  # the end of a context
-        if not is_left and report not in self._reported:  # a context in a model's forward repeats it in each step
+        is_left = is_back and all(setting_lines.lines.get(name) == line for name in changed)  # the end of a `with`
+        if not is_left and report not in self._reported:  # a `with` in a forward repeats its change in each step
             self._reported.add(report)
             text = ", ".join(in_key_words(changed, read_settings(), keys))
             stated = [f"{key}={getattr(self._spec, key)}" for key in keys_of(overruled) if getattr(self._spec, key)]

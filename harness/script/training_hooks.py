@@ -1,8 +1,8 @@
-"""The recorder's hooks in a training process. The script does not have to call anything.
+"""The recorder's hooks in a training process. With them, the script does not have to call numdrift.
 
 The hooks are on the outermost module calls, on `backward` and its replacements (`torch.autograd.grad`,
 `torch.func.grad`), on the optimizers' steps, and on the gradient scaler, which acts between a loss and its backward.
-Nothing is hooked inside a module's call, so compilers trace the same code as always.
+No hook is active inside a module's call, so compilers trace the same code as in a bare run.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class TrainingListener(Protocol):
         """Observe that an outermost module is about to be called with these arguments."""
 
     def module_reached(self, module: torch.nn.Module) -> None:
-        """Observe that a compiled function is about to call the module. Its calls and arguments are not seen."""
+        """Observe that a compiled function is about to call a module. The module's calls and arguments are not seen."""
 
     def backward_started(self, losses: list[torch.Tensor], found: Found) -> None:
-        """Observe that a backward from these tensors is about to run, or a `torch.autograd.grad` that replaces one."""
+        """Observe that a backward from these tensors, or a `torch.autograd.grad` in place of one, is about to run."""
 
     def backward_ended(self) -> None:
         """Observe that the backward has run."""
@@ -50,14 +50,14 @@ class TrainingListener(Protocol):
         """Observe that the outermost `step()` of an optimizer has returned."""
 
     def optimizer_made(self, optimizer: Optimizer) -> None:
-        """Observe that an optimizer has its parameter groups. A wrapper around it may not have them yet."""
+        """Observe that an optimizer has its parameter groups. A wrapper around the optimizer may not have them yet."""
 
 
 class GradientObserver(FunctionObserver, Protocol):
     """An observer of gradients that no `backward()` computes, and of scaled losses."""
 
     def replaces_backward(self, outputs: Any, inputs: Any, arguments: Mapping[str, Any]) -> bool:
-        """Check whether a `torch.autograd.grad` outside torch.func computes the training's gradients."""
+        """Return whether a `torch.autograd.grad` outside torch.func computes the training's gradients."""
 
     def gradients_taken(self, outputs: Any, inputs: Any, results: Sequence[Any]) -> None:
         """Observe the results of `torch.autograd.grad`."""
@@ -67,18 +67,19 @@ class GradientObserver(FunctionObserver, Protocol):
 
 
 FURTHER_ARGUMENTS = ("grad_outputs", "retain_graph", "create_graph", "only_inputs", "allow_unused")
-"""The positional parameters of `torch.autograd.grad` after outputs and inputs."""
+"""The positional parameters of `torch.autograd.grad` that follow `outputs` and `inputs`."""
 
 
 class StepNesting:
-    """Finds the outermost of nested optimizer steps: SAM's step calls the step of its base optimizer."""
+    """Finds the outermost of nested optimizer steps. SAM's step, for example, calls the step of its base optimizer."""
 
     def __init__(self) -> None:
         self._running: list[int] = []
 
     def enter(self, optimizer: Optimizer) -> bool:
         """Return whether the step that begins is an outermost one."""
-        # An optimizer never runs within itself: if it is already on the stack, an exception ended its step.
+        # A step never runs within a step of the same optimizer. So if the optimizer is on the stack, an exception has
+        # ended its step.
         if id(optimizer) in self._running:
             del self._running[self._running.index(id(optimizer)) :]
         self._running.append(id(optimizer))
@@ -92,7 +93,7 @@ class StepNesting:
         return not self._running
 
     def forget(self) -> None:
-        """Clear the stack when an optimizer is created: an exception left the entries that are still on it."""
+        """Clear the stack. Called when an optimizer is created: only exceptions can have left entries on the stack."""
         self._running.clear()
 
 
@@ -112,7 +113,7 @@ class Hooks:
 
     def install(self) -> None:
         with self._patches as patches:
-            # ModuleCalls replaces and restores `__call__` around every outermost call. This only claims it.
+            # This only claims `__call__`. ModuleCalls restores it during every outermost call.
             patches.claim(torch.nn.Module, "__call__")
             self.calls.open()
             patches.also(self.calls.close)
@@ -134,7 +135,7 @@ class Hooks:
     def _step_ended(self, optimizer: Optimizer, *_: Any) -> None:
         if not self._nesting.leave(optimizer):
             return
-        if self._in_backward:  # one optimizer per parameter, called by the hook of the parameter's gradient
+        if self._in_backward:  # the script has one optimizer per parameter, called by a hook on the gradient
             self._stepped_in_backward = optimizer
         else:
             self._ended_steps += 1
@@ -145,7 +146,7 @@ class Hooks:
 
         def end() -> None:
             self._observer.backward_ended()
-            # If optimizers stepped within the backward, its end is the end of one step for all of them.
+            # If optimizers stepped within the backward, the backward's end is the end of a single step.
             optimizer, self._stepped_in_backward = self._stepped_in_backward, None
             if optimizer is not None:
                 self._ended_steps += 1
@@ -187,12 +188,12 @@ class Hooks:
                 finally:
                     self._in_backward = False
                 self._observer.backward_ended()
-            else:  # such as a gradient penalty: an ordinary op of the training
+            else:  # an ordinary op of the training, for example in a gradient penalty
                 return original(outputs, inputs, *args, **kwargs)
             self._gradients.gradients_taken(outputs, inputs, results)
             return results
 
-        self._patches.also(forget_known_functions)  # once the patch below is undone
+        self._patches.also(forget_known_functions)  # executed after the patch below has been undone
         self._patches.replace(torch.autograd, "grad", grad)
         self._patches.also(report_gradient_functions(self._gradients))
 
@@ -208,7 +209,7 @@ class Hooks:
 
         @functools.wraps(step)
         def step_(self_: Any, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
-            # If a gradient overflowed, a scaler skips the step without reporting it.
+            # If a gradient has overflowed, a scaler skips the step without reporting this.
             before = self._ended_steps
             result = step(self_, optimizer, *args, **kwargs)
             if self._ended_steps == before:
@@ -226,7 +227,7 @@ class Hooks:
             self.calls.open()
             self._nesting.forget()
             original(optimizer, *args, **kwargs)
-            skip_frame(self._backward)  # torch has loaded dynamo for the optimizer
+            skip_frame(self._backward)  # possible from now on: the creation of an optimizer has loaded dynamo
             self._observer.optimizer_made(optimizer)
 
         self._patches.replace(Optimizer, "__init__", create)

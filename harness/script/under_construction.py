@@ -10,7 +10,7 @@ PARAMETRIZING = "torch.nn.utils.parametrize"
 
 
 def under_construction() -> bool:
-    """Check whether a module is being built on the current stack, or one of its parametrizations is being computed."""
+    """Return whether, on the current stack, a module is being built or a parametrization is being computed."""
     frame = sys._getframe(1)
     while frame is not None:
         code = frame.f_code

@@ -1,4 +1,4 @@
-"""Facts found in a script and changes made for it, as they are reported to the reader."""
+"""Reports to the reader: facts that were found in a script, and changes that were made for the script."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HOW_TO_SAY_THE_LOSS = "call numdrift.log(loss=...) in each step"
 
 
 def say_parameters(facts: AdoptionFacts, named: Sequence[NamedTensor], modules: Sequence[str]) -> None:
-    """Report the modules whose parameters are recorded, and their number.
+    """Report the modules whose parameters are recorded, and the number of these parameters.
 
     If there are no parameters, report a doubt.
     """
@@ -36,7 +36,7 @@ def say_step(facts: AdoptionFacts, ended_by: str, source: str) -> None:
 
 
 def say_ending(facts: AdoptionFacts, steps: int, loss_found: bool) -> None:
-    """Report a missing step or loss as a doubt. Call this after the script has ended by itself."""
+    """Report a doubt if no step or no loss was found. Call this after the script has ended by itself."""
     if not steps and loss_found:
         facts.doubt(f"no end of a step was found: no optimizer's step() was called; {HOW_TO_SAY_THE_STEP}")
     elif not steps:
@@ -52,13 +52,13 @@ def say_ending(facts: AdoptionFacts, steps: int, loss_found: bool) -> None:
         )
 
 
-# The changes made for a script, reported with the script's line that required them.
+# Reports of changes that were made for a script, with the script's line that required the change.
 
 
 class ScriptNotes:
-    """Reports each text once, with the first line of `script` that caused it.
+    """Reports each text once, with the line of `script` that first caused the report.
 
-    Only the first report of a text inspects the stack, so a script that causes a thousand reports pays for one.
+    Only the first report of a text inspects the stack, so a script that causes a thousand reports of it pays for one.
     """
 
     def __init__(self, facts: AdoptionFacts, script: str) -> None:
@@ -76,7 +76,7 @@ class ScriptNotes:
             self._facts.doubt(text, script_line(self._script) or "")
 
     def forget(self) -> None:
-        """Stop reporting: this process is a fork of the recorded one."""
+        """Stop reporting. Called in a fork of the recorded process."""
         self._silent = True
 
     def _is_new(self, text: str) -> bool:

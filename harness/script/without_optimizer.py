@@ -1,6 +1,6 @@
-"""Trainings whose parameters are not all held by modules or optimizers: updates by hand, and functions of torch.func.
+"""Trainings with parameters that belong to no module or optimizer: updates by hand, and functions of torch.func.
 
-Their parameters are the tensors with respect to which gradients are computed. A step ends when the next one begins.
+The parameters are the tensors with respect to which gradients are computed. A step ends when the next one begins.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .script_losses import leaves_of
 
 
 class TrainingByHand:
-    """Finds the parameters and gradients of a training that reveals them only when it computes gradients."""
+    """Finds the parameters and gradients of a training in which only the computation of gradients reveals them."""
 
     def __init__(self, training: TrainingTensors) -> None:
         self._training = training
@@ -27,9 +27,9 @@ class TrainingByHand:
         self._of_function: frozenset[str] = frozenset()
 
     def find_parameters(self, tensors: Iterable[torch.Tensor]) -> bool:
-        """Name the parameters among `tensors` that have no root module and no name yet.
+        """Name those of the parameters `tensors` that have no root module and no name yet.
 
-        Return whether there were any.
+        Return whether there are any.
         """
         # An index in the optimizer does not count as a name.
         named_ids = {id(entry.tensor) for entry in self._training.named() if not entry.name.startswith(OPTIMIZED)}
@@ -42,15 +42,14 @@ class TrainingByHand:
         return self._training.add_found(zip(find_names(unnamed), unnamed, strict=True)) or bool(roots)
 
     def backward_started(self, losses: Sequence[torch.Tensor]) -> bool:
-        """Record a backward from these tensors. Return whether it revealed parameters."""
+        """Record a backward from these tensors. Return whether it has revealed new parameters."""
         return self.find_parameters(leaves_of(losses))
 
     def function_called(self, arguments: Sequence[Any]) -> bool:
         """Record that a function is about to be differentiated with respect to these arguments.
 
-        Return whether the tensors are new.
-
-        The arguments are trees of tensors: the parameters as the previous step left them.
+        The arguments are nested collections of tensors: the parameters as the previous step left them. Return whether
+        the tensors are new.
         """
         trees = arguments[0] if len(arguments) == 1 else list(arguments)
         named = [(name, tensor) for name, tensor in tree_names(trees) if tensor.is_floating_point()]
@@ -67,15 +66,15 @@ class TrainingByHand:
                 self._gradients[names[id(inner)]] = gradient.detach()
 
     def take_gradients(self) -> dict[str, torch.Tensor]:
-        """End a step. Return the gradients that are in no `.grad`, and forget them."""
+        """End a step. Return the gradients that are in no `.grad`, by the parameters' names, and forget them."""
         gradients, self._gradients = self._gradients, {}
         return gradients
 
     def script_ended(self) -> bool:
-        """Look once more for new values of a function's parameters. Return whether there are any.
+        """Look a last time for new values of a function's parameters. Return whether there are any.
 
-        The first of the script's variables whose tensors have the parameters' names is used: a script defines its
-        parameters before their gradients.
+        They are taken from the first of the script's variables whose tensors have the names of the parameters. The
+        first is the right one, since a script defines its parameters before their gradients.
         """
         for value in list(vars(sys.modules["__main__"]).values()) if self._of_function else ():
             named = dict(tree_names(value))
@@ -85,17 +84,17 @@ class TrainingByHand:
 
 
 def plain_losses(outputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Return the single numbers among the outputs differentiated inside torch.func, as the script's own tensors."""
+    """Return the outputs that are single numbers, without torch.func's wrappers; none outside of torch.func."""
     if transformation_level() == 0:
         return []
     inner = [unwrapped(output) for output in outputs]
     return [loss for loss in inner if loss is not None and loss.numel() == 1]
 
 
-# Names for tensors that belong to no known module, found in the script's variables.
+# Names for tensors that belong to no known module. They come from the script's variables.
 
 MOST = 10_000
-"""The maximum number of values that are inspected. A tensor that is not among them gets no name from a variable."""
+"""The largest number of values that are inspected. A tensor that is not among them gets no name from a variable."""
 
 _TORCH = str(Path(torch.__file__).parent)
 _OWN = str(Path(__file__).absolute().parents[2])
@@ -115,9 +114,9 @@ def script_scopes() -> Iterator[Mapping[str, Any]]:
 
 
 def find_modules(tensors: Sequence[torch.Tensor]) -> list[torch.nn.Module]:
-    """Return the modules in the script's variables that hold these parameters, the module that holds the most first.
+    """Return the modules in the script's variables that have these parameters, beginning with the one that has most.
 
-    Each module holds parameters that the modules before it do not hold.
+    Each module has at least one of the parameters that no earlier module has.
     """
     wanted = {id(tensor) for tensor in tensors}
     holders: list[tuple[int, torch.nn.Module]] = []
@@ -127,7 +126,7 @@ def find_modules(tensors: Sequence[torch.Tensor]) -> list[torch.nn.Module]:
             if count:
                 holders.append((count, value))
     chosen = []
-    for _, module in sorted(holders, key=lambda holder: -holder[0]):  # stable: the innermost scope's first
+    for _, module in sorted(holders, key=lambda holder: -holder[0]):  # stable: of equals, the innermost scope's first
         held_ids = {id(parameter) for parameter in module.parameters()} & wanted
         if held_ids:
             chosen.append(module)
@@ -136,14 +135,14 @@ def find_modules(tensors: Sequence[torch.Tensor]) -> list[torch.nn.Module]:
 
 
 def find_names(tensors: Sequence[torch.Tensor]) -> list[str]:
-    """Return a name for each tensor: its variable, `weights.0` in a list, or only the key in a dictionary.
+    """Return a name for each tensor: the name of its variable, `weights.0` in a list, only the key in a dictionary.
 
-    A tensor that is in no variable is named `parameter.N`, with its index N.
+    A tensor that is in no variable is named `parameter.N`, where N is its index.
     """
     wanted = {id(tensor): number for number, tensor in enumerate(tensors)}
     names: dict[int, str] = {}
     for name, value in _values():
-        # In a dictionary the key alone is the name: `params["fc.weight"]` is the module's `fc.weight`.
+        # In a dictionary, the key alone is the name: `params["fc.weight"]` usually is a module's `fc.weight`.
         for path, tensor in tree_names(value, "" if isinstance(value, Mapping) else name):
             if id(tensor) in wanted:
                 names.setdefault(wanted[id(tensor)], path)
@@ -153,7 +152,7 @@ def find_names(tensors: Sequence[torch.Tensor]) -> list[str]:
 
 
 def tree_names(value: Any, name: str = "") -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield the tensors of nested dictionaries, lists and tuples, named by their path: `fc.weight`, `0.1`."""
+    """Yield the tensors of nested dictionaries, lists and tuples. A tensor's name is its path: `fc.weight`, `0.1`."""
     if isinstance(value, torch.Tensor):
         yield name or "parameter", value
     elif isinstance(value, Mapping):
@@ -165,7 +164,8 @@ def tree_names(value: Any, name: str = "") -> Iterator[tuple[str, torch.Tensor]]
 
 
 def _values() -> Iterator[tuple[str, Any]]:
-    """Yield the variables of the script's scopes, and the attributes of their objects, each object once."""
+    """Yield the variables of the script's scopes and the attributes of their values, with names. No value is inspected
+    twice."""
     visited: set[int] = set()
     for scope in script_scopes():
         for name, value in list(scope.items()):

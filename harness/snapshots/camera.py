@@ -1,5 +1,5 @@
-"""The camera of a process: it decides which executions get a snapshot, and writes each one to a file and to the
-index."""
+"""The camera of a process. It decides which executions get a snapshot, writes each snapshot to a file, and lists it in
+the index."""
 
 from __future__ import annotations
 
@@ -23,21 +23,22 @@ from .snapshot_file import write_snapshot
 from .snapshot_record import Snapshot
 
 PER_CALL, BESIDES = 600, 4096
-"""Estimates in bytes: the size of one call in a file (260 to 550 were measured), and the size of everything except
-calls and values."""
+"""Estimates in bytes: the size of one call in a file (between 260 and 550 were measured), and the size of everything
+except calls and values."""
 
 RESERVE = 16 * MIB
-"""Bytes of free disk space that stay reserved for the training and its recording."""
+"""The number of bytes of free disk space that stay reserved for the training and its recording."""
 
 STRICT = ("parameter", "buffer", "gradient", "state", "loss")
-"""The first words of the names of values in which minus infinity cannot be an attention mask."""
+"""The first words of the names of values that cannot contain an attention mask, and so no minus infinity."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """The parts (`held`) to keep of an execution that is about to begin.
+    """A wish for a snapshot of an execution that is about to begin.
 
-    It is not `certain` if the snapshot is taken only when an event happens.
+    held: the parts to keep
+    certain: false if the snapshot is taken only if an event happens
     """
 
     execution: Execution
@@ -50,7 +51,10 @@ class Wish:
 
 
 class SnapshotFolder:
-    """The folder that a run's snapshots are written to. The limits are in bytes and in files; None is no limit."""
+    """The folder to which a run's snapshots are written.
+
+    `limit_size` is the largest number of bytes, `limit_count` the largest number of files; None is no limit.
+    """
 
     def __init__(self, run: Path, limit_size: int | None, limit_count: int | None) -> None:
         self.path = run / FOLDER
@@ -60,7 +64,7 @@ class SnapshotFolder:
         self._limit_count = limit_count
 
     def refusal(self, size: int) -> str:
-        """Return the reason why there is no room for a snapshot of `size` bytes, "" if there is."""
+        """Return the reason why there is no room for a snapshot of `size` bytes, "" if there is room."""
         if self._limit_count is not None and self.count >= self._limit_count:
             return f"the limit of {self._limit_count} snapshots is reached (--limit-count)"
         if self._limit_size is not None and self.written + size > self._limit_size:
@@ -80,7 +84,7 @@ class SnapshotFolder:
         execution = snapshot.execution
         path, index = self.path / execution.file, self.path / INDEX
         self.path.mkdir(parents=True, exist_ok=True)
-        # The index lists a snapshot before it is written, so that it shows which snapshot a kill has cut off.
+        # The index lists a snapshot before the snapshot is written, so that it shows which snapshot a kill has cut off.
         append_event(
             index,
             "begin",
@@ -119,7 +123,7 @@ Done = TypeVar("Done")
 class Camera:
     """Takes the snapshots of one process. The observer of the training sets `step`.
 
-    `stopping` is the reason to end the training here, "" to continue. Each kind of failure is reported to `notice`
+    `stopping` is the reason to end the training now, "" to continue. Each kind of failure is reported to `notice` only
     once.
     """
 
@@ -146,21 +150,21 @@ class Camera:
                 self.failed(f"loading the callback {choice.callback}", error)
 
     def name(self, phase: str) -> str:
-        """Return a new graph's name, the same as in `numdrift graph`: `0-backward`, then `0-backward-2` and so on."""
+        """Return a name for a new graph, as in `numdrift graph`: `0-backward`, then `0-backward-2` and so on."""
         base = f"{self.step}-{phase or 'other'}"
         self._reserved[base] += 1
         return base if self._reserved[base] == 1 else f"{base}-{self._reserved[base]}"
 
     def name_of(self, key: object, phase: str) -> str:
-        """Return the name of the graph with this key; the first call creates it."""
+        """Return the name of the graph with this key and phase. The first call for the graph creates the name."""
         if (key, phase) not in self._named:
             self._named[key, phase] = self.name(phase)
         return self._named[key, phase]
 
     def begins(self, name: str, phase: str, device_index: int = 0) -> Wish | None:
-        """Count the execution of a graph that is about to begin.
+        """Count an execution of a graph that is about to begin.
 
-        Return the wish for its snapshot, None if no snapshot is wanted.
+        Return the wish for a snapshot of the execution, None if none is wanted.
         """
         count = self._counts[name, device_index]
         self._counts[name, device_index] += 1
@@ -171,7 +175,7 @@ class Camera:
             return None
         function = registered.function or self._loaded
         if function is None:
-            # By default each graph of the first step is wanted.
+            # If nothing is selected, the snapshots of all graphs of the first step are wanted.
             wanted = self.choice.on or self.choice.selects or execution.step == 0
             kinds = self.choice.what if wanted else ()
         else:
@@ -188,17 +192,17 @@ class Camera:
         return Wish(execution, kinds, certain=not self.choice.on) if kinds else None
 
     def has_room(self, wish: Wish, size: int) -> bool:
-        """Check that there is room for `size` bytes. If there is none and the snapshot is certain, report why."""
+        """Return whether there is room for `size` bytes. If not, and if the snapshot is certain, report the reason."""
         refusal = self._folder.refusal(size)
         if refusal and wish.certain:
             self._refuse(wish, refusal)
         return not refusal
 
     def take(self, wish: Wish, snapshot: Snapshot) -> None:
-        """Write a snapshot if there is room. A full disk ends all snapshots; the training continues."""
+        """Write a snapshot if there is room. If writing fails, no more snapshots are taken; the training continues."""
         if self._done:
             return
-        # Checked again, because the size of the outputs is known only after the execution.
+        # The room is checked again, because the size of the outputs is known only after the execution.
         refusal = self._folder.refusal(size_of(snapshot))
         if refusal:
             self._refuse(wish, refusal)
@@ -234,7 +238,7 @@ class Camera:
             return None
 
     def failed(self, doing: str, error: Exception) -> None:
-        """Report a failure of numdrift itself; the execution continues without a snapshot."""
+        """Report a failure of numdrift itself. The training continues without the snapshot."""
         first_line = (str(error).splitlines() or [""])[0]
         self.tell(f"{doing} failed: {type(error).__name__}: {first_line}")
 
@@ -255,7 +259,7 @@ class Camera:
 
 
 def is_finite(name: str, value: torch.Tensor) -> bool:
-    """Check that a value is finite. In activations minus infinity is accepted, since it may be a mask."""
+    """Return whether a value is finite. In activations, minus infinity counts as finite, since it may be a mask."""
     if not (value.is_floating_point() or value.is_complex()):
         return True
     with bare_execution(), torch.no_grad():

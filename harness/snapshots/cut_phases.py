@@ -1,4 +1,4 @@
-"""Names for the graphs that cuts execute, made of the step's phases since the last cut."""
+"""Names for the graphs that cuts execute. A name consists of the step's phases since the previous cut."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .segments import BEGINS
 
 
 class CutPhases:
-    """The phases since the last cut; `latest` is the current phase of the training."""
+    """The phases since the previous cut. `latest` is the current phase of the training."""
 
     def __init__(self) -> None:
         self.latest = "setup"
@@ -18,21 +18,22 @@ class CutPhases:
         self._in_step: Counter[str] = Counter()
 
     def closing(self) -> None:
-        """Note that a piece of work is about to be closed, which may cut the graph."""
+        """Record that a piece of work is about to end. Its end may cut the graph."""
         if self.latest == "optimizer":
             self._phases.setdefault(self.latest)
 
     def reached(self, progress: Progress) -> None:
         if progress in BEGINS:
             self.latest = progress
-        # `closing` adds the optimizer instead: a cut right after a backward may come before any of the optimizer's ops.
+        # The phase `optimizer` is added by `closing` instead, since a cut right after a backward may come before the
+        # optimizer's first op.
         if progress in ("forward", "backward"):
             self._phases.setdefault(self.latest)
         if progress == "step":
             self._in_step.clear()
 
     def named(self, camera: Camera) -> tuple[str, str]:
-        """Return the name and the phases of the graph that is about to be executed. Begin the phases of the next."""
+        """Return the name and the phases of the graph that is about to be executed. Begin the next graph's phases."""
         phase = "+".join(self._phases) or self.latest
         self._phases.clear()
         self._in_step[phase] += 1

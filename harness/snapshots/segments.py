@@ -1,7 +1,7 @@
-"""Eager executions: the forward, the backward and the optimizer of a step, each recorded as a segment.
+"""Snapshots of eager executions: the forward, the backward and the optimizer of a step, each recorded as a segment.
 
-The outputs of a segment are the inputs that it wrote, and the tensors that it created and that are still alive when it
-ends.
+The outputs of a segment are the inputs that its ops wrote to, and the tensors that its ops created and that are still
+alive when the segment ends.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from .snapshot_observer import SnapshotObserver
 from .snapshot_record import AFTERWARDS, Circumstances, Port, Reason, Snapshot, watched_output
 
 Bound = Callable[[], Mapping[str, torch.Tensor]]
-"""Returns the script's tensors by their role and name, such as `parameter net.0.weight`."""
+"""A function that returns the script's tensors by role and name, such as `parameter net.0.weight`."""
 
 BEGINS = ("forward", "backward", "optimizer")
 
 
 @dataclass(slots=True)
 class Segment:
-    """A sequence of ops that is being recorded. `names` are the tensors whose names are known when it begins."""
+    """A sequence of ops that is being recorded. `names` has the tensors whose names are known at its beginning."""
 
     wish: Wish
     recorder: TapeRecorder
@@ -47,7 +47,7 @@ class Segment:
 
 
 class EagerSegments(SnapshotObserver):
-    """Records eager executions, at most one at a time. Each point of the training's progress ends a recording."""
+    """Records eager executions, at most one at a time. Each report of the training's progress ends the recording."""
 
     def __init__(self, camera: Camera, around: Circumstances, bound: Bound) -> None:
         self._camera = camera
@@ -68,7 +68,7 @@ class EagerSegments(SnapshotObserver):
             self._begin(progress)
 
     def script_ended(self, failure: str) -> None:
-        """Keep the error that ended the script, for the recording that is under way."""
+        """Keep the error that ended the script, for the segment that is being recorded."""
         self._error = failure
 
     def close(self) -> None:
@@ -108,14 +108,14 @@ class EagerSegments(SnapshotObserver):
                 f"{wish.execution.name} cannot be recorded, and no snapshot of it is taken: {in_words(error)}"
             )
             return
-        # The recorder of ops, which may be active as well, must not record the ops executed here.
+        # The recorder of ops, which may be active too, must not record the ops that are executed here.
         with torch.no_grad(), without_dispatch_modes(), without_function_modes():
             self._take(segment, tape)
 
     def _take(self, segment: Segment, tape: Tape) -> None:
         wish, on, recorder = segment.wish, self._camera.choice.on, segment.recorder
-        # The names of the segment's storages, each with the view that has the name. A name from the segment's beginning
-        # takes precedence over one from its end, because a gradient may have been replaced.
+        # The names of the segment's storages, each with the view that has the name. A name that was known at the
+        # segment's beginning takes precedence over a name at its end, because a gradient may have been replaced.
         now = {key: tensor for key, tensor in self._bound().items() if not dispatches_itself(tensor)}
         names: dict[int, tuple[str, View]] = {}
         for key, tensor in [*segment.names.items(), *now.items()]:
@@ -128,7 +128,7 @@ class EagerSegments(SnapshotObserver):
             reason = "error"
             tape = tape if recorder.raised is None else replace(tape, calls=(*tape.calls, recorder.raised))
         else:
-            # The outputs that are still alive and the inputs that were written, with their latest values
+            # The created tensors that are still alive and the inputs that were written, with their latest values.
             for slot, (made_by, view) in made_or_written(tape).items():
                 name, seen_as = names.get(slot, (made_by, view))
                 value = recorder.alive(seen_as)
@@ -158,9 +158,9 @@ class EagerSegments(SnapshotObserver):
 
 
 def made_or_written(tape: Tape) -> dict[int, tuple[str, View]]:
-    """Return the slots that the calls of a tape created or wrote, each with the first op that did so and its view.
+    """Return the slots that the calls of a tape created or wrote, each with the first op that did so and the op's view.
 
-    Repeated ops are numbered: `add`, `add_1`.
+    If an op is called repeatedly, the calls are numbered: `add`, `add_1`.
     """
     views_by_slot: dict[int, tuple[str, View]] = {}
     numbers: Counter[str] = Counter()
@@ -177,9 +177,10 @@ def made_or_written(tape: Tape) -> dict[int, tuple[str, View]]:
 
 
 def _inputs(tape: Tape, names: Mapping[int, tuple[str, View]], unknown: str) -> list[Port]:
-    """Return the storages that exist before the tape as inputs, under the script's names for them.
+    """Return the storages that exist before the tape begins as inputs, with the script's names for them.
 
-    A storage without a name is named `unknown` and a number; its view is that of the first call that takes it.
+    A storage for which the script has no name gets the name `unknown` and a number, and the view of the first call that
+    takes the storage.
     """
     first_views: dict[int, View] = {}
     for call in tape.calls:

@@ -1,5 +1,5 @@
-"""The choice of the executions that get a snapshot: by step, count, name, rank or function, or when an event
-happens."""
+"""The choice of the executions that get a snapshot: by step, by count, by name, by rank, by a function, or by an
+event."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..records.run.execution_facts import KEYWORDS, Execution
 from ..records.run.step_selection import StepSelection
 
 Callback = Callable[..., str]
-"""`on_snapshot(name, device_index, execution_count, step)`; a function of three parameters is called without `step`."""
+"""A function `(name, device_index, execution_count, step)`. If it has three parameters, it is called without `step`."""
 
 EVENTS = ("nonfinite", "error", "drift")
 
@@ -24,12 +24,13 @@ class Choice:
     """A choice of executions.
 
     steps, executions: the chosen steps and counts, None for all.
-    names: shell patterns for the names of graphs.
+    names: shell patterns for the names of graphs; no patterns choose every graph.
+    ranks: the chosen ranks.
     what: inputs, outputs or both.
-    on: one of EVENTS, or "".
-    callback: `FILE.py:FUNCTION`.
-    stops: end the training once all chosen snapshots are taken.
-    limit_size, limit_count: the largest number of bytes and of files of one run, None for no limit.
+    on: the event at which a snapshot is taken, one of EVENTS, or "".
+    callback: a function that chooses, as `FILE.py:FUNCTION`, or "".
+    stops: whether the training ends once all chosen snapshots have been taken.
+    limit_size, limit_count: the largest number of bytes and of files that a run may write, None for no limit.
     """
 
     steps: StepSelection | None = None
@@ -44,12 +45,12 @@ class Choice:
     limit_count: int | None = None
 
     def matches(self, execution: Execution) -> bool:
-        """Check that the execution's step, count and name are chosen."""
+        """Return whether the execution's step, count and name are chosen."""
         if self.steps is not None and execution.step not in self.steps:
             return False
         if self.executions is not None and execution.count not in self.executions:
             return False
-        names = (execution.name, execution.name.partition("-")[2])  # `3-backward`, and `backward` of any step
+        names = (execution.name, execution.name.partition("-")[2])  # `3-backward`, and `backward` for any step
         return not self.names or any(fnmatchcase(name, pattern) for pattern in self.names for name in names)
 
     @property
@@ -59,9 +60,9 @@ class Choice:
 
 
 def answer_of(callback: Callback, execution: Execution) -> tuple[str, ...]:
-    """Call a callback with an execution and return its answer.
+    """Call a callback with an execution, and return its answer.
 
-    Raises whatever the callback raises, and ValueError for an unknown word.
+    Raises whatever the callback raises, and ValueError if the answer has an unknown word.
     """
     count = 4
     try:
@@ -80,7 +81,10 @@ def answer_of(callback: Callback, execution: Execution) -> tuple[str, ...]:
 
 
 def load_callback(text: str) -> Callback:
-    """Load the function named by `FILE.py:FUNCTION`. Raises ValueError, TypeError, and whatever the file raises."""
+    """Load the function that `text` names as `FILE.py:FUNCTION`.
+
+    Raises ValueError, TypeError, and whatever the file raises.
+    """
     path, _, name = text.rpartition(":")
     spec = importlib.util.spec_from_file_location("numdrift_snapshot_callback", Path(path))
     if spec is None or spec.loader is None:

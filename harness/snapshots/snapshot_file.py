@@ -1,14 +1,14 @@
-"""A snapshot in one file, which any safetensors reader opens. Its tensors:
+"""A snapshot in one file, which any safetensors reader can open. The file's tensors:
 
-    input 3           the storage in slot 3 as it was before the execution, in the shape of its input
+    input 3           the storage in slot 3 as it was before the execution, in the shape of the input that uses it
     output 0          a result of the execution
     drawn 7 1         the second tensor that call number 7 drew
     generator 2       the state of generator number 2
     hlo               in mode xla: the bytes of the HloModuleProto that XLA received
 
-The metadata `snapshot` holds everything else as JSON: the calls in the format of a tape, and the SHA-256 of each
-tensor. The metadata `sha256` is the digest of `snapshot`. Nothing in the file is evaluated as code, and only ops of
-`OPS` are executed.
+The metadata entry `snapshot` has everything else as JSON, including the calls in the format of a tape, and the SHA-256
+of each tensor. The entry `sha256` is the digest of `snapshot`. Nothing in the file is evaluated as code, and only ops
+of the namespaces `OPS` are executed.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from .snapshot_record import Circumstances, Hlo, Port, Reason, Snapshot
 SCHEMA = 1
 
 OPS = ("aten", "prims")
-"""The namespaces whose ops a snapshot may hold. Other ops belong to libraries that another machine may lack."""
+"""The namespaces whose ops a snapshot may contain. Other ops belong to libraries that another machine may lack."""
 
 OUTSIDE = ("from_file",)
-"""Ops of these namespaces that are refused, because they access more than the process's memory."""
+"""The ops of these namespaces that are refused, because they access more than the process's memory."""
 
 
 HLO = "hlo"
 
 
 def write_snapshot(path: Path, snapshot: Snapshot) -> None:
-    """Write a snapshot completely or not at all. Raises OSError, such as for a full disk."""
+    """Write a snapshot completely or not at all. Raises OSError, for example if the disk is full."""
     described, tape = described_tape(snapshot.tape)
     tensors: dict[str, torch.Tensor] = {}
     for name, tensor in described.items():
@@ -86,7 +86,7 @@ def write_snapshot(path: Path, snapshot: Snapshot) -> None:
 def read_snapshot(path: Path) -> Snapshot:
     """Read a snapshot onto the CPU, whatever device its tensors come from.
 
-    Raises SnapshotError for a file that is not a snapshot, is damaged, or holds an op that this torch does not have.
+    Raises SnapshotError if the file is not a snapshot, is damaged, or contains an op that this version of torch lacks.
     """
     try:
         tensors, outer = read_tensors(path)
@@ -95,7 +95,7 @@ def read_snapshot(path: Path) -> Snapshot:
     facts = outer.get("snapshot")
     if not isinstance(facts, dict):
         raise SnapshotError(path, "is not a snapshot; `numdrift snapshot list` shows those of a run")
-    # Check the description before using anything in it, and then the tensors against it.
+    # Check the description before anything in it is used. Then compare the tensors with it.
     if _digest_of_text(facts) != outer.get("sha256"):
         raise SnapshotError(path, "is damaged: its description is not the one that was written")
     if facts.get("schema") != SCHEMA:
@@ -129,7 +129,7 @@ def _digest_of_text(facts: Any) -> str:
 
 
 def _shaped(slot: int, data: torch.Tensor, ports: Sequence[Port]) -> torch.Tensor:
-    """Return a storage in the shape and dtype of the input that fills it, or as bytes if no input does."""
+    """Return a storage in the shape and dtype of the input that takes up all of it, or as bytes if no input does."""
     view = next((port.view for port in ports if port.view.slot == slot), None)
     if view is None or view.dtype not in CODES:
         return data
@@ -148,7 +148,7 @@ def _shaped(slot: int, data: torch.Tensor, ports: Sequence[Port]) -> torch.Tenso
 def _understood(stored: Mapping[str, torch.Tensor], facts: Mapping[str, Any]) -> Snapshot:
     """Build the snapshot from a file's contents, which may be anything.
 
-    Raises ValueError, TypeError, KeyError and AttributeError.
+    Raises ValueError, TypeError, KeyError or AttributeError if the contents are not those of a snapshot.
     """
     held = tuple(keyword for keyword in KEYWORDS if keyword in facts["held"])
     tape = _tape(stored, facts["tape"], has_outputs=OUTPUTS in held)
@@ -182,7 +182,7 @@ def _understood(stored: Mapping[str, torch.Tensor], facts: Mapping[str, Any]) ->
 
 
 def _tape(stored: Mapping[str, torch.Tensor], described: Mapping[str, Any], *, has_outputs: bool) -> Tape:
-    """Return the calls of a snapshot as a tape on the CPU. Raises ValueError for ops that no snapshot executes."""
+    """Return the calls of a snapshot as a tape on the CPU. Raises ValueError for ops that no snapshot may execute."""
     for call in described["calls"]:
         op = text(call["op"])
         namespace, _, op_name = op.partition(".")
@@ -191,7 +191,7 @@ def _tape(stored: Mapping[str, torch.Tensor], described: Mapping[str, Any], *, h
                 f"it holds the op {op}; a snapshot may only execute ops of {' and '.join(OPS)} that stay within the "
                 "process's memory"
             )
-    # A tape holds inputs as bytes, and a value for each watched output.
+    # A tape has its inputs as bytes, and a value for each watched output.
     tensors = {name: tensor for name, tensor in stored.items() if name != HLO}
     for name in stored:
         if name.startswith("input "):
@@ -203,7 +203,7 @@ def _tape(stored: Mapping[str, torch.Tensor], described: Mapping[str, Any], *, h
         if output is None and has_outputs:
             raise ValueError(f"output {number} is missing")
         tensors[f"watched {number}"] = torch.empty(0) if output is None else output
-    # A device whose package is not loaded has a name that torch does not know; the replay reports the device.
+    # If a device's package is not loaded, torch does not know the device's name. The replay reports such a device.
     device_known = is_known({str(device) for _, device, _ in described["slots"]})
     on_the_cpu = [[size, "cpu", dtype] for size, _, dtype in described["slots"]]
     tape = understood_tape(tensors, {**described, "slots": on_the_cpu}, on_the_cpu=not device_known)
@@ -219,7 +219,7 @@ def _views(described: Any, tape: Tape) -> tuple[View, ...]:
     decoder = Decoder(lambda number: torch.empty(0))
     views = tuple(decoder.view(view) for view in described)
     for view in views:
-        # Otherwise a view could read memory outside of its storage.
+        # Without this check, a view could read memory outside of its storage.
         if view.slot >= len(tape.slots) or view.extent * view.dtype.itemsize > tape.slots[view.slot].size:
             raise ValueError("an input or output lies outside of its storage")
     return views

@@ -1,4 +1,4 @@
-"""A snapshot's calls as an FX graph for any backend; its inputs are the storages that the execution read."""
+"""A snapshot's calls as an FX graph for any backend. The graph's inputs are the storages that the execution read."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from .snapshot_record import Snapshot
 CLONE = torch.ops.aten.clone.default
 
 DROPOUT = "aten.native_dropout.default"
-"""A random op whose result is its input, times its draw, times 1 / (1 - p)."""
+"""A random op that returns its input, times the mask that it draws, times 1 / (1 - p)."""
 
 ALONE = ("bernoulli", "normal", "uniform", "random", "exponential", "geometric", "cauchy", "log_normal")
-"""Ops, in place or not, whose results depend on nothing but the draw."""
+"""The ops, in place or not, whose results depend only on the draw."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SnapshotGraph:
-    """The graph of a snapshot. Its outputs are the snapshot's, in their order.
+    """The graph of a snapshot. It has the snapshot's outputs, in the same order.
 
-    sources: the views and tensors from which `inputs` creates values for the placeholders
-    is_functional: true if nothing is written to, except an input at the end
+    sources: for each placeholder, the view or tensor from which `inputs` creates its value
+    is_functional: true if the graph writes to no tensor, except to inputs at its end
     generators: the states of the generators before the first random op that stays in the graph
     """
 
@@ -41,7 +41,7 @@ class SnapshotGraph:
     generators: Sequence[GeneratorState]
 
     def inputs(self) -> list[torch.Tensor]:
-        """Return new inputs, laid out as recorded."""
+        """Return new input tensors with the recorded values and layouts."""
         return [value.clone() if isinstance(value, torch.Tensor) else self._input(value) for value in self.sources]
 
     def _input(self, view: View) -> torch.Tensor:
@@ -50,7 +50,7 @@ class SnapshotGraph:
 
 
 def draws_alone(call: Call) -> bool:
-    """Check that the results of a random op depend only on its draw, not on the values of a tensor."""
+    """Return whether the results of a random op depend only on its draw, and not on the values of a tensor."""
     name = call.name
     return name.rstrip("_") in ALONE or name.endswith("_like") or not any(True for _ in views_in(call))
 
@@ -61,15 +61,15 @@ def scale_of(probability: float) -> float:
 
 
 def graph_of(snapshot: Snapshot, *, keep_draws: bool) -> SnapshotGraph:
-    """Return the graph of a snapshot that can be replayed.
+    """Return the graph of a snapshot.
 
-    Random ops are replaced by their draws; with `keep_draws` they are executed again. Raises NotReplayable.
+    Random ops are replaced by the recorded draws; with `keep_draws` they stay in the graph. Raises NotReplayable.
     """
     return _Building(snapshot, keep_draws=keep_draws).built()
 
 
 class _Building:
-    """Builds the graph call by call, and tracks the node of each view of each storage."""
+    """Builds the graph call by call, and keeps track of the node for each view of each storage."""
 
     def __init__(self, snapshot: Snapshot, *, keep_draws: bool) -> None:
         self._snapshot = snapshot
@@ -84,8 +84,8 @@ class _Building:
 
     def built(self) -> SnapshotGraph:
         draws = [call for call in self._tape.calls if self._is_drawn(call)]
-        # One placeholder for each storage that exists before the execution, in its largest view. The other views are
-        # made from it with as_strided.
+        # Each storage that exists before the execution has one placeholder, with the storage's largest view. The other
+        # views are derived from it with as_strided.
         views_by_slot: dict[int, dict[View, None]] = {slot: {} for slot in self._tape.inputs}
         ports = [port.view for port in self._snapshot.inputs]
         for view in [*ports, *(view for call in self._tape.calls for view in views_in(call))]:
@@ -100,13 +100,13 @@ class _Building:
             node = self._placeholder(base)
             self._nodes[base] = node
             self._bases[slot] = (node, base)
-        # Drawn values are inputs too: they replace the random ops.
+        # The drawn values are inputs too, since they replace the random ops.
         drawn = [tensor for call in draws if call.draw is not None for tensor in call.draw.drawn]
         placeholders = {id(tensor): self._placeholder(tensor) for tensor in drawn}
         early: dict[int, torch.fx.Node] = {}
         for position, call in enumerate(self._tape.calls):
             for number, watched_value in enumerate(self._tape.watched):
-                if watched_value.position == position:  # the value may be written to afterwards
+                if watched_value.position == position:  # cloned, since later calls may write to the value
                     early[number] = self._graph.call_function(CLONE, (self._node(watched_value.view),))
             if self._is_drawn(call):
                 self._drawn(call, placeholders)
@@ -119,7 +119,7 @@ class _Building:
         self._graph.output(tuple(outputs))
 
         def is_impure(node: torch.fx.Node) -> bool:
-            # An in-place op must stay even if nothing uses its result.
+            # An op that writes to a tensor must stay even if nothing uses its result.
             if node.op in ("placeholder", "output"):
                 return True
             return is_operation_overload(node.target) and bool(written_names(node.target))
@@ -169,13 +169,13 @@ class _Building:
                 raise NotReplayable(f"{call.op} takes a generator as an argument")
             return torch.device("cpu") if isinstance(recorded, torch.device) else recorded
 
-        # Positional arguments come first: a view becomes a node at its first use, and nodes keep this order.
+        # The positional arguments come first, since views become nodes in the order in which they are used.
         arguments = mapped(value, call.arguments)
         return operation, arguments, {name: mapped(value, argument) for name, argument in call.keywords.items()}
 
     def _call(self, call: Call) -> None:
         if call.outputs and not any(isinstance(output, View) for output in call.outputs):
-            return  # the result is a number; later calls hold the recorded number
+            return  # the result is a number, and later calls have the recorded number as their argument
         operation, args, kwargs = self._called(call)
         written = written_values(operation, call.arguments, call.keywords)
         targets = [target for target in leaves(list(written)) if isinstance(target, View)]
@@ -197,11 +197,11 @@ class _Building:
                 self._bases[view.slot] = (result, view)
 
     def _drawn(self, call: Call, placeholders: dict[int, torch.fx.Node]) -> None:
-        """Replace a random op's outputs by the drawn values, and copy these into the tensors that the op wrote."""
+        """Replace a random op's outputs with the drawn values, and copy these into the tensors that the op wrote."""
         assert call.draw is not None
         drawn, aten = list(call.draw.drawn), torch.ops.aten
         if call.op == DROPOUT:
-            # result = input * mask * 1 / (1 - p), where only the mask was drawn
+            # result = input * mask * 1 / (1 - p): only the mask was drawn
             source, probability = self._node(call.arguments[0]), float(call.arguments[1])
             mask = placeholders[id(drawn[1])]
             masked = self._graph.call_function(aten.mul.Tensor, (source, mask))

@@ -10,5 +10,5 @@ class SnapshotObserver(Observer):
 
     @property
     def is_behind(self) -> bool:
-        """Check whether ops of a finished step are still waiting for their execution."""
+        """Return whether ops of a finished step have yet to be executed."""
         return False

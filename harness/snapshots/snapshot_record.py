@@ -15,15 +15,15 @@ Reason = Literal["chosen", "nonfinite", "error", "drift"]
 """The reason for a snapshot: a user chose it, or an event happened."""
 
 INDUCTOR_RANDOM = "inductor_rand"
-"""The part of an op's name that marks a draw from Inductor's own generator: `prims.inductor_random`,
-`prims.inductor_randint`."""
+"""The part of an op's name that shows that the op draws from Inductor's own generator, as in `prims.inductor_random`
+and `prims.inductor_randint`."""
 
 AFTERWARDS = " afterwards"
-"""The suffix of an output's name if the output is an input that the execution has written."""
+"""The suffix of an output's name if the output is an input to which the execution has written."""
 
 CHANGING = ("parameter", "buffer", "state")
-"""The kinds of tensors that a training updates. While such an update is pending, the tensor's name also denotes the
-previous value."""
+"""The kinds of tensors that a training updates. While an update is pending, the tensor's name may denote either the old
+value or the new one."""
 
 SENSITIVE = {
     "parameter": "parameters",
@@ -33,15 +33,15 @@ SENSITIVE = {
     "input": "inputs of the script, its batch",
     "saved": "what the forward kept, activations or parts of the batch",
 }
-"""The values that may be confidential, in words, by the first word of a port's name."""
+"""Words for the values that may be confidential, by the first word of a port's name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """An input or an output.
+    """An input or an output of an execution.
 
-    name: its role in the script, such as `parameter net.0.weight`, `gradient net.0.weight`, `input 0` or `loss`; or the
-        op that created it.
+    name: the role of its value in the script, such as `parameter net.0.weight`, `gradient net.0.weight`, `input 0` or
+        `loss`; or the op that created the value.
     view: its view on the tape.
     """
 
@@ -55,9 +55,9 @@ class Port:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Hlo:
-    """The module that XLA received, as `text` and as `proto`, a serialized HloModuleProto.
+    """The HLO module that XLA received, as `text` and as `proto`, a serialized HloModuleProto.
 
-    Its `parameters` are inputs of the snapshot; its results are the snapshot's outputs, in their order.
+    The module's `parameters` are inputs of the snapshot. Its results are the snapshot's outputs, in the same order.
     """
 
     text: str
@@ -89,13 +89,13 @@ class Circumstances:
 class Snapshot:
     """One execution.
 
-    held: the ports that have values: inputs, outputs or both.
-    outputs: the ports of the tape's watched values, in their order.
+    held: the parts whose values are kept: inputs, outputs or both.
+    outputs: the ports of the tape's watched values, in the same order.
     tape: the execution's calls.
     unplayable: the reason why the calls are not the whole execution, "" if they are.
-    error: the error that the execution raised, "" for none.
+    error: the error that the execution raised, "" if it raised none.
     dynamic: True for a graph that was compiled for any size.
-    hlo: the whole execution as a module of XLA, in mode xla.
+    hlo: in mode xla, the whole execution as an HLO module.
     """
 
     execution: Execution
@@ -114,7 +114,7 @@ class Snapshot:
     @property
     def bytes(self) -> int:
         """The size of the snapshot's values on disk, in bytes."""
-        # Inputs are stored as bytes, so `numel` is their size.
+        # The tape has its inputs as tensors of bytes, so `numel` is their size in bytes.
         input_bytes = sum(storage.numel() for storage in self.tape.inputs.values()) if INPUTS in self.held else 0
         output_bytes = bytes_of_tensors([watched.value for watched in self.tape.watched]) if OUTPUTS in self.held else 0
         drawn = [tensor for call in self.tape.calls if call.draw is not None for tensor in call.draw.drawn]
@@ -122,7 +122,7 @@ class Snapshot:
         return input_bytes + output_bytes + bytes_of_tensors(drawn) + hlo
 
     def value_of(self, port: Port) -> torch.Tensor | None:
-        """Return the value of an input, None if it is not held."""
+        """Return the value of an input, None if the snapshot does not have it."""
         data = self.tape.inputs.get(port.view.slot)
         if data is None:
             return None
@@ -130,11 +130,11 @@ class Snapshot:
         return empty.set_(data.untyped_storage(), port.view.offset, port.view.size, port.view.stride)
 
     def output_values(self) -> list[torch.Tensor | None]:
-        """Return the values of the outputs, None for those that are not held."""
+        """Return the value of each output, None for each if the snapshot does not have the values."""
         return [watched.value if OUTPUTS in self.held else None for watched in self.tape.watched]
 
     def sensitive(self) -> dict[str, int]:
-        """Count the values that may be confidential, by kind."""
+        """Return the number of values that may be confidential, by their kind in words."""
         ports = [
             *(self.inputs if INPUTS in self.held else ()),
             *(self.outputs if OUTPUTS in self.held else ()),
@@ -144,7 +144,7 @@ class Snapshot:
 
 
 def bytes_of_tensors(values: Sequence[object]) -> int:
-    """Count the bytes of the tensors among these values."""
+    """Return the total number of bytes of the tensors among these values."""
     return sum(value.numel() * value.element_size() for value in values if isinstance(value, torch.Tensor))
 
 
@@ -158,8 +158,8 @@ def draws_own(call: Call) -> bool:
 
 
 def outputs_of_own_draws(tape: Tape) -> frozenset[str]:
-    """Return the names of the watched values that depend on a draw from Inductor's own generator, through any
-    storage."""
+    """Return the names of the watched values that depend, directly or through other values, on a draw from Inductor's
+    own generator."""
 
     def slots(values: Iterable[object]) -> Iterator[int]:
         return (leaf.slot for value in values for leaf in leaves(value) if isinstance(leaf, View))

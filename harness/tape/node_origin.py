@@ -1,4 +1,4 @@
-"""The origin of a node of a compiler's graph: the module and the script's line that the compiler notes for it."""
+"""The origin of a node of a compiler's graph: the module and the line of the script that the compiler noted for it."""
 
 from __future__ import annotations
 
@@ -17,14 +17,17 @@ HARNESS = str(Path(__file__).absolute().parents[1])
 
 
 def module_path(stack: Mapping[str, Any]) -> str:
-    """Return the path of the innermost module: `net.1` for `L['self'].net.1`, "" for the outermost, `L['module']`."""
+    """Return the path of the innermost module of a node's module stack.
+
+    It is `net.1` for `L['self'].net.1`, and "" for the outermost module, `L['module']`.
+    """
     innermost = list(stack.values())[-1]
     return path_in_source(str(innermost[0] if isinstance(innermost, (list, tuple)) else innermost))
 
 
 @functools.cache
 def path_in_source(expression: str) -> str:
-    """Return the dotted path, from the outermost module, in dynamo's expression for a module or a tensor."""
+    """Return the dotted path from the outermost module to a module or tensor, given dynamo's expression for it."""
     path = re.sub(r"^[LG]\['\w+'\]", "", expression)
     path = re.sub(r"\['?(\w+)'?\]", r".\1", path)
     return re.sub(r"\._(modules|parameters|buffers|orig_mod)(?=\.|$)", "", path).strip(".")
@@ -32,9 +35,9 @@ def path_in_source(expression: str) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def line_in_stack(stack: str, script: str) -> str:
-    """Return the innermost frame of the user's own files in a stack, as `file:line`.
+    """Return the innermost frame in a stack that is in the user's own files, as `file:line`.
 
-    If there is none, return the innermost frame outside of torch and numdrift, or "".
+    If there is no such frame, return the innermost frame outside of torch and numdrift, or "".
     """
     own_frames = frames_in(stack, script)
     if own_frames:

@@ -1,6 +1,6 @@
-"""The properties of an op that follow from its name: it sums elements, draws random numbers, or communicates.
+"""The properties of an op that follow from its name: whether it sums elements, draws random numbers, or communicates.
 
-This module needs no torch.
+This module does not need torch.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ cumsum dot einsum fft gru linalg linear logcumsumexp logsumexp loss lstm matmul 
 pdist prod rnn segment softmax std sum trace trilinear upsample var vdot
 """
 REDUCE = frozenset(REDUCE_PARTS.split())
-"""Parts of the names of ops that sum over elements. A replay with random rounding perturbs their inputs too."""
+"""Parts of the names of ops that sum over elements. A replay with random rounding also perturbs the inputs of such ops.
+"""
 
 REDUCE_WHOLE = frozenset(
     (
@@ -41,7 +42,7 @@ log_normal multinomial native_dropout normal poisson rand rand_like randint rand
 randperm rrelu rrelu_with_noise uniform
 """
 DRAWING = frozenset(DRAWING_NAMES.split())
-"""Ops that draw from a generator whenever they are executed."""
+"""The names of ops that draw from a generator whenever they are executed."""
 
 
 def draws(name: str) -> bool:
@@ -50,7 +51,7 @@ def draws(name: str) -> bool:
 
 
 NAMESPACES = ("c10d", "_c10d_functional", "c10d_functional", "_c10d_functional_autograd")
-"""The namespaces of the ops by which torch's process groups communicate."""
+"""The namespaces of the ops with which torch's process groups communicate."""
 
 UNREPLAYED = "ops of several ranks are not replayed; the verdict rests on the rank-by-rank comparison"
 PYTHON_GROUP = f"the process group's class is written in Python, so its collectives are not ops: {UNREPLAYED}"
@@ -58,5 +59,5 @@ SHARDED = f"the step computes with sharded tensors: {UNREPLAYED}"
 
 
 def unreplayed(op: str) -> str:
-    """Return why a step has no tape, from the name of its first collective, such as `c10d::allreduce_`."""
+    """Return why a step has no tape, given the name of its first collective, such as `c10d::allreduce_`."""
     return f"the step calls {op.partition('::')[2].rstrip('_') or op}: {UNREPLAYED}"

@@ -1,4 +1,4 @@
-"""The place of an op in its step: its phase, its module and its forward op, or its parameters outside of modules."""
+"""The place of an op in its step: its phase, its module and its forward op or, outside of modules, its parameters."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .tape import Call, Phase, View, Watched, views_in
 
 @dataclass(frozen=True, slots=True)
 class OpPlace:
-    """The place of one op; the fields mean the same as those of a `Call`."""
+    """The place of one op. The fields have the same meanings as those of a `Call`."""
 
     phase: Phase
     module: str | None
@@ -29,8 +29,8 @@ class OpPlace:
 class StepPlaces:
     """Follows one step, and determines the place of each op.
 
-    With `modules` it hooks the calls of all modules until `close`. Without these hooks, which a compiler would trace,
-    the paths of modules are unknown.
+    With `modules`, it hooks the calls of all modules until `close`. Without `modules`, the paths of modules are
+    unknown, but a compiler traces no hooks.
     """
 
     def __init__(self, *, modules: bool) -> None:
@@ -40,9 +40,9 @@ class StepPlaces:
         self._next = next_sequence_number()
 
     def here(self, *, grad: bool, differentiable: bool) -> OpPlace:
-        """Return the place of the op that is being called in the grad mode `grad`.
+        """Return the place of the op that is being called.
 
-        `differentiable` says whether one of its arguments requires a gradient.
+        `grad` says whether the grad mode is on, `differentiable` whether an argument of the op requires a gradient.
         """
         node = current_autograd_node()
         before, self._next = self._next, next_sequence_number()
@@ -54,7 +54,8 @@ class StepPlaces:
             if path is None and number is not None:
                 path = self._of_sequence.get(number)
             return OpPlace("backward", path, number)
-        # A loss that is only read, detached or printed after the backward creates no node.
+        # Outside of modules, only an op that creates an autograd node begins a forward. Reading, detaching or printing
+        # the loss after the backward creates none.
         if current is not None or (differentiable and grad and self._next > before):
             self._phase = "forward"
         if self._phase != "forward" or not grad:
@@ -76,18 +77,18 @@ class StepPlaces:
             self._modules = None
 
 
-# The owners of calls outside of any module: the parameters that an optimizer's op updates.
+# The owners of a call outside of modules: the parameters that, for example, an optimizer's op updates.
 
 KINDS = ("parameter", "gradient", "state")
 
 
 def owners_of(calls: Sequence[Call], watched: Sequence[Watched]) -> list[tuple[str, ...]]:
-    """Return the parameters that each call concerns, none for a call within a module or a call without parameters.
+    """Return the parameters that each call concerns; none for a call within a module or in the forward.
 
-    A call concerns the parameters that it writes (their values, gradients or optimizer state). If it writes none, it
-    concerns those that it reads, directly or through the results of earlier calls.
+    A call concerns the parameters to which it writes (to their values, gradients or optimizer state). If it writes to
+    none, it concerns the parameters that it reads, directly or through the results of earlier calls.
     """
-    # The parameter of each slot, from the names `parameter NAME`, `gradient N NAME` and `state NAME.KEY`
+    # The parameter of each slot, from the names `parameter NAME`, `gradient N NAME` and `state NAME.KEY`.
     owner: dict[int, tuple[str, ...]] = {}
     for watched_value in watched:
         kind, _, rest = watched_value.name.partition(" ")
@@ -110,7 +111,7 @@ def owners_of(calls: Sequence[Call], watched: Sequence[Watched]) -> list[tuple[s
             slots = [value.slot for value in values if isinstance(value, View)]
             call_owners = call_owners or tuple(dict.fromkeys(name for slot in slots for name in owner.get(slot, ())))
         owners_by_call.append(call_owners)
-        if call_owners:  # a result computed from an owned value has the same owners, such as `gradient / norm`
+        if call_owners:  # a result has the owners of the value that it was computed from, as in `gradient / norm`
             for output, fresh in zip(call.outputs, call.fresh, strict=True):
                 if fresh:
                     owner.setdefault(output.slot, call_owners)
@@ -118,10 +119,10 @@ def owners_of(calls: Sequence[Call], watched: Sequence[Watched]) -> list[tuple[s
 
 
 def with_owners_of_readers(calls: Sequence[Call], owners: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """Return the owners of calls; an optimizer's call without owners gets those of the calls that read its outputs.
+    """Return the owners of calls. An optimizer's call without owners gets those of the calls that read its outputs.
 
-    It gets them only if all of these calls have the same owners. A functional update writes nothing in place, so
-    nothing else shows which parameter its state belongs to.
+    It gets them only if all of these calls have the same owners. This is needed for a functional update, which writes
+    nothing in place: only the calls that read its outputs show which parameter it belongs to.
     """
     owned = list(owners)
     readers: dict[int, set[tuple[str, ...]]] = {}

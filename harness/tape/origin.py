@@ -1,4 +1,4 @@
-"""The place in the script that caused an event."""
+"""The place in the script, or in another file of the user, that caused an event."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from pathlib import Path
 from types import CodeType, FrameType
 
 INSTALLED = ("/site-packages/", "/dist-packages/", "/torchinductor_")
-"""Parts of the paths of installed files, and of the code that Inductor generates into its default folder."""
+"""Parts of the paths of installed files, and of files that Inductor generates in its default folder."""
 
 CALLED_FROM = "numdrift"
-"""The file name of the frames that call kernels of the lazy core, which belong to no file."""
+"""The file name that numdrift gives to frames that call kernels of the lazy core. They belong to no file."""
 
 MOST_FRAMES = 32
-"""The largest number of the user's frames that a place keeps, since a recursive function may have any number."""
+"""The largest number of the user's frames that are kept for a place. A recursive function may have any number."""
 
 FRAME = re.compile(r'^\s*File "([^"]+)", line (\d+)(?:, in (\S+))?', re.MULTILINE)
 """The pattern of a frame in the text of a stack."""
 
 
 class OwnFiles:
-    """The user's own files: the script and the files that it imports, without installed files and those of numdrift."""
+    """The user's own files: the script and the files that it imports, except for installed files and numdrift's."""
 
     def __init__(self, script: str) -> None:
         repository = Path(__file__).resolve().parents[2]
         paths = (sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
         installed = [str(Path(path)) for path in paths if path]
         installed += [str(repository / name) for name in ("harness", "kernels", "src")]
-        torch = sys.modules.get("torch")  # it may be built outside of the installed packages
+        torch = sys.modules.get("torch")  # its folder may be outside of the installed packages
         if torch is not None and torch.__file__ is not None:
             installed.append(str(Path(torch.__file__).parent))
-        installed += [str(Path(__file__).absolute().parents[1])]  # numdrift as it was imported, perhaps through a link
+        installed += [str(Path(__file__).absolute().parents[1])]  # as numdrift was imported, perhaps through a link
         if cache := os.environ.get("TORCHINDUCTOR_CACHE_DIR"):  # the folder for the code that Inductor generates
             installed.append(cache)
-        installed += [str(Path(path).resolve()) for path in installed]  # an environment may be a link to another
+        installed += [str(Path(path).resolve()) for path in installed]  # an environment may be a link to another one
         self._installed = tuple(f"{path}/" for path in dict.fromkeys(installed))
         self._own = {script: True}
         self._shown: dict[tuple[CodeType, int], str] = {}
@@ -64,7 +64,7 @@ class OwnFiles:
             frame = frame.f_back
 
     def line(self, frame: FrameType | None) -> str:
-        """Return the innermost line of these files from this frame outwards, as `file:line`, or ""."""
+        """Return the innermost line of these files from this frame outwards, as `file:line`; "" if there is none."""
         innermost = next(self.frames(frame), None)
         return "" if innermost is None else f"{innermost.f_code.co_filename}:{innermost.f_lineno}"
 
@@ -82,7 +82,7 @@ class OwnFiles:
         return self._chains.setdefault(chain, chain)  # thousands of calls share few chains
 
     def chain_in(self, stack: str) -> tuple[str, ...]:
-        """Return the frames of these files in the text of a stack, innermost first; the text is outermost first."""
+        """Return the frames of these files in the text of a stack, innermost first. The text is outermost first."""
         entries = [
             f"{name}:{line} {function}".rstrip() for name, line, function in FRAME.findall(stack) if name in self
         ]
@@ -91,14 +91,14 @@ class OwnFiles:
 
 @functools.cache
 def own_files(script: str) -> OwnFiles:
-    """Return the own files of a script, the same object each time: they do not change while the script runs."""
+    """Return the user's own files for a script. They do not change while it runs, so the object is always the same."""
     return OwnFiles(script)
 
 
 def script_line(script: str) -> str | None:
     """Return the innermost frame of the user's own files on the current stack, as `file:line`.
 
-    If the user's trainer calls the model, this is a frame of the model.
+    If the user's training loop calls the user's model, for example, this is a frame of the model.
     """
     return own_files(script).line(sys._getframe(1)) or None
 
@@ -110,15 +110,15 @@ def script_frames(script: str) -> tuple[str, ...]:
 
 @functools.lru_cache(maxsize=4096)
 def frames_in(stack: str, script: str) -> tuple[str, ...]:
-    """Return the frames of the user's own files in the text of a stack, which compilers note for each node."""
+    """Return the frames of the user's own files in the text of a stack. Compilers note such a text for each node."""
     return own_files(script).chain_in(stack)
 
 
 class StepFrames:
-    """The user's frames of the calls of one step.
+    """The user's frames for the calls of one step.
 
-    An op of the backward has the frames of the forward op whose derivative it is. Autograd's sequence number connects
-    the two.
+    An op in the backward has the frames of the forward op whose derivative it computes. Autograd's sequence number
+    connects the two ops.
     """
 
     def __init__(self, script: str) -> None:
@@ -136,13 +136,13 @@ class StepFrames:
 
 
 def line_of(frame: str) -> str:
-    """Return the `file:line` of a frame of the form `file:line function`."""
+    """Return the `file:line` of a frame that has the form `file:line function`."""
     line, _, function = frame.rpartition(" ")
     return line if function and line.rpartition(":")[2].isdecimal() else frame
 
 
 def names_in(code: CodeType) -> frozenset[str]:
-    """Return every global and attribute name in a code object, including those in its functions and classes."""
+    """Return every global and attribute name in a code object, including the names in its functions and classes."""
     names = set(code.co_names)
     for constant in code.co_consts:
         if isinstance(constant, CodeType):

@@ -1,4 +1,4 @@
-"""Tapes moved to a device other than the one that they were recorded on."""
+"""Tapes that are moved to a device other than that of their recording."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ META = "meta"
 
 
 def placed(tape: Tape, device: str) -> Tape:
-    """Return the tape with every storage on `device`. This device also replaces the devices that the calls name.
+    """Return the tape with every storage on `device`, which also replaces the devices that the calls name.
 
-    The calls compute other bits on it than on the recorded device. Random calls lose the states of other devices'
-    generators, but their recorded draws stay on the tape.
+    The calls may compute different bits on `device` than on the recorded device. The states of the generators of all
+    other devices are dropped, but the recorded draws stay on the tape.
     """
 
     def argument(value: Any) -> Any:
@@ -36,7 +36,7 @@ def placed(tape: Tape, device: str) -> Tape:
 
 
 def is_known(devices: Collection[str]) -> bool:
-    """Return whether torch knows the names of these devices in this process; the devices need not exist."""
+    """Return whether torch, in this process, knows the names of these devices. The devices need not exist."""
     try:
         return all(torch.device(device) is not None for device in devices)
     except RuntimeError:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 ENTRY_POINT_GROUP = "numdrift.modes"
 """The entry points of modes from plug-ins, each with its class: `toy = "toy_backend:ToyMode"`.
 
-The class is not imported outside the mode's processes, since it imports torch. There the mode has the default
+Only the mode's processes import the class, since it imports torch. In all other processes the mode has the default
 capabilities, whatever its class states."""
 
 DEVICES_GROUP = "numdrift.devices"
@@ -32,10 +32,10 @@ class ModeEntry:
 
     name: its name in the grammar
     target: the location of its class, `module:class`
-    summary: a summary of what it executes
+    summary: what it executes, in a few words
     capabilities: its capabilities, available without importing its class
     device: the device that it computes on if the mode states none
-    module: the module to import if torch does not know that device, "" if torch always does
+    module: the module to import if torch does not know that device, "" if torch always knows it
     forks: whether a process of the mode may be forked from a process that has imported torch; that import must not load
         a device's driver, which does not survive a fork
     """
@@ -67,21 +67,21 @@ class ModeRegistry:
         return tuple(self._entries)
 
     def entry(self, name: str) -> ModeEntry:
-        """Find a base. Raises KeyError, which names the nearest one, if there is none."""
+        """Return the entry of a base. If there is none, raises KeyError, which names the base with the nearest name."""
         if name not in self.names():
             raise KeyError(f"there is no mode {name!r}; {nearest(name, self.names())}")
         return self._entries[name]
 
     def device(self, name: str) -> str:
-        """Return the default device of a base, or the base's name if the base is unknown here."""
+        """Return the default device of a base, or the base's name if this installation does not know the base."""
         return self._entries[name].device if name in self.names() else name
 
     def capabilities(self, name: str) -> Capabilities:
-        """Return the capabilities of a base, or those of eager execution if the base is unknown here."""
+        """Return the capabilities of a base; those of eager execution if this installation does not know the base."""
         return self._entries[name].capabilities if name in self.names() else Capabilities()
 
     def bases_of_key(self, key: str) -> tuple[str, ...]:
-        """Return the bases that a key of the mode grammar belongs to; none for a key of every base."""
+        """Return the bases that have this key of the mode grammar; an empty tuple if every base has it."""
         return tuple(entry.name for entry in self._all_entries() if key in entry.capabilities.keys)
 
     def module_of(self, device: str) -> str:
@@ -105,7 +105,7 @@ class ModeRegistry:
         modules = {point.name: point.value for point in entry_points(group=DEVICES_GROUP)}
         modes = {point.name: point.value for point in entry_points(group=ENTRY_POINT_GROUP)}
         for name, module in modules.items():
-            if name in self._entries and name not in modes:  # a device that torch has a name for: this module loads it
+            if name in self._entries and name not in modes:  # torch has a name for this device, and the module adds it
                 self._entries[name] = replace(self._entries[name], module=module)
             elif name not in modes:
                 summary = f"eager on the device {name!r} of {module}"
@@ -162,16 +162,19 @@ OWN = (
 )
 
 VENDORS = {"cuda": "", "hpu": "habana_frameworks.torch.core", "npu": "torch_npu", "mps": "", "xpu": ""}
-"""The devices that torch has a name for, each with the module that adds it to a torch that was built without it."""
+"""Accelerators that torch has a name for, each with the module that adds it to a torch that was built without it.
+
+"" means that there is no such module."""
 
 DEFERRED_DEVICES = frozenset(entry.device for entry in OWN if not entry.capabilities.has_values)
-"""The devices that compute an op's result later than the op is called."""
+"""The devices that compute an op's result some time after the op is called."""
 
 DEVICES_OF_THE_CPU = frozenset(entry.device for entry in OWN if entry.capabilities.aten_kernels)
 """The devices that execute torch's kernels for the CPU."""
 
 DEVICES_WITHOUT_STORAGE = frozenset(entry.device for entry in OWN if not entry.capabilities.has_storage)
-"""The devices whose tensors have no storage. Tensors from a file stay on the CPU, and are moved when they are used."""
+"""The devices whose tensors have no storage. Tensors from a file are loaded to the CPU, and moved when they are
+used."""
 
 registry = ModeRegistry()
 for _entry in OWN:
@@ -185,6 +188,6 @@ for _device, _module in VENDORS.items():
             PLAIN,
             device=_device,
             module=_module,
-            forks=_device == "cuda",  # seen on an H200, torch 2.11: the import of torch opens no device
+            forks=_device == "cuda",  # observed on an H200 with torch 2.11: importing torch opens no device
         )
     )

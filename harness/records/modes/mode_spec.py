@@ -74,14 +74,14 @@ class ModeSpec:
     inductor: Mapping[str, str] = field(default_factory=dict)
 
     def with_values(self) -> ModeSpec:
-        """Return the mode or, if its results come later than its calls, a mode on the CPU with its ops and kernels."""
+        """Return the mode or, if it computes results after an op's call, a mode on the CPU with its ops and kernels."""
         if self.capabilities.has_values:
             return self
         return replace(self, base="cpu", device=None, mark_step=None, execute=None, fallback_random=None, draws=None)
 
     @property
     def capabilities(self) -> Capabilities:
-        """The facts of the mode's base."""
+        """The capabilities of the mode's base."""
         return registry.capabilities(self.base)
 
     @property
@@ -91,7 +91,10 @@ class ModeSpec:
 
     @property
     def accelerator(self) -> str | None:
-        """The device that the mode computes on, with its number if the mode states it; None for the CPU."""
+        """The accelerator that the mode computes on, with its number if the mode states one; None for the CPU.
+
+        A device that computes results after an op's call is not an accelerator in this sense.
+        """
         device = self.device or registry.device(self.base)
         return None if device.partition(":")[0] in ("cpu", *DEFERRED_DEVICES) else device
 
@@ -178,14 +181,14 @@ DOTTED_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.@:-]*")
 def parse_mode(text: str) -> ModeSpec:
     """Parse one specification.
 
-    Raises ModeError, which names the wrong piece and the nearest valid one.
+    Raises ModeError, which names the wrong piece and, if a name is misspelt, the nearest valid name.
     """
-    head, *pairs = text.strip().split(",")  # no value can hold a comma
+    head, *pairs = text.strip().split(",")  # no value can contain a comma
     name, equals, base = head.partition("=")
     name, base = (name.strip(), base.strip()) if equals else (name.strip(), name.strip())
     device = None
     if (numbered := NUMBERED.fullmatch(base)) and numbered[1] in registry.names():
-        # `cuda:1` means `cuda,device=cuda:1`, under a name that a folder can have
+        # `cuda:1` means `cuda,device=cuda:1`, with a name (`cuda1`) that a folder can have
         device, base = base, numbered[1]
         name = name if equals else device.replace(":", "")
     if not base:
@@ -229,9 +232,9 @@ def parse_mode(text: str) -> ModeSpec:
 
 
 def parse_modes(listed: str | None, single: Sequence[str] = ()) -> list[ModeSpec]:
-    """Parse `--modes` (plain bases, comma separated) and each `--mode`, in this order.
+    """Parse `--modes` (plain bases, separated by commas) and each `--mode`, in this order.
 
-    Raises UsageError if there is no mode or a name occurs twice, ModeError for a bad specification.
+    Raises UsageError if there is no mode or a name occurs twice, and ModeError for an invalid specification.
     """
     texts = [part.strip() for part in listed.split(",")] if listed is not None else []
     if listed is not None and not all(texts):

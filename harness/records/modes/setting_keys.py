@@ -9,10 +9,10 @@ from .mode_registry import DEVICES_OF_THE_CPU, registry
 ON_OFF = ("on", "off")
 
 SETTING_KEYS: Mapping[str, tuple[str, ...]] = {
-    # TF32 in products and convolutions, or in one of them; torch's default is convolutions
+    # TF32 in products and convolutions (on), in neither (off) or in one of them; torch's default is convolutions
     "tf32": (*ON_OFF, "convolutions", "products"),
     "matmul_precision": ("highest", "high", "medium"),
-    # the kernel of attention, replaced by math if it does not take the inputs; torch's default is any
+    # the kernel of attention; math takes its place for inputs that it does not accept; torch's default is any
     "sdpa": ("math", "flash", "efficient", "cudnn", "any"),
     "cudnn": ON_OFF,
     "mkldnn": ON_OFF,
@@ -42,27 +42,27 @@ CUDA_AXES: Mapping[str, tuple[str, str]] = {
     "reduced_precision_reduction": ("off", "on"),
     "deterministic": ("on", "off"),
 }
-"""The keys that may change a kernel on a GPU, each with its most restrictive value and another value."""
+"""The keys that may change a kernel on a GPU, each with its most restrictive value and a less restrictive one."""
 
 OTHER_AXES = {key: CUDA_AXES[key] for key in ("sdpa", "deterministic")}
 """The keys that torch itself handles for a vendor's device."""
 
 
 def axes_of_device(device: str) -> Mapping[str, tuple[str, str]]:
-    """Return the keys that may change a kernel on a kind of accelerator."""
+    """Return the keys that may change a kernel on this kind of accelerator, each with two values."""
     return CUDA_AXES if device == CUDA else OTHER_AXES
 
 
 def device_of(base: str, device: str | None) -> str:
-    """Return the kind of device that a mode of this base and key `device` computes on."""
+    """Return the kind of device on which a mode with this base and this value of the key `device` computes."""
     return (device or registry.device(base)).partition(":")[0]
 
 
 def refused_setting(values: Mapping[str, object], device: str) -> tuple[str, str] | None:
     """Return the first of these keys that a mode on a device may not state, and why; None if it may state them all.
 
-    A key without an effect on the device is refused, and so are keys that contradict each other. The effect of a key
-    on a vendor's device is not checked.
+    A key without an effect on the device is refused, and so are keys that contradict each other. Whether a key has an
+    effect on a vendor's device is not checked.
     """
     stated = {key: str(values[key]) for key in SETTING_KEYS if values.get(key) is not None}
     facts = registry.capabilities(device)

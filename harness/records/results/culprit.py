@@ -1,4 +1,4 @@
-"""A cause of a pair's drift, as in `localization.json` and `investigation.json`, and its proof."""
+"""The record of a cause of a pair's drift in `localization.json` and `investigation.json`, with the cause's proof."""
 
 from __future__ import annotations
 
@@ -18,21 +18,25 @@ SETUP = "setup"
 """The kinds of a culprit that is an op. `setup` is also the kind of a difference in the set-up."""
 
 SETTING = "setting"
-"""A setting of torch with a different value on each side, which changes the bits of ops, or the ops that are
-executed."""
+"""The kind of a setting of torch that has a different value on each side. It changes the bits of ops' results, or which
+ops are executed."""
 
 NONDETERMINISM = "nondeterminism"
-"""A call that differs between two trainings of one mode: `name` is the mode, `what` the way in which they diverged."""
+"""The kind of a call that differs between two trainings of one mode.
+
+`name` is the mode, `what` the way in which the trainings diverged."""
 
 AGAIN = "executed again"
-"""The first words of the reason for an op of lazy tensors that is executed again, so that it draws or updates twice."""
+"""The first words of the reason why an op of lazy tensors is a suspect if it was executed more than once.
+
+Such an op draws random numbers, or updates a tensor, once per execution."""
 
 PART = "part"
 MARK_STEP = "mark-step"
 COMPILER_STAGE = "compiler-stage"
 COMPILER_SETTING = "compiler-setting"
 WAYS = (PART, MARK_STEP, COMPILER_STAGE, COMPILER_SETTING)
-"""Kinds of culprits that are a way in which a mode executes."""
+"""The kinds of culprits that are not an op, but a way in which a mode executes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +55,7 @@ class SwappedIn:
 
 @dataclass(frozen=True, slots=True)
 class SwappedOut:
-    """The mode with the reference's side in place of the culprit, or of all culprits for `score_without_all`."""
+    """The mode with the reference's side in place of the culprit; for `score_without_all`, in place of all culprits."""
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True
 
@@ -63,7 +67,7 @@ class SwappedOut:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """The proof of a culprit, in both directions.
+    """The proof of a culprit in both directions: swapped in and swapped out.
 
     together_with: the number of culprits that act only together with this one
     why: what could not be executed or, if the culprit is not an op, what the scores compare
@@ -88,7 +92,8 @@ class CulpritScript:
     path: the script's file, None if there is no script
     why: the reason why there is no script
     output: the last line of the script's output
-    error_ulp: the errors of the one block that the script shows; a culprit has the largest errors of all its places
+    error_ulp: by side, the error of the one block that the script shows; the culprit's own `error_ulp` has the largest
+        error of all its places
     """
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True
@@ -127,7 +132,7 @@ class CulpritSetting:
     name: a key of a mode, or the setting's name in a tape
     what: the difference, in words
     values: by side, the value in words
-    lines: by side, the line of the script that set it, if one did
+    lines: by side, the line of the script that set it, if a line did
     statements: by side, the statements of plain torch that set it, if there are any
     """
 
@@ -145,19 +150,19 @@ class Culprit:
     """A cause of a drift. docs/guide/investigation-json.md describes each field.
 
     `frames` are the frames of the user's own files, each as `file:line function`, innermost first; the innermost one is
-    also in `source`. `phases` are set for a cause that acts in more than one phase, such as an op's forward and its
-    backward. A cause of kind `setting` has the `setting` and the ops that it changes. Three sorts of causes have
-    separate fields:
+    also in `source`. `phases` is set for a cause that acts in more than one phase, such as an op's forward and its
+    backward. A cause of kind `setting` has the `setting` and the ops that the setting changes, if they are known. Three
+    sorts of causes have fields of their own:
 
-    - an op: `kernel`, `beside` (further ops of the reference with other kernels, such as the backward of an op whose
-      forward is in `ops`), `layouts`, `bound`, `largest_relative`, `lead` (the block that its script shows);
+    - an op: `kernel`, `beside` (further ops of the reference with different kernels, such as the backward of an op
+      whose forward is in `ops`), `layouts`, `bound`, `largest_relative`, `lead` (the block that its script shows);
     - a way in which a mode executes: `name`, `policy`, and `swapped` (the key of a mode that undoes it);
     - a difference in the set-up, the only sort without a proof: `what`, `name`, `text`.
 
     A cause that changes the batch lists the arguments of the model's call that it changes (`batch`), and describes the
-    change (`text`). Mappings by side have the keys "a" and "b". In a pair with two versions of torch, `torch` has both
-    versions by side, and `blame` the possible reason, as in `TwoInterpreters`. `script` and `command` are added when
-    the findings are put together.
+    change (`text`). Mappings by side have the keys "a" and "b". In a pair with two versions of torch, `torch` has the
+    version of each side, and `blame` says whether the version or the mode is the reason, as in `TwoInterpreters`.
+    `script` and `command` are added when the findings of the pair are put together.
     """
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True
@@ -204,22 +209,22 @@ class Culprit:
 
     @property
     def is_proven(self) -> bool:
-        """Return whether it is more than a suspect: swapped in the drift comes, swapped out it goes."""
+        """Return whether it is more than a suspect: when it is swapped in the drift comes, when swapped out it goes."""
         return self.proof is not None and self.status == "culprit"
 
     @property
     def is_of_kernel(self) -> bool:
-        """Return whether it is one op on the same values on both sides, so that the sides' errors can be compared."""
+        """Return whether both sides execute one op on the same values, so that the sides' errors can be compared."""
         return self.kind in (KERNEL, LAYOUT) or self.setting is not None
 
     @property
     def is_way(self) -> bool:
-        """Return whether it is a way in which a mode executes, without ops that identify it. A setting may be one."""
+        """Return whether it is a way in which a mode executes, not an op. This includes a setting of the mode."""
         return self.kind in WAYS or (self.kind == SETTING and self.setting is None)
 
     @property
     def is_wrong_by_itself(self) -> bool:
-        """Return whether it is proven, and beyond rounding both in the step and by itself."""
+        """Return whether it is proven, and beyond rounding both in the step's drift and in its own results."""
         acts = self.is_proven and self.significance == "beyond-rounding"
         return acts and self.local_significance in ("beyond-rounding", "different-setup")
 
@@ -231,8 +236,8 @@ class Culprit:
     def to_json(self) -> dict[str, object]:
         """Return the file's content. Each sort of culprit has different fields, in a different order."""
         of_kind = WRITTEN_OF_MODE.get(self.kind, WRITTEN_OF_WAY if self.name else WRITTEN_OF_OP)
-        # a culprit without a proof was observed without an experiment: a difference in the set-up, or between
-        # repetitions
+        # a culprit without a proof was observed without an experiment: as a difference in the set-up, or as a
+        # difference between repetitions
         observed = WRITTEN_OF_CALL if self.kind == NONDETERMINISM or self.source else WRITTEN_OF_SETUP
         names = of_kind if self.proof else observed
         added = (*ADDED, "swapped") if names is WRITTEN_OF_OP else ADDED
@@ -250,7 +255,7 @@ ADDED = (
     *("batch", "text", "frames", "setting", "torch", "blame"),
 )
 
-# The fields keep the order of the first version, so that rewriting a file changes no byte of it.
+# The fields keep the order of numdrift's first version, so that rewriting a file changes no byte of it.
 _SEEN = ("places", "sites", "significance", "local_significance", "error_ulp", "rho", "bias")
 _OF_MODE = (
     "status", "phase", "module", "op", "name", "step", "source", "kind", "reasons", "ops", *_SEEN, "share_of_drift",
@@ -266,7 +271,8 @@ WRITTEN_OF_MODE: Mapping[str, Sequence[str]] = {
     MARK_STEP: (*_OF_MODE, "policy", "swapped", "command", "script"),
 }
 WRITTEN_OF_WAY = (*_OF_MODE, "swapped", "command", "script")
-"""The fields of any other way in which a mode executes. A way has a name, an op has none."""
+"""The fields of a way in which a mode executes, if WRITTEN_OF_MODE does not list its kind. A way has a name, an op has
+none."""
 WRITTEN_OF_CALL = (
     "status", "phase", "module", "op", "kind", "step", "source", "what", "name", "text", "significance",
 )  # fmt: skip

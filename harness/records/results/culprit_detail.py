@@ -1,7 +1,7 @@
 """The details of one culprit beyond its record, in a JSON file beside its standalone script.
 
-They are the code that each side executes, and the errors of each side's results on the real inputs, compared with
-double.
+They are the code that each side executes, and the errors of each side's results on the training's inputs, compared
+with double.
 """
 
 from __future__ import annotations
@@ -13,21 +13,23 @@ from typing import ClassVar
 from ..codec import FileForm
 
 SUFFIX = ".json"
-"""The suffix of the file, whose stem is that of the script."""
+"""The suffix of the file. Its stem is the script's."""
 
 CALLS = "calls"
 COMPILED = "compiled"
 RECORDED = "recorded"
 NOTHING = "nothing"
-"""The forms of a side in the script: plain calls, code compiled by Inductor, the recorded results, or nothing."""
+"""The forms that a side has in the script: plain calls, code compiled by Inductor, recorded results, or nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExecutedSide:
     """The code of a side.
 
-    parameters, lines: those of the script's function, or of the code behind recorded results
-    formula: a short form of the code, line by line; the last line is the result; () if there is none
+    how: the side's form in the script
+    parameters, lines: the parameters and lines of the script's function or, if the script has recorded results, of the
+        code that computed them
+    formula: a short form of the code as lines, of which the last is the result; () if there is none
     """
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True
@@ -42,11 +44,12 @@ class ExecutedSide:
 class ErrorsOverInputs:
     """The signed errors of chosen elements of one `result`, in ULP of the true result.
 
-    exact: the true result, which is computed in double on the same inputs
-    errors: by side, the errors in the order of the elements
+    exact: the true results of the chosen elements, computed in double on the same inputs
+    errors: by side, the errors of the chosen elements, in the same order
     dtypes: by side, the dtype of the result
-    largest: by side, the largest error of all `elements`
-    not_finite: by side, the number of elements whose error is not finite
+    elements: the number of elements of the result
+    largest: by side, the largest error of all these elements
+    not_finite: by side, the number of these elements whose error is not finite
     inputs: by argument, the values of the elements from which the chosen elements come, beginning with the argument
         over which the errors vary most; empty unless each element of the result comes from one element of an argument
     """

@@ -1,4 +1,4 @@
-"""The findings of an investigation: the records behind `investigation.json`, schema 1.
+"""The findings of an investigation: the records in `investigation.json`, schema 1.
 
 found = Findings.from_json(json.loads((folder / INVESTIGATION).read_text()))
 found.pairs[0].verdict, found.pairs[0].culprits[0].op       ("rounding", "aten.tanh_backward")
@@ -28,9 +28,9 @@ class Verdict:
 
     word: the verdict's word, None if the pair is undecided
     step: the step that the verdict is about
-    score: the largest score of a floating-point value over all scored steps, None without scored steps
+    score: the largest score of a floating-point value over all scored steps, None if no step is scored
     tensor: the value that has this score
-    inspect: whether rounding is large enough to be worth a look
+    inspect: whether the drift is rounding, but large enough that a person should look at it
     undecided: the reason why the pair is undecided, and what would decide it
     """
 
@@ -49,10 +49,10 @@ class Verdict:
 class TensorScore:
     """The drift of one value.
 
-    score: the score z, which is computed with the rms `noise`
+    score: the score z; its noise is `noise`, a root mean square
     why: the explanation of a score that is not computed from a distance
-    discrete: whether the value holds integers; then `distance` counts the elements that differ, `norm` all elements,
-        and `noise` the replays with random rounding in which the value differed
+    discrete: whether the value consists of integers. Then `distance` is the number of elements that differ, `norm` the
+        number of all elements, and `noise` the number of replays with random rounding in which the value differed.
     """
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True
@@ -70,9 +70,10 @@ class TensorScore:
 class StepFindings:
     """A resynced step.
 
-    taped: whether its noise was measured on its own tape
+    taped: whether the step's noise was measured on the step's own tape
+    on_edge: whether a value differs because of a discrete choice that depends on rounding
     discrete: the names of the integer values that differ although rounding does not change them
-    explained: "ill-conditioned" if rounding of the inputs causes all of the drift in its ops
+    explained: "ill-conditioned" if rounding of the ops' inputs causes all of the step's drift
     compared: the number of compared values
     tensors: the values that differ
     """
@@ -92,7 +93,11 @@ class StepFindings:
 
 @dataclass(frozen=True, slots=True)
 class RunEnding:
-    """The end of a mode's run; `spec` is the mode as stated, `path` the run's folder in the investigation's folder."""
+    """The end of a mode's run.
+
+    spec: the mode as the user stated it
+    path: the run's folder, relative to the investigation's folder
+    """
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True
 
@@ -120,7 +125,7 @@ class RankFindings:
 
 @dataclass(frozen=True, slots=True)
 class CompilerScores:
-    """A step's `score` in the mode, and the scores with other stages and settings of the compiler."""
+    """A step's `score` in the mode, and its scores with different stages and settings of the compiler."""
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True
 
@@ -136,7 +141,7 @@ class PartCarrier:
 
     operators: its operators as (name, line, module)
     alone: the step's score with only these operators on the backend
-    without: the step's score without them and without all earlier carriers on the backend
+    without: the step's score with these operators and those of all earlier carriers kept off the backend
     """
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True
@@ -148,10 +153,13 @@ class PartCarrier:
 
 @dataclass(frozen=True, slots=True)
 class PartScores:
-    """A step's `score` in the mode, and with the `whole` model on the `backend`.
+    """The scores of a step with parts of the model on the mode's `backend`.
 
-    `asked` is the number of partitions that were tried, `left_out` the kinds of operators that stay on the CPU. If
-    there are no scores, only `step` and `reason` are set.
+    score: the step's score in the mode
+    whole: the step's score with the whole model on the backend
+    asked: the number of partitions that were tried
+    left_out: the kinds of operators that stay on the CPU
+    reason: why there are no scores; then only `step` and `reason` are set
     """
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True
@@ -173,10 +181,10 @@ class PartScores:
 
 @dataclass(frozen=True, slots=True)
 class TrainedWithout:
-    """A whole training in the mode `spec` with `swaps` in place of the culprits.
+    """A whole training in the mode `spec`, in which `swaps` take the place of the culprits.
 
-    `inside` says whether it stays inside the envelope, None if that is unknown. `left` lists the culprits that no key
-    of a mode removes; if there are any, no training was run.
+    `inside` says whether the training's losses stay inside the envelope; None if that is unknown. `left` lists the
+    culprits that no key of a mode swaps out; if there are any, no training was run.
     """
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True
@@ -206,20 +214,20 @@ class PairFindings:
     undecided: what would decide an undecided pair
     score, threshold: multiples of the reference's rounding noise
     closer_to_fp64: a mode's name, `equal`, or None without a referee
-    explained: the share of the analysed step's drift that disappears when all proven culprits are swapped out together
-    unexplained: what is left or was excluded, or why no cause was looked for; a pair that differs has `explained`,
-        `unexplained` or both
+    explained: the share of the localized step's drift that disappears when all proven culprits are swapped out together
+    unexplained: the drift that is left or was excluded, or the reason why no cause was looked for; a pair that differs
+        has `explained`, `unexplained` or both
     steps: each step's score, and the scores of its tensors
     curve, lag: the results of the whole trainings
-    compiler: the scores of a step with other stages and settings of the compiler
+    compiler: the scores of a step with different stages and settings of the compiler
     parts: the scores of a step with parts of the model on the mode's backend
     without: the whole training with the culprits swapped out
     ranks: for runs of several processes, the verdict of each rank; the worst of them is the pair's verdict
-    agreement: for each run of several processes, whether its ranks hold the same parameters
+    agreement: for each run of several processes, whether its ranks have the same parameters
     interpreters: the differences between the interpreters of the two runs
-    runs_used, tests: the number of trainings, and the number of hybrids of two tapes
+    runs_used, tests: the number of trainings, and the number of hybrids that were executed
 
-    The mappings to `Any` are written for people; numdrift does not read them.
+    The contents of the fields of type `Mapping[str, Any]` are not checked when the file is read.
     """
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True
@@ -269,9 +277,9 @@ class PairFindings:
 class Findings:
     """The result of an investigation.
 
-    runs: the end of each mode's run
-    training_runs, steps_trained: the number of trainings that this call ran, and of their steps
-    reused: the number of existing runs that were used
+    runs: the end of each mode's run, by the mode's label
+    training_runs, steps_trained: the number of trainings that this investigation executed, and of their steps
+    reused: the number of existing runs that were used instead of executing a training
     """
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True
@@ -293,12 +301,12 @@ class Findings:
     def to_json(self) -> dict[str, Any]:
         """Return the file's content; numbers that JSON lacks (NaN, infinities) are text."""
         content = of_fields(self)
-        return {"schema": content.pop("schema"), **content}  # first, for a reader of the file
+        return {"schema": content.pop("schema"), **content}  # the schema first, for people who read the file
 
     @classmethod
     def from_json(cls, content: Any) -> Findings:
         """Read the findings. Raises Unreadable."""
-        # unknown fields are ignored, so that a file of a later version of this schema can be read
+        # unknown fields are ignored, so that a file can be read to which a later version has added fields
         schema = content.get("schema") if isinstance(content, dict) else None
         if schema != SCHEMA:
             raise Unreadable(f"schema {schema!r} is not known (known: {SCHEMA})")
@@ -309,10 +317,10 @@ class Findings:
         put(folder / INVESTIGATION, json_text(self, indent=1))
 
     def update(self, folder: Path) -> None:
-        """Replace these pairs and runs in `investigation.json`; its other pairs and runs stay."""
+        """Write these pairs and runs into `investigation.json`; the other pairs and runs in the file stay."""
         path, content = folder / INVESTIGATION, self.to_json()
         stored = usable_content(path)
-        # The other pairs are copied unchanged, so that a file of an older version keeps its content.
+        # The other pairs are copied as they are in the file, so that those of an older version keep their content.
         if stored is not None:
             judged = [(pair["a"], pair["b"]) for pair in content["pairs"]]
             other_pairs = [pair for pair in stored["pairs"] if (pair["a"], pair["b"]) not in judged]
@@ -324,7 +332,7 @@ def usable_content(path: Path) -> dict[str, Any] | None:
     """Return the content of an `investigation.json` of this schema, None if there is no usable one."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        # both labels together identify a pair
+        # a pair is identified by both labels together
         usable = content["schema"] == SCHEMA and all({"a", "b"} <= pair.keys() for pair in content["pairs"])
         return content if usable and isinstance(content["runs"], dict) else None
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):

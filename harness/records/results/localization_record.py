@@ -21,11 +21,11 @@ RESULT = "localization.json"
 class LocalizedSide:
     """A side of a localization.
 
-    label: its label
-    tapes: the folder of its tapes
-    socket: the socket of its worker, "" without a worker
+    label: the label of the side's run
+    tapes: the folder of the side's tapes
+    socket: the socket of the side's worker, "" if there is no worker
     outcome: the file with the step's outcome in the mode's own run, "" if the tape was recorded in that run
-    spec: its mode as the user stated it
+    spec: the side's mode as the user stated it
     """
 
     label: str
@@ -41,10 +41,10 @@ class LocalizerConfig:
 
     noise: the folder of the run that measured the reference's noise
     interpreter: the socket of the interpreter that executes standalone scripts, "" if no scripts are written
-    inputs: the facts that the result depends on, which are written beside it
-    own: the arguments of the models that the training itself computes; None if a batch that differs is not to be
+    inputs: the facts that the result depends on, which are written to the result's file
+    own: those arguments of the models that the training itself computes; None if a batch that differs is not to be
         traced back to its causes
-    prepared: whether the tapes are those of the scripts before their first step
+    prepared: whether the tapes were recorded before the scripts' first step
     """
 
     a: LocalizedSide
@@ -61,7 +61,7 @@ class LocalizerConfig:
 
 
 BESIDE = 0.1
-"""The share of a step's score above which a difference between the step and its tape counts."""
+"""The share of a step's score above which a difference between the step and its tape is significant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +70,8 @@ class LeftOver:
 
     explained: the share of the drift that disappears, None if the step does not drift or the causes cannot be swapped
         out together
-    score, discrete: the drift that stays
-    untested: the ops that may differ and whose hybrids could not be executed
+    score, discrete: the drift that is left: its score, and the number of integer values that still differ
+    untested: the ops that may differ, but whose hybrids could not be executed
     blocks: the number of blocks of the untested ops
     why: the reason why the causes cannot be swapped out together
     """
@@ -90,8 +90,9 @@ class LeftOver:
 class Localization:
     """The findings in one step of a pair.
 
-    `content` is the content of the file: the ranked `culprits`, the `score` before and the `rest` after all of them are
-    swapped out, `tests` (the number of executed hybrids), `seconds` and `notes`; `reason` if nothing could be found.
+    `content` is the content of the file: the ranked `culprits`, the step's `score`, the score that is left when all
+    culprits are swapped out (`rest`), the number of executed hybrids (`tests`), `seconds` and `notes`. `reason` says
+    why the localization failed, if it did.
     """
 
     path: Path
@@ -107,27 +108,28 @@ class Localization:
 
     @property
     def op_by_op_differs(self) -> list[str]:
-        """The values in which the step executed op by op differs from the mode's own execution."""
+        """The values in which the mode's step, executed op by op, differs from the mode's own execution."""
         return list(self.content.get("op_by_op_differs") or ())
 
     def is_of_another_step(self, score: float) -> bool:
         """Return whether a tape differs from its mode's execution by more than the share BESIDE of the step's `score`.
 
-        Beside the drift of a wrong kernel, a few bits that differ because a library took another path do not matter.
+        A few bits may differ because a library took a different path. They do not matter beside the drift of a wrong
+        kernel.
         """
         apart = [float(difference) for difference in (self.content.get("apart") or {}).values()]
         return any(difference > BESIDE * score for difference in apart)
 
     @property
     def is_drawn_again(self) -> bool:
-        """Return whether the mode drew more random numbers than the reference because it executed an op again."""
+        """Return whether the mode drew more random numbers than the reference because it executed an op repeatedly."""
         draws = self.content.get("draws") or {}
         again = any(reason.startswith(AGAIN) for culprit in self.culprits for reason in culprit.reasons)
         return again and int(draws.get("b", 0)) > int(draws.get("a", 0))
 
     @property
     def left(self) -> LeftOver:
-        """The drift that is left, as in the file; for an older file it is computed from the scores."""
+        """The drift that is left. It is read from the file, or computed from the scores if an older file lacks it."""
         stored = self.content.get("left")
         if stored is not None:
             return cast(LeftOver, stored)
@@ -139,19 +141,22 @@ class Localization:
 
     @property
     def choices(self) -> Mapping[str, Any]:
-        """The drift that is left with the reference's discrete choices: `score`, `discrete`, `flipped`, `ops`."""
+        """The drift that is left if the mode makes the reference's discrete choices.
+
+        The keys are `score`, `discrete`, `flipped` and `ops`.
+        """
         return dict(self.content.get("choices") or {})
 
     def hangs_on_choices(self, threshold: float) -> bool:
-        """Return whether no drift is left with the reference's discrete choices."""
+        """Return whether no drift beyond the threshold is left if the mode makes the reference's discrete choices."""
         choices = self.choices
         return bool(choices) and float(choices["score"]) <= threshold and not choices["discrete"]
 
     def is_explained(self, threshold: float) -> bool:
         """Return whether the drift comes from a discrete choice that rounding alone can change.
 
-        If a choice changes because a wrong op has moved its input, the fault is that op's, and the choice does not
-        explain the drift that the op causes alone.
+        If a choice changes because a wrong op has moved its input, the op is at fault: the choice does not explain the
+        drift that the op causes by itself.
         """
         wrong_alone = any(
             culprit.is_wrong_by_itself
@@ -164,8 +169,8 @@ class Localization:
     def is_ill_conditioned(self, threshold: float) -> bool:
         """Return whether proven, ill-conditioned ops explain all of a drift beyond the threshold.
 
-        The error of each op is within the error that rounding of the op's own inputs causes. If the replay of a tape
-        with its own kernels differs from the tape, that difference must be within rounding too.
+        The error of each op is then within the error that rounding of the op's own inputs causes. If the replay of a
+        tape with its own kernels differs from the tape, the difference must be within rounding too.
         """
         beyond = [culprit for culprit in self.culprits if culprit.significance == "beyond-rounding"]
         remaining, controls = self.content.get("rest"), self.content.get("controls") or {}
@@ -189,7 +194,7 @@ def write_localization(folder: Path, content: Mapping[str, Any]) -> None:
 
 
 def read_localization(folder: Path) -> Localization | None:
-    """Read a localization, None if there is none. Raises JournalError for a damaged one."""
+    """Read the localization in a folder; return None if there is none. Raises JournalError if it is damaged."""
     path = folder / RESULT
     try:
         content = json.loads(path.read_text(encoding="utf-8"))

@@ -11,20 +11,20 @@ from ...errors import AdoptionError
 Kind = Literal["loss", "step", "parameters", "device", "placement", "compile", "autocast", "generators", "settings"]
 
 ADOPTION = "adoption"
-"""The journal's event of a fact: `kind`, `text`, `source`."""
+"""The journal's event for a fact. Its fields are `kind`, `text` and `source`."""
 
 NO_AUTOCAST = "autocast does nothing on "
-"""The beginning of the doubt about a mode that has no autocast."""
+"""The beginning of the doubt that is recorded if a script uses autocast in a mode that has none."""
 
 DOUBT = "doubt"
-"""The journal's event of a doubt whether the run means what the user thinks: `text`, `source`."""
+"""The journal's event for a doubt whether the run means what the user thinks. Its fields are `text` and `source`."""
 
 
 class AdoptionFacts:
     """Receives facts and doubts, and writes each once.
 
-    With `strict`, `check` raises the first doubt as an error. `write` takes the name of a journal event and its fields.
-    A fact that cannot be written is dropped, so that the training continues.
+    With `strict`, `check` raises the first doubt as an error. `write` takes the name of a journal event and the event's
+    fields. Facts and doubts that cannot be written are dropped, so that the training continues.
     """
 
     def __init__(self, write: Callable[..., None], *, strict: bool = False) -> None:
@@ -34,17 +34,17 @@ class AdoptionFacts:
         self._first_doubt: str | None = None
 
     def note(self, kind: Kind, text: str, source: str = "") -> None:
-        """Record a change to the script, such as a redirected device or a call of torch.compile that was taken over."""
+        """Record a fact: something that was understood or changed, such as the script's loss or a redirected device."""
         self._report_once(ADOPTION, kind=kind, text=text, source=source)
 
     def doubt(self, text: str, source: str = "") -> None:
-        """Record something in the script that was not understood, with the remedy."""
+        """Record something in the script that was not understood, with a remedy."""
         if self._first_doubt is None:
             self._first_doubt = text
         self._report_once(DOUBT, text=text, source=source)
 
     def check(self) -> None:
-        """Raise AdoptionError if `strict` is set and there is a doubt; called where the training may be stopped."""
+        """Raise AdoptionError if `strict` is set and there is a doubt. Call this where the training may be stopped."""
         if self._strict and self._first_doubt is not None:
             raise AdoptionError(f"{self._first_doubt} (--strict)")
 

@@ -1,4 +1,4 @@
-"""The execution that a snapshot shows, and the words for its content. Nothing here imports torch."""
+"""The execution that a snapshot shows, and the words for its content. This module does not import torch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Execution:
 
     @property
     def file(self) -> str:
-        """The name of its snapshot's file."""
+        """The name of the file of the execution's snapshot."""
         return f"{self.name}-step{self.step:06d}-execution{self.count:06d}.safetensors"
 
     def __str__(self) -> str:

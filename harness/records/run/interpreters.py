@@ -3,7 +3,7 @@
     differences({"torch": "2.13.0", "oneDNN": "3.12.0"}, {"torch": "2.9.0", "oneDNN": "3.7.1"})
                                                    ["torch 2.13.0 against 2.9.0", "oneDNN 3.12.0 against 3.7.1"]
 
-Standard library only. Equal facts, and facts that only one run reports, are left out.
+This module uses only the standard library. Equal facts, and facts that only one run reports, are left out.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ INSTALLED = {
     "compiler": "torch's compiler",
     "numpy": "NumPy",
 }
-"""Facts of the installation, with their names for readers. Only these decide whether two interpreters differ."""
+"""Facts of the installation, with their names for readers. Two interpreters count as different only if one of these
+facts differs."""
 
 AS_IT_RUNS = {
     "cpu_capability": "the CPU's capability",
@@ -40,7 +41,7 @@ AS_IT_RUNS = {
     "foreach": "foreach on the CPU by default",
     "platform": "the platform",
 }
-"""Facts of the machine, and of settings that are torch's defaults or set by a mode or a variable."""
+"""Facts of the machine, and settings that are torch's defaults or come from a mode or an environment variable."""
 
 FACTS = INSTALLED | AS_IT_RUNS
 """The entries of a run's environment that may change its numbers."""
@@ -50,14 +51,14 @@ MODE = "mode"
 VERSION_OR_MODE = "version or mode"
 """The possible reasons why two runs with different versions of torch differ.
 
-The reason is the version if the modes are the same. To test the mode, a training in that mode executes the plain
-kernels of its own version of torch in place of the culprits. If that training equals the reference bit for bit, the
-reason is the mode.
+If the modes are the same, the reason is the version. Otherwise the mode is tested: a training in the mode executes the
+plain kernels of its own version of torch in place of the culprits. If that training equals the reference bit for bit,
+the reason is the mode.
 """
 
 
 def differences(a: Mapping[str, Any], b: Mapping[str, Any], stated: Collection[str] = ()) -> list[str]:
-    """Return a phrase for each fact that both report and that differs, except for facts that a mode has `stated`."""
+    """Return a phrase for each fact that both runs report and that differs, except for facts that a mode `stated`."""
     return [
         f"{called} {_shown(a[key])} against {_shown(b[key])}"
         for key, called in FACTS.items()
@@ -66,7 +67,7 @@ def differences(a: Mapping[str, Any], b: Mapping[str, Any], stated: Collection[s
 
 
 def are_two(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
-    """Return whether the installations differ in any fact that both report."""
+    """Return whether the installations of the runs differ in any fact that both runs report."""
     return any(key in a and key in b and a[key] != b[key] for key in INSTALLED)
 
 
@@ -83,7 +84,7 @@ def _shown(value: object) -> str:
 class TwoInterpreters:
     """The two different interpreters of a pair.
 
-    torch: both versions by side, "a" and "b", even if they are equal
+    torch: the version of torch by side ("a" and "b"), even if both are equal
     differences: a phrase for each difference, torch first
     blame: the reason for the pair's difference, VERSION or MODE; VERSION_OR_MODE if it may be either
     command: for VERSION_OR_MODE, a command that compares b with the reference's mode in b's interpreter; empty if it
@@ -99,7 +100,7 @@ class TwoInterpreters:
 
     @property
     def are_two_versions(self) -> bool:
-        """Return whether the versions of torch differ in more than the build."""
+        """Return whether the two sides have different versions of torch."""
         return self.torch["a"] != self.torch["b"]
 
     def sentence(self, a: str, b: str) -> str:

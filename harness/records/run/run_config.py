@@ -15,18 +15,18 @@ from .run_request import RunRequest
 
 @dataclass(frozen=True, slots=True)
 class RunConfig(RunRequest):
-    """The configuration of the process of one run, or of one of its ranks.
+    """The configuration of the process of a run, or of one rank of a run.
 
-    script: the file to run; for `-m` the file of the module
-    journal: the folder to write
+    script: the file to run; for `-m`, the file of the module
+    journal: the folder that the journal is written to
     kernels: the user's kernels, as (op, path)
-    resync: the folder of another run's states; each step that has a state there starts from it
-    rejoin: the folder of this training's own states; after a resynced step, the training continues from its own state
-        of the next step
-    serve: the path of a unix socket at which the process answers requests after the script has succeeded; "" if the
-        process then exits as usual
+    resync: the folder of another run's states; each step that has a state in this folder starts from that state
+    rejoin: the folder of this training's own states, from an earlier run; after a resynced step, the training continues
+        from its own state at the beginning of the next step
+    serve: the path of a Unix socket at which the process answers requests after the script has succeeded; "" if the
+        process is to exit instead
     invoked: the script's path as the user gave it
-    folder: the script's current folder
+    folder: the script's current working directory
     files: the private folders of the run
     rank, world_size: this process's rank, and the number of processes of the run
     """

@@ -1,11 +1,11 @@
 """The request for a run: one record that `numdrift run`, `numdrift.run`, the plan and the run's config share.
 
-A new recording option is declared here and nowhere else: a field, and a key of `RunOptions` where users may ask for it.
+A new recording option is declared only in this module: as a field and, if users may set it, as a key of `RunOptions`.
 
     graphs: bool = option(False, "Capture each mode's graphs.")
 
-makes `numdrift run --graphs`, `numdrift.run(graphs=True)`, `plan.graphs`, `config.graphs` and `"graphs": true` in
-config.json. Then write the observer that acts on it."""
+This field provides `numdrift run --graphs`, `numdrift.run(graphs=True)`, `plan.graphs`, `config.graphs` and
+`"graphs": true` in config.json. Then write the observer that acts on the option."""
 
 from __future__ import annotations
 
@@ -20,16 +20,18 @@ from .user_option import MEBIBYTE, in_bytes, option, positive_seconds, read_opti
 Level = Literal["losses", "params", "ops", "tensors"]
 
 LEVELS: tuple[Level, ...] = ("losses", "params", "ops", "tensors")
-"""The recorded content of each chosen step; each level includes the ones before it."""
+"""The levels of detail with which a step can be recorded. Each level includes the levels before it."""
 
 DEFAULT_VALUE_BUDGET = 256 * MEBIBYTE
-"""The bytes of parameter values that a run keeps before it thins them out."""
+"""The number of bytes of parameter values that a run keeps before it drops every second step's values."""
 
 NOISE_REPLAYS = 8
-"""The number of members of the noise ensemble. With 8 or more, the study behind it found no false positives."""
+"""The number of replays with random rounding that measure a step's noise.
+
+The study behind this number found no false positives with 8 replays or more."""
 
 FIRST_STEPS = StepSelection(((0, 1),))
-"""The steps whose graphs are captured. The second step differs if an optimizer creates its state in the first."""
+"""The steps whose graphs are captured by default. Their graphs differ if an optimizer creates its state in step 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +39,8 @@ class RunRequest:
     """The recorded content of a run, and the changes to its training.
 
     The options of users come first, in the order of `numdrift run --help`, each with its help. The other fields belong
-    to experiments and to the tools that observe a run. Selected steps are None for no step, unless stated otherwise.
+    to experiments and to the tools that observe a run. A selection of steps that is None selects no step, unless stated
+    otherwise.
     """
 
     record: str = option(
@@ -87,7 +90,7 @@ class RunRequest:
         selection("--states", "no step; write all, or steps as in 0,5,10-19", every="all"),
         metavar="LIST",
     )
-    instruments: Mapping[str, Mapping[str, Any]] = option(  # tools that observe, by name, each with its options (JSON)
+    instruments: Mapping[str, Mapping[str, Any]] = option(  # by the name of a tool that observes the run, its options
         {},
         "Measure what each mode's backend compiles, executes and transfers; `numdrift metrics` shows it.",
         lambda wanted: {"metrics": {}} if wanted else {},
@@ -105,7 +108,7 @@ class RunRequest:
         step_count,
         metavar="N",
     )
-    max_seconds: float | None = option(  # counted as the `seconds` of the journal's steps
+    max_seconds: float | None = option(  # measured from the same moment as `seconds` in the journal's steps
         None,
         "End each training with the first step that ends SECONDS after the script began; it counts as complete.",
         positive_seconds,
@@ -125,31 +128,31 @@ class RunRequest:
     tapes: StepSelection | None = None
     """The steps that are recorded as a tape."""
     measured: StepSelection | None = None
-    """The steps whose tapes are replayed to measure their noise; None for all tapes."""
+    """The steps whose tapes are replayed to measure the steps' noise; None selects all steps with a tape."""
     noise_replays: int = NOISE_REPLAYS
     """The number of replays of a measured step with random rounding."""
     edge_replays: int = 0
-    """The number of its replays with rounding 16 times as strong. They show whether a discrete choice depends on
-    rounding."""
+    """The number of further replays of a measured step, with rounding 16 times as strong. They show whether a discrete
+    choice depends on rounding."""
     calls: StepSelection | None = None
-    """The steps in which each call of an op is recorded, with digests of its arguments and results, and each line that
-    draws random numbers."""
+    """The steps in which two things are recorded: each call of an op, with digests of its arguments and results, and
+    each line that draws random numbers."""
     checkpoints: int = 0
-    """The bytes for states that may be requested later; 0 keeps none. The states are spread evenly over a training of
-    any length."""
+    """The number of bytes for states that may be requested later; 0 keeps no such state. The states are spread evenly
+    over a training of any length."""
     keep_inputs: bool = False
-    """Keep the tensors that the models' first calls in a step of `states` receive, beside the step's state."""
+    """Keep, beside the state of each step of `states`, the tensors that the first call of a model in the step gets."""
     prepares: bool = False
     """Record a tape from the script's first line to its first call of a model."""
     perturb: int | None = None
-    """The seed for moving the initial parameters by one ULP. In a run that starts steps from another run's states, the
-    parameters of each resynced step are moved instead."""
+    """The seed for moving the initial parameters by one ULP; None moves nothing. In a run with resynced steps, the
+    parameters at the beginning of each resynced step are moved instead."""
     seed_shift: int = 0
     """The number that is added to every seed that the script sets."""
     until: int | None = None
-    """The last step that is needed: the training ends as with `max_steps` when the step after it has ended."""
+    """The last step whose results are needed: the training ends, as with `max_steps`, after the step following it."""
     module: str = ""
-    """The name behind `-m` if the script was requested as a module."""
+    """The module's name if the script was requested with `-m`, else ""."""
     strict: bool = False
     """Treat anything in the script that was not understood as an error."""
 
@@ -158,7 +161,7 @@ class RunRequest:
 
 
 class RunOptions(TypedDict, total=False):
-    """The users' options by their names in Python, as parameters of `numdrift.run`."""
+    """The users' options by their names in Python: the parameters of `numdrift.run` that set an option."""
 
     record: Level
     steps: str
@@ -180,7 +183,7 @@ def requested(options: RunOptions) -> dict[str, Any]:
     """Return the fields of a `RunRequest` that these options set. Raises UsageError for an invalid value or
     combination."""
     chosen = read_options(RunRequest, options)
-    # capturing compiles and executes graphs too, and the counters would count them
+    # the capture of graphs compiles and executes graphs itself, and the metrics would include these
     if options.get("metrics") and options.get("graphs"):
         raise UsageError(
             "--metrics with --graphs (or GRAPH_VISUALIZATION=1) would measure the capture of the graphs too: use "

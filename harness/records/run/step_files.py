@@ -1,4 +1,4 @@
-"""The files of a run that belong to single steps. The module imports little, since readers share it."""
+"""The files of a run that belong to single steps. This module imports little, since reports import it too."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 STATES = "states"
 OUTCOMES = "outcomes"
 STATE = "a state of this training"
-"""The name, in a run's notices, of a state that cannot be kept."""
+"""The words for a state that cannot be kept, in a run's notices."""
 
 NUMBERED = re.compile(r"(?:state|outcome)-(\d+)\.safetensors")
 
@@ -24,19 +24,19 @@ def state_file(run: Path, step: int) -> Path:
 
 
 def inputs_file(states: Path, step: int) -> Path:
-    """Return the path of the arguments of the models' first calls in a step, beside the step's state."""
+    """Return the path of the file, beside a step's state, with the arguments of the step's first call of a model."""
     return states / f"inputs-{step:06d}.safetensors"
 
 
 def outcome_file(run: Path, step: int) -> Path:
-    """Return the path of the outcome of a step: losses, gradients, and the state after it."""
+    """Return the path of the outcome of a step: its losses, its gradients, and the state after it."""
     return run / OUTCOMES / f"outcome-{step:06d}.safetensors"
 
 
 def recompiled_folder(run: Path, name: str) -> Path:
-    """Return the folder for the outcomes of a run's steps that were executed with their code compiled in another way.
+    """Return the folder for the outcomes of steps of a run that were executed with code compiled in a different way.
 
-    `name` identifies the way. Raises ValueError for a name that no folder can have.
+    `name` identifies the way of compiling. Raises ValueError for a name that no folder can have.
     """
     if not FOLDER.fullmatch(name):
         raise ValueError(f"{name!r} is not a name of a folder")
@@ -44,7 +44,7 @@ def recompiled_folder(run: Path, name: str) -> Path:
 
 
 def write_noise_record(path: Path, record: Mapping[str, Any]) -> None:
-    """Write the noise of a step, either the whole file or nothing; an existing file is replaced. Raises OSError."""
+    """Write the noise of a step atomically. An existing file is replaced. Raises OSError."""
     temporary = path.with_name(f"{path.name}.part")
     temporary.write_text(json.dumps(record), encoding="utf-8")
     temporary.replace(path)

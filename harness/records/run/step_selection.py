@@ -1,4 +1,4 @@
-"""The selection of the steps that are recorded in detail, and of those whose parameter values are kept."""
+"""The selection of the steps that are recorded in detail, and of the steps whose parameter values are kept."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RANGE = re.compile(r"(\d{1,18})(?:-(\d{0,18}))?")
 class StepSelection:
     """Steps as inclusive ranges (first, last); `last` is None for a range without an end. No ranges mean every step.
 
-    Its text is `0,5,10-19,100-`; steps count from 0.
+    The text of a selection is, for example, `0,5,10-19,100-`. Steps are counted from 0.
     """
 
     ranges: tuple[tuple[int, int | None], ...] = ()
@@ -66,7 +66,7 @@ class StepSelection:
                 raise UsageError(
                     f"--steps {text!r}: {part.strip()!r} is not a step; steps count from 0, as in 0,5,10-19"
                 )
-            # 18 digits fit into the 64 bits that a frame has for its step
+            # a number of 18 digits fits into the 64 bits that a frame has for its step
             first = int(match[1])
             last = first if match[2] is None else (int(match[2]) if match[2] else None)
             if last is not None and last < first:
@@ -79,9 +79,9 @@ class StepSelection:
 
 @dataclass(frozen=True, slots=True)
 class KeepParams:
-    """The steps whose parameter values are kept: every `every`-th step from step 0 on, and always the last step.
+    """The steps whose parameter values are kept: one in `every` steps, beginning with step 0, and always the last step.
 
-    Its text is `all` (every=1), `last` (every=0: only the last step) or `every=N`.
+    As text this is `all` (every=1), `last` (every=0: only the last step) or `every=N`.
     """
 
     every: int = 1

@@ -1,6 +1,7 @@
 """The surroundings of a process that may change its numbers.
 
-Standard library only: they are recorded in the process of a script, and restored when the script is repeated.
+They are recorded in the process of a script, and restored when the script is repeated. This module uses only the
+standard library, since the process of a script uses it.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     limit: int = option(256 * MEBIBYTE, "The largest trace of a mode.", in_bytes, written=256.0, least=0, metavar="MIB")
 
-The command line derives `--limit MIB` from this field, the Python interface a parameter `limit=256.0`, and both read
-the user's value with `in_bytes`."""
+This field provides `--limit MIB` on the command line and a parameter `limit=256.0` in Python. Both read the user's
+value with `in_bytes`."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ MEBIBYTE = 2**20
 
 @dataclass(frozen=True, slots=True)
 class UserOption:
-    """A field as an option for users.
+    """The option with which users set a field.
 
-    default: its default as users write it
-    read: converts the user's value to the field's; the default is not converted
-    name: its name in Python
-    flag: its flags on the command line
+    default: the option's default as users write it
+    read: converts the user's value to the field's value; the default is not converted
+    name: the option's name in Python
+    flag: the option's flags on the command line
     kind: the type of the user's value
-    least: the smallest whole number that is allowed; a float must be greater
-    metavar, choices, variable, shows_default: as on the command line; `variable` is an environment variable
+    least: the smallest value that an int may have; a float must be greater than `least`
+    metavar, choices, shows_default: for the help on the command line
+    variable: an environment variable that sets the option too
     """
 
     default: Any
@@ -44,7 +45,7 @@ class UserOption:
     shows_default: bool = False
 
     def value(self, written: Any) -> Any:
-        """Return the field's value for a value that is not the default. Raises UsageError."""
+        """Return the field's value for a user's value that is not the default. Raises UsageError."""
         if self.least is not None and written is not None:
             if self.kind is int and written < self.least:
                 raise UsageError(f"{self.flag} {written}: {self.least} is the least")
@@ -64,9 +65,9 @@ def option(
 ) -> Any:
     """Return a field of a request that users may set.
 
-    `written` is the default as users write it, if it differs from the field's. `kind` is the type of the value that
-    they write, if it differs from the default's. `facts` are further fields of a `UserOption`: its name is the field's
-    by default, and its flag is derived from the name.
+    `written` is the default as users write it, if it differs from the field's default. `kind` is the type of the value
+    that users write, if it differs from the type of that default. `facts` are further fields of the `UserOption`. An
+    option without a `name` has the field's, and an option without a `flag` has one derived from its name.
     """
     written = default if written is MISSING else written
     kind = kind or (str if written is None else type(written))
@@ -77,7 +78,7 @@ def option(
 
 
 def options_of(request: Any) -> Mapping[str, UserOption]:
-    """Return the users' options of a request by the field that each of them sets, in the order of the fields."""
+    """Return the users' options of a request, by the name of the field that each sets, in the order of the fields."""
     options = {}
     for item in fields(request):
         if "option" in item.metadata:
@@ -89,8 +90,8 @@ def options_of(request: Any) -> Mapping[str, UserOption]:
 
 
 def read_options(request: Any, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a request that these values of options set. Defaults, and options of other requests, set no
-    field. Raises UsageError for a value that cannot be read."""
+    """Return the fields of a request that these values of options set. An option that has its default or belongs to a
+    different request sets no field. Raises UsageError for a value that cannot be read."""
     return {
         field_name: declared.value(values[declared.name])
         for field_name, declared in options_of(request).items()
@@ -101,7 +102,7 @@ def read_options(request: Any, values: Mapping[str, Any]) -> dict[str, Any]:
 def selection(flag: str, remedy: str, every: str | None = None) -> Callable[[str], StepSelection]:
     """Return a function that reads steps, or other numbered things, from the text of an option.
 
-    The function refuses an empty text with `remedy`; `every` is the text that selects all of them.
+    The function refuses an empty text, with `remedy` in the message. `every` is the text that selects all of them.
     """
 
     def read(text: str) -> StepSelection:
@@ -109,7 +110,7 @@ def selection(flag: str, remedy: str, every: str | None = None) -> Callable[[str
             raise UsageError(f"{flag} names {remedy}")
         try:
             return StepSelection() if text == every else StepSelection.parse(text)
-        except UsageError as error:  # its message names --steps
+        except UsageError as error:  # the message names --steps in place of this option
             raise UsageError(str(error).replace("--steps", flag, 1)) from None
 
     return read

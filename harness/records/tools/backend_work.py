@@ -14,14 +14,14 @@ WorkKind = Literal["compile", "execute", "transfer", "fallback"]
 
 @dataclass(frozen=True, slots=True)
 class OperatorCall:
-    """An execution of an operator on a backend, and whether the backend itself supports it.
+    """A call of an operator on a backend, and whether the backend itself supports it.
 
     kind: the operator, such as `aten::mul`
-    configuration: the part of its call that determines support, as `complex64[4], complex64[4]`
-    call: the line of the script that it comes from (`train.py:24`), "" if it is unknown
-    instructions: the backend's code for it, in the backend's language
-    failure_at: the part of the backend that refused it (`lazy core`, `inductor lowering`), "" if it is supported
-    reason: the reason for the refusal, "" if it is supported
+    configuration: the part of the call that determines support, such as `complex64[4], complex64[4]`
+    call: the line of the script that made the call (`train.py:24`), "" if it is unknown
+    instructions: the backend's code for the call, in the backend's language
+    failure_at: the part of the backend that refused the call (`lazy core`, `inductor lowering`), "" if it is supported
+    reason: the reason for the refusal, "" if the call is supported
     failing: the unsupported instructions, empty if all are unsupported
     """
 
@@ -42,13 +42,13 @@ class OperatorCall:
 class Work:
     """A piece of a backend's work: a graph compiled or executed, a transfer, an operator that fell back to the CPU.
 
-    name: the name of the graph or operator
-    seconds: its duration, None if it cannot be measured
+    name: the name of the graph or operator, or the direction of the transfer
+    seconds: the work's duration, None if it cannot be measured
     size: the number of operators in the graph, or of bytes in the transfer
     cached: whether a compilation was served from a cache
-    call: the line of the script
-    cause: the reason why a function was compiled again; for a transfer `item` if Python got one value, and
-        `non-blocking` if the host need not wait; "" if there is no cause or it is unknown
+    call: the line of the script that caused the work
+    cause: for a compilation, the reason why a function was compiled again; for a transfer, `item` if Python got one
+        value, and `non-blocking` if the host need not wait; "" if there is no cause or it is unknown
     """
 
     kind: WorkKind
@@ -73,36 +73,36 @@ class SupportAnswer:
         return not self.reason
 
 
-# The records of a backend's work as they are read back, without torch.
+# The records of a backend's work as reports read them.
 
 SCHEMA = 1
 FILE = "metrics.jsonl"
 
 SETUP, REST = "setup", "rest"
-"""The names of the work before the first forward and after the last complete step, which belongs to no step."""
+"""The names of the work that belongs to no step: before the first forward, and after the last complete step."""
 
 WORKED: tuple[WorkKind, ...] = ("compile", "execute", "transfer")
-"""The kinds of work whose times are parts of a step's time. A fallback consists of such work."""
+"""The kinds of work whose times are parts of a step's time. Fallbacks are not counted: they consist of such work."""
 
 PHASES = ("forward", "backward", "optimizer")
 
 RECORDING = "recording"
-"""The name of the time in which numdrift reads and writes its recording."""
+"""The name of the part of a step in which numdrift records the training."""
 
 TO_DEVICE, FROM_DEVICE = "to device", "from device"
 """The names of transfers."""
 
 BREAK = "graph break"
-"""The beginning of the name of a fallback that is a graph break; the reason follows."""
+"""The beginning of the name of a fallback that is a graph break. The reason for the break follows."""
 
 FALLBACK = "fallback "
-"""The beginning of the name of a graph that was executed because an op fell back; the op follows."""
+"""The beginning of the name of a graph that was executed because an op fell back. The op's name follows."""
 
 ITEM, NON_BLOCKING = "item", "non-blocking"
 READS = ("read", ITEM)
 """The names of graphs that were executed because a value was read.
 
-`item` means `.item()`, `float(tensor)` or `if tensor`.
+`item` is the name after `.item()`, `float(tensor)` or `if tensor`, `read` after any other read.
 """
 
 
@@ -119,11 +119,11 @@ class StepMetrics:
     """The metrics of a step, or of the work that belongs to no step.
 
     name: "setup" or "rest" for work outside of steps, "" for a step
-    at: the seconds from the script's beginning to the step's
-    seconds: its duration
-    phases: the seconds of its parts, by name
-    counters: the increases of the backend's counters
-    memory: the bytes in use at its end (see observers/metrics_instrument.py)
+    at: the seconds from the script's beginning to the step's beginning
+    seconds: the step's duration
+    phases: the seconds that each part of the step took, by the part's name
+    counters: the increases of the backend's counters during the step
+    memory: the bytes in use at the step's end (see observers/metrics_instrument.py)
     """
 
     step: int | None
@@ -147,5 +147,5 @@ class StepMetrics:
 
     @property
     def other(self) -> float:
-        """The time outside of backend work and recording: Python, tracing, ops outside of graphs, loading data."""
+        """The seconds outside of backend work and recording: Python, tracing, ops outside of graphs, loading data."""
         return max(0.0, self.seconds - sum(map(self.seconds_of, WORKED)) - self.recording)

@@ -7,19 +7,19 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 WorkSort = Literal["kernel", "copy", "fill"]
-"""The sorts of work: a kernel, a copy of memory, and a fill of memory with one value."""
+"""The sorts of a device's work: a kernel, a copy of memory, and a fill of memory with one value."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceWorkRow:
-    """All pieces of a device's work that agree in name, launch and direction.
+    """All pieces of a device's work that agree in name, sort, place of the launch and direction.
 
-    name: the full name from the device's profiler
+    name: the work's full name from the device's profiler
     op: the innermost op that launched the work, "" if it was launched outside of ops
-    phase, module, line: those of the launch
+    phase, module, line: the place of the launch
     direction: the direction of a copy between host and device (`to device`, `from device`), "" for any other work
-    milliseconds: the device's time, whenever the work ran
-    bytes: the total of the copies
+    milliseconds: the device's total time for the work, even if the work ran after the launching step
+    bytes: the total size of the copies
     """
 
     name: str
@@ -36,7 +36,7 @@ class DeviceWorkRow:
 
 @dataclass(frozen=True, slots=True)
 class WaitRow:
-    """All waits of the host for the device that agree in call, op and place; `milliseconds` is the host's time.
+    """All waits of the host for the device that agree in call, op and place. `milliseconds` is the time of the host.
 
     `call` is the call of the device's runtime: `cudaStreamSynchronize`, or a copy to memory that is not pinned. `op` is
     the outermost op that made the call (`aten::item`), "" if the script itself made it.
@@ -59,9 +59,10 @@ class DeviceStep:
 
     milliseconds: the total time of the pieces of work
     busy_milliseconds: the time in which at least one piece ran
-    idle_milliseconds: the time in which no piece ran and numdrift recorded nothing, from the step's beginning to its
-        end or the end of its work
-    launches: the number of calls that launched the `kernels` (one for a graph of kernels), None if the trace lacks them
+    idle_milliseconds: the time in which no piece ran and numdrift recorded nothing, from the step's beginning to the
+        step's end or, if that is later, the end of the step's work
+    kernels: the number of kernels
+    launches: the number of calls that launched these kernels (one for a graph of kernels), None if the trace lacks them
     """
 
     step: int
@@ -77,9 +78,10 @@ class DeviceStep:
 class DeviceMemory:
     """The memory of a device in a step, in bytes: allocated by tensors, and reserved for them by torch.
 
-    The peaks are those of the step. In a traced step they come from its allocations. In any other step they are known
-    only if the peak since the script began was reached in it, and are None otherwise. The peaks `so_far` count from the
-    script's beginning, and are None if the device does not count them.
+    `allocated_peak` and `reserved_peak` are the peaks in the step. For a traced step they come from the step's
+    allocations. For any other step they are known only if the peak since the script's beginning was reached in the
+    step, and are None otherwise. The peaks `so_far` are those since the script's beginning, None if the device does not
+    count them.
     """
 
     step: int
@@ -94,7 +96,7 @@ class DeviceMemory:
 class DeviceProfile:
     """The device's side of a profile.
 
-    `kind` is the device's type (`cuda`), `problem` the reason why there are no times.
+    `kind` is the device's type (`cuda`), `problem` the reason why there are no times, "" if there are.
     """
 
     kind: str
@@ -106,5 +108,5 @@ class DeviceProfile:
 
     @property
     def milliseconds(self) -> float:
-        """The total time of all pieces of the traced steps."""
+        """The total time of all pieces of work in the traced steps."""
         return sum(row.milliseconds for row in self.work)

@@ -1,12 +1,12 @@
-"""A graph from any source as data: nodes, edges, inputs and outputs. Schema 1.
+"""A graph from any source, as data: nodes, edges, inputs and outputs. Schema 1.
 
     {"schema": 1, "name": "0-backward-pre", "mode": "compile", "stage": "pre", "phase": "backward", "step": 0,
      "nodes": [{"name": "mul_3", "domain": "aten", "op": "mul", "overload": "Tensor", ...}],
      "values": {"mul_3": {"dtype": "float32", "shape": [8, 16], "binding": ""}},
      "inputs": ["primals_1"], "outputs": ["mul_3"]}
 
-An edge is a value. The node that lists it among its `outputs` computes it, and the nodes that list it among their
-`inputs` take it. Empty fields are left out of the JSON; readers treat missing fields as empty.
+An edge is a value. The node that lists the value among its `outputs` computes it, and the nodes that list it among
+their `inputs` read it. Empty fields are left out of the JSON; readers treat missing fields as empty.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ..frames import append_event
 SCHEMA = 1
 
 STAGES = ("dynamo", "pre", "post", "stream")
-"""The stages: dynamo's capture; the input of the mode's compiler; its output; ops as they were executed."""
+"""The stages: dynamo's capture; the compiler's input; the compiler's output; ops in the order of their execution."""
 
 PHASES = ("forward", "backward", "optimizer")
 
@@ -34,8 +34,8 @@ PHASES = ("forward", "backward", "optimizer")
 class Value:
     """The value of an edge.
 
-    dtype: torch's name without `torch.`, "" if it is unknown
-    shape: the sizes, a symbolic size as text; None if it is unknown
+    dtype: torch's name of the dtype without `torch.`, "" if the dtype is unknown
+    shape: the sizes, with symbolic sizes as text; None if the shape is unknown
     binding: the role of an input or output in the script: `parameter net.0.weight`, `buffer bn.running_mean`, `gradient
         net.0.weight`, `state net.0.weight.exp_avg` (of an optimizer), `loss`, `input 0`, `output 0`, `tangent 0` (a
         gradient that enters a backward graph), `saved tanh` (from forward to backward), `size s0` or `constant`;
@@ -53,20 +53,21 @@ class Value:
 class Node:
     """An op, or a kernel.
 
-    name: unique in the graph
+    name: the node's name, which is unique in the graph
     op: the op's name, which never contains a dot
     domain: the op's namespace: `aten`, `prims`, `inductor`, `numdrift`, `torch`, `python` or `ts`
-    module: the path from the outermost module, "" for the outermost module itself, None if it is unknown
+    module: the module's path from the outermost module, "" for the outermost module itself, None if it is unknown
     source: the script's line, `file:line`
-    stack: the whole stack, outermost first
+    stack: the whole Python stack, outermost first
     sequence: the autograd sequence number, which a backward op shares with its forward op
-    original: the op that this one was decomposed from (`aten.tanh_backward`), "" if it was called directly
-    group: the same for all nodes of one decomposed call, "" without a decomposition
-    inputs, input_names: the names of the values, and their names in the op's schema; a list argument repeats its name
+    original: the op from which this op was decomposed (`aten.tanh_backward`), "" if the script called this op itself
+    group: a name that all nodes of one decomposed call share, "" if the call was not decomposed
+    inputs, input_names: the names of the values that the node reads, and the names of the parameters in the op's schema
+        that receive them; each value of a list has the name of the list's parameter
     attributes: the arguments that are not values: text, whole numbers, floats, booleans or lists of those
-    covers: the names of the pre graph's nodes that a kernel contains
-    body: the ops in a kernel, with names that are unique within it
-    code: a kernel's generated source
+    covers: for a kernel, the names of the nodes of the pre graph that it computes
+    body: for a kernel, the ops in it, with names that are unique within the kernel
+    code: for a kernel, the generated source
     """
 
     EMPTY_IS_LEFT_OUT: ClassVar[bool] = True
@@ -92,7 +93,7 @@ class Node:
 
     @property
     def full_op(self) -> str:
-        """The full name, `aten.sum.dim_IntList`; the default overload is left out."""
+        """The op's full name, such as `aten.sum.dim_IntList`; the default overload is left out."""
         return ".".join(part for part in (self.domain, self.op, self.overload) if part)
 
 
@@ -101,8 +102,8 @@ class Cut:
     """The reason why a lazy graph ended where it did.
 
     reason: `mark_step`, `item`, `fallback` or `read`
-    op: the op that fell back, such as `aten.lerp.Scalar`
-    source: the script's line
+    op: for `fallback`, the op that fell back, such as `aten.lerp.Scalar`
+    source: the script's line at which the graph ended
     stack: the Python stack, outermost first
     """
 
@@ -118,13 +119,14 @@ class Cut:
 class Graph:
     """A graph at one stage.
 
-    name: its name, and the stem of its files
-    phase: the phases of its nodes in their order, joined by `+` (`forward+backward`)
-    step: the step in which it was first seen
-    hash: the same for graphs that the mode's compiler treats as one
-    pre: the name of the graph from which a post graph was made
-    seconds: the duration of its compilation, if it is known
-    notes: what the capture could not determine
+    name: the graph's name, which is also the stem of its files
+    phase: the phases of the nodes in order of appearance, joined by `+` (`forward+backward`)
+    step: the step in which the graph was first seen
+    hash: equal for graphs that the mode's compiler treats as one graph
+    pre: for a post graph, the name of the graph that the compiler received
+    cut: for a lazy graph, the reason why it ended
+    seconds: the duration of the graph's compilation, None if it is unknown
+    notes: descriptions of what the capture could not determine
     """
 
     EMPTY_IS_LEFT_OUT: ClassVar[bool] = True
@@ -155,8 +157,8 @@ class Graph:
 
     @classmethod
     def from_json(cls, data: Any) -> Graph:
-        """Read the record. Raises Unreadable for another schema and for data that is not a graph."""
-        # checked before the fields, which may mean other things in another schema
+        """Read the record. Raises Unreadable for a different schema and for data that is not a graph."""
+        # checked before the fields are read, since they may have different meanings in a different schema
         if not isinstance(data, Mapping) or data.get("schema") != SCHEMA:
             schema = data.get("schema") if isinstance(data, Mapping) else None
             raise Unreadable(f"schema {schema!r} is not known (known: {SCHEMA})")
@@ -175,42 +177,47 @@ def phase_of(nodes: Sequence[Node]) -> str:
 #     {"event": "counters", "step": 0, "compiled": 4, "cached": 0, ...}
 #     {"event": "unavailable", "stage": "post", "reason": "..."}
 #
-# The process of the script appends lines; written lines survive a kill.
+# The process of the script appends the lines. Written lines survive a kill of the process.
 
 FOLDER = "graphs"
 INDEX = "graphs.jsonl"
 LAZY_DUMP = "lazy-graphs.txt"
-"""The file that the lazy core dumps its graphs to while it runs; see `lazy_dump`."""
+"""The file to which the lazy core writes its graphs while it runs; see backends/lazy/lazy_dump.py."""
 
 
 def lazy_dump(run: Path) -> dict[str, str]:
-    """Return the variables that make the lazy core write each graph that it executes.
+    """Return the environment variables that make the lazy core write each graph that it executes.
 
-    The lazy core reads them once, when it executes its first graph.
+    The lazy core reads the variables once, when it executes its first graph.
     """
     return {"LTC_SAVE_TENSORS_FILE": str(run / FOLDER / LAZY_DUMP), "LTC_SAVE_TENSORS_FMT": "text"}
 
 
 XLA_DUMP = "xla-graphs.txt"
-"""The file that torch_xla dumps its graphs to while it runs; see `xla_ir`."""
+"""The file to which torch_xla writes its graphs while it runs; see backends/xla/xla_ir.py."""
 
 XLA_MODULES = "NUMDRIFT_XLA_MODULES"
-"""The variable with the folder for the modules that XLA compiles; it must be set before XLA's runtime starts."""
+"""The environment variable with the folder for the HLO modules that XLA compiles.
+
+It must be set before XLA's runtime starts."""
 
 
 def xla_dump(run: Path) -> dict[str, str]:
-    """Return the variables that make XLA write the modules that it compiles in mode `xla`."""
+    """Return the environment variables that make XLA write the HLO modules that it compiles in mode `xla`."""
     return {XLA_MODULES: str(run / FOLDER / "xla-modules")}
 
 
 def xla_modules() -> Path | None:
-    """Return the folder where XLA writes the modules that it compiles in this process, None if there is none."""
+    """Return the folder to which XLA writes the HLO modules that it compiles in this process; None if there is none."""
     folder = os.environ.get(XLA_MODULES)
     return None if not folder else Path(folder)
 
 
 class GraphFolder:
-    """A writer of a run's graphs. `mode` is the name of the run's mode; the recorder of the graphs sets `step`."""
+    """A writer of a run's graphs.
+
+    `mode` is the name of the run's mode. The observer that records the graphs sets `step` to the current step.
+    """
 
     def __init__(self, folder: Path, mode: str) -> None:
         self.path = folder
@@ -221,31 +228,34 @@ class GraphFolder:
         folder.mkdir(parents=True, exist_ok=True)
 
     def reserve(self, phase: str) -> str:
-        """Return a name for a graph of this step, without its stage: `0-backward`, then `0-backward-2` and so on.
+        """Return a name for a graph of this step, without a stage: `0-backward`, then `0-backward-2` and so on.
 
-        The stages of one graph share it: `0-backward-pre`, `0-backward-post`.
+        The names of a graph's stages begin with this name: `0-backward-pre`, `0-backward-post`.
         """
         base = f"{self.step}-{phase or 'other'}"
         self._names[base] += 1
         return base if self._names[base] == 1 else f"{base}-{self._names[base]}"
 
     def write(self, graph: Graph) -> None:
-        """Write a graph, whose name ends with its stage, and its line in the index. Raises OSError (disk full)."""
+        """Write a graph, whose name must end with its stage, and its line in the index.
+
+        Raises OSError, for example if the disk is full.
+        """
         if self._closed:
             return
         graph = replace(graph, mode=self.mode)  # a capture does not know the user's name for the mode
-        # before its line in the index: a reader that knows the name finds all of it
+        # written before its line in the index, so that a reader who finds the line finds the whole graph
         put(self.path / f"{graph.name}.json", json.dumps(graph.to_json(), separators=(",", ":")))
         facts = {name: getattr(graph, name) for name in ("name", "stage", "phase", "step", "hash", "pre", "seconds")}
         self._event("graph", **facts, nodes=len(graph.nodes), notes=list(graph.notes))
 
     def executed(self, graph: str, hash_: str = "", cut: Cut | None = None) -> None:
-        """Record that a graph was executed in this step. `graph` is its reserved name, without a stage."""
+        """Record that a graph was executed in this step. `graph` is the name from `reserve`, without a stage."""
         facts = None if cut is None else {"reason": cut.reason, "op": cut.op, "source": cut.source}
         self._event("executed", step=self.step, graph=graph, hash=hash_, cut=facts)
 
     def counters(self, values: Mapping[str, int]) -> None:
-        """Record the counters of the mode's compiler in this step: `compiled`, `cached`, and the compiler's own."""
+        """Record the counters of the mode's compiler in this step: `compiled`, `cached`, and others of the compiler."""
         self._event("counters", step=self.step, **values)
 
     def unavailable(self, stage: str, reason: str) -> None:
@@ -253,7 +263,7 @@ class GraphFolder:
         self._event("unavailable", stage=stage, reason=reason)
 
     def close(self) -> None:
-        """Stop writing. Also called in a fork of the process."""
+        """Stop writing. A fork of the process calls this too."""
         self._closed = True
 
     def _event(self, event: str, **fields: Any) -> None:

@@ -1,4 +1,4 @@
-"""A partition for reports (its operators, subgraphs and their devices), and its limits."""
+"""A partition as reports show it (the operators, the subgraphs and their devices), and the limits of a partition."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from ..codec import of_fields, read_fields
 from ..modes.mode_spec import ModeSpec
 
 CPU = "CPU"
-"""The name in reports of the device of the operators that the backend does not receive."""
+"""The name, in reports, of the device that executes the operators that the backend does not receive."""
 
 Phase = Literal["forward", "backward"]
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionedOperator:
-    """Operators of one kind, configuration and line.
+    """The operators of a graph that agree in kind, configuration and line.
 
-    `reason` and `failure_at` say why the backend does not receive them. `moved` is true if they are on the CPU because
-    `ops_to_partition` names them.
+    `reason` and `failure_at` say why the backend does not receive the operators. `moved` is true if they are on the CPU
+    because `ops_to_partition` names their kind.
     """
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True  # values derived from the fields are written beside them
@@ -42,7 +42,10 @@ class PartitionedOperator:
 
 @dataclass(frozen=True, slots=True)
 class SubgraphRow:
-    """A subgraph, `number` in the order of execution from 1, with its operators by kind."""
+    """A subgraph, with the number of its operators by kind.
+
+    `number` is the subgraph's position in the order of execution, counted from 1.
+    """
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True  # values derived from the fields are written beside them
 
@@ -60,9 +63,9 @@ class GraphPartition:
     """The partition of one graph.
 
     graph: the graph's number among the captured graphs of the process, from 0
-    as_written: whether operators are counted as the module calls them (`aten::linear`) or, in a backward, as autograd
-        calls them
-    violated: the violated limit
+    as_written: whether the operators are those that the module calls (`aten::linear`) or, in a backward, that autograd
+        calls; otherwise they are those that these calls dispatch to
+    violated: the limit that the partition violates, "" if it violates none
     """
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True  # values derived from the fields are written beside them
@@ -104,9 +107,9 @@ class GraphPartition:
 
 @dataclass(slots=True)
 class Partitioning:
-    """All graphs of a module that were partitioned so far.
+    """All graphs of a module that have been partitioned so far.
 
-    It grows: a module has different graphs for different shapes, and for training and evaluation.
+    Graphs are added later: a module has different graphs for different shapes, and for training and evaluation.
     """
 
     backend: str
@@ -125,17 +128,17 @@ class Partitioning:
 UNLIMITED = -1
 
 OF_PROCESS = ("dtype", "threads", "seed", "python", "timeout", "env")
-"""The keys of a mode that belong to its process, whatever executes the model. The other keys belong to the backend."""
+"""The keys of a mode that belong to the whole process, not to the backend. All other keys belong to the backend."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionConfig:
-    """Limits of a partition, and operators that go to the CPU although the backend has them.
+    """The limits of a partition, and operators that go to the CPU although the backend supports them.
 
-    `min_operator_percentage_threshold` is the least fraction (0 to 1) of a graph's operators that the backend must
-    support, `min_subgraph_size` the least number of operators in any subgraph, `max_subgraph_count` the largest number
-    of subgraphs in a graph; -1 is no limit. `ops_to_partition` are names of operators, such as `aten::log_softmax`; the
-    ops that autograd derives from them go to the CPU too.
+    `min_operator_percentage_threshold` is the smallest fraction (0 to 1) of a graph's operators that the backend must
+    support, `min_subgraph_size` the smallest number of operators in any subgraph, `max_subgraph_count` the largest
+    number of subgraphs in a graph; -1 is no limit. `ops_to_partition` has names of operators that go to the CPU, such
+    as `aten::log_softmax`; the ops that autograd derives from these operators go to the CPU too.
 
     A forward and its backward are two graphs, and each must keep to the limits. Raises UsageError for an invalid limit.
     """
@@ -174,13 +177,13 @@ class PartitionConfig:
 
 
 def refuse_swaps(spec: ModeSpec) -> None:
-    """Raise UsageError for a mode that swaps kernels: its backend would not be asked about the swapped ops."""
+    """Raise UsageError for a mode that swaps kernels: the backend would not be asked about the swapped ops."""
     if spec.kernel or spec.decompose:
         raise UsageError(f"mode {spec.name!r}: a partition cannot swap kernels; leave out kernel. and decompose.")
 
 
 def operator_name(text: str) -> str:
-    """Return an operator's name as in reports: `aten::sum` for `sum`, `aten.sum` and `aten::sum.dim_IntList`."""
+    """Return an operator's name as reports show it: `aten::sum` for `sum`, `aten.sum` and `aten::sum.dim_IntList`."""
     space, separator, qualified = text.strip().partition("::")
     if not separator:
         space, qualified = "aten", text.strip().removeprefix("torch.ops.").removeprefix("aten.")

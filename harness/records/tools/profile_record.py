@@ -1,4 +1,4 @@
-"""The traced part of a run, the names of a trace's ranges, and `profile.json`: where the time went."""
+"""The request for a trace of a run, the names of a trace's ranges, and `profile.json`: where the time went."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TRACE = "trace.json"
 
 @dataclass(frozen=True, slots=True)
 class PhaseRow:
-    """A phase: its `milliseconds` in all traced steps on the script's thread, and its `share` of their total time."""
+    """A phase: its time on the script's thread in all traced steps, and its `share` of the steps' total time."""
 
     phase: str
     milliseconds: float
@@ -31,10 +31,10 @@ class PhaseRow:
 
 @dataclass(frozen=True, slots=True)
 class BlockRow:
-    """A block that the script names, with the time of everything within it.
+    """A block of the script that the script itself names, with the time of everything within the block.
 
-    `milliseconds` is the host's time. `device_milliseconds` is the device's time for work that was launched within the
-    block, None if there are no device times.
+    `milliseconds` is the time of the host. `device_milliseconds` is the device's time for the work that was launched
+    within the block, None if there are no device times.
     """
 
     block: str
@@ -46,7 +46,9 @@ class BlockRow:
 
 @dataclass(frozen=True, slots=True)
 class OpRow:
-    """All ops that agree in kind and place; `milliseconds` is their time on the host without the ops that they call.
+    """All calls of an op that agree in kind and place.
+
+    `milliseconds` is the time of these calls on the host, without the time of the ops that they call.
 
     `kind` is as in `step_times.OpKey`; `module` and `line` are "" if they are unknown.
     """
@@ -62,7 +64,7 @@ class OpRow:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionRow:
-    """A cause of executions of lazy graphs: `mark_step`, or an op that needed a value."""
+    """The executions of lazy graphs that have the same `cause`: `mark_step`, or an op that needed a value."""
 
     cause: str
     line: str
@@ -72,7 +74,7 @@ class ExecutionRow:
 
 @dataclass(frozen=True, slots=True)
 class UntracedStep:
-    """A step that was not traced, and the number of graphs compiled in it (None if they are not counted)."""
+    """A step that was not traced. `compiled` is the number of graphs compiled in it, None if they are not counted."""
 
     step: int
     seconds: float
@@ -81,7 +83,7 @@ class UntracedStep:
 
 @dataclass(frozen=True, slots=True)
 class KernelRow:
-    """The sources of a generated kernel."""
+    """The sources of a generated kernel: the ops that it computes, with their modules and lines."""
 
     name: str
     ops: Sequence[str]
@@ -93,14 +95,17 @@ class KernelRow:
 class RunProfile:
     """The profile of one mode.
 
+    type: the kind of the trace, as in `TraceRequest`
+    asked: the steps that the user requested
     steps: the traced steps
-    partial: whether the last traced step was not traced to its end
-    untraced: the steps before and after the traced ones
+    partial: whether the tracing stopped before the last traced step ended
+    untraced: the steps before and after the traced steps
     over: the reason why the tracing ended
-    step_milliseconds: the duration of each traced step
+    bytes: the size of the trace files
+    step_milliseconds: the duration of each traced step, without the recording
     compiled: the number of graphs compiled in each traced step, None if they are not counted
-    own_milliseconds: the additional time of the recording
-    device: the device's side, None for a mode that runs on the host; all other times are the host's
+    own_milliseconds: the time of the recording's own work, which is in none of the other times
+    device: the device's times, None for a mode that runs on the host; all times outside of `device` are the host's
     problem: the reason why there is no trace
     """
 
@@ -136,7 +141,7 @@ class RunProfile:
 
     @property
     def device_milliseconds(self) -> float:
-        """The total time of all pieces of the device's work in the traced steps."""
+        """The total time of the device's work in the traced steps."""
         return 0.0 if self.device is None else self.device.milliseconds
 
     def write(self, path: Path) -> None:
@@ -144,7 +149,7 @@ class RunProfile:
 
 
 def _without_device_ops(content: dict[str, Any]) -> dict[str, Any]:
-    """Migrate schema 1, which counted a device's work among the ops, in the same column as the host's time."""
+    """Migrate schema 1, which listed a device's work among the ops, with its time in the column of the host's time."""
     rows: Any = content.get("ops", [])
     return {**content, "ops": [row for row in rows if row.get("kind") != "device"]}
 
@@ -165,8 +170,8 @@ def read_profile(path: Path) -> RunProfile:
 Kind = Literal["trace", "operator"]
 
 DEFAULT_STEPS = StepSelection(((3, 5),))
-"""The steps that are traced by default. Compilers are done by then: TorchScript optimises a lazy graph in its third
-run."""
+"""The steps that are traced by default. Compilers have finished by step 3: the last one is TorchScript, which optimises
+a lazy graph when it executes the graph for the third time."""
 
 PROFILE = "profile"
 WORKING = "working"
@@ -182,8 +187,8 @@ def lines_of(trace: Path) -> Path:
 class TraceRequest:
     """A request for a trace.
 
-    The level `trace` records blocks, modules and the runtime; `operator` adds the place and the shapes of each
-    operator's call. The tracing ends with the step in which `duration` seconds have passed or the files have reached
+    The kind `trace` records blocks, modules and the runtime; `operator` adds the place and the shapes of each call of
+    an operator. The tracing ends with the step in which it has taken `duration` seconds or its files have reached
     `limit` bytes.
     """
 
@@ -198,13 +203,13 @@ class TraceRequest:
 PHASE = "phase: "
 MODULE = "module: "
 STEP = "ProfilerStep#"
-"""The beginning of a step's name, which torch's own tools recognise."""
+"""The beginning of a step's name. torch's own tools recognise it."""
 
 CUT = "mark_step"
 OWN = "numdrift"
-"""The phase of the recording's own work between the script's steps."""
+"""The phase of the work that the recording itself does between the script's steps."""
 
 FORWARD = "forward"
 UNTRAINED = "no gradients"
-"""The phases that begin with a model's first call with gradients, and with an earlier call without gradients (an
-evaluation)."""
+"""The phases that begin with a call of a model. FORWARD begins with the first call with gradients in a step, and
+UNTRAINED with a call without gradients before it (an evaluation)."""

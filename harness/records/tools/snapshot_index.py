@@ -1,10 +1,10 @@
-"""The index of a run's snapshots: those that were begun, and those that were completed. Nothing here imports torch.
+"""The index of a run's snapshots: which were begun, and which were completed. This module does not import torch.
 
     {"event": "begin", "file": "0-forward-step000003-execution000003.safetensors", "bytes": 120400, ...}
     {"event": "end", "file": "0-forward-step000003-execution000003.safetensors", "bytes": 121016}
     {"event": "incomplete", "file": "...", "reason": "No space left on device"}
 
-The `begin` line is written before the file, so a snapshot without an `end` line was cut off, whatever the cause.
+The `begin` line is written before the file. So a snapshot without an `end` or `incomplete` line was cut off.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ CUT_OFF = "the run ended while the snapshot was written"
 class SnapshotEntry:
     """A snapshot of a run in the index.
 
-    size: the bytes of its file, estimated if it is incomplete
-    incomplete: the reason why it is incomplete, "" if it is complete
-    facts: the other fields of its line in the index
+    size: the size of the snapshot's file in bytes; an estimate if the snapshot is incomplete
+    incomplete: the reason why the snapshot is incomplete, "" if it is complete
+    facts: the other fields of the snapshot's `begin` line
     """
 
     path: Path
@@ -38,7 +38,7 @@ class SnapshotEntry:
 
 
 def entries_of(run: Path) -> list[SnapshotEntry]:
-    """Return the snapshots of a run in the order in which they were first taken, each with its last entry."""
+    """Return the snapshots of a run in the order in which they were begun. Of a file written twice, the last counts."""
     begun: dict[str, dict[str, Any]] = {}
     ends: dict[str, dict[str, Any]] = {}
     for line in _lines(run / FOLDER / INDEX):

@@ -6,9 +6,9 @@
     {"event": "note", "text": "..."}
     {"event": "end"}
 
-An `operator` line is written for each call that differs from all calls before. A `counts` line has, for each `operator`
-line, the number of its calls since the last `counts` line. Written lines survive a kill; a record without its `end` was
-cut off.
+An `operator` line is written for each call that differs from all earlier calls. A `counts` line has, by the number of
+the `operator` line, the number of equal calls since the previous `counts` line. Written lines survive a kill of the
+process; a record without an `end` line was cut off.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CUT_OFF = "the process ended before it had written everything: these are the ope
 
 
 class SupportWriter:
-    """A writer that appends the records that it receives, until `forget` is called."""
+    """A writer that appends the facts that it receives to the record, until `end` or `forget` is called."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / SUPPORT
@@ -48,7 +48,7 @@ class SupportWriter:
         self._new[number] += 1
 
     def count(self, step: int) -> None:
-        """Write the number of calls of each operator since the last `count`."""
+        """Write how often each operator has been called since the previous `count`."""
         if self._new:
             self._write("counts", step=step, counts=dict(self._new))
             self._new.clear()
@@ -70,7 +70,7 @@ class SupportWriter:
 
 @dataclass(frozen=True, slots=True)
 class CountedCall:
-    """An operator's call with its number of executions (lazy and eager modes) or lowerings (compiled modes)."""
+    """A call of an operator, with the number of its executions (lazy and eager modes) or lowerings (compiled modes)."""
 
     call: OperatorCall
     count: int
@@ -78,7 +78,7 @@ class CountedCall:
 
 @dataclass(frozen=True, slots=True)
 class SupportRecord:
-    """The record of one run. `whole` is false if the process was killed before it wrote the `end`."""
+    """The record of one run. `whole` is false if the process ended before it wrote the `end` line."""
 
     backend: str
     instruction_set: str
@@ -90,7 +90,7 @@ class SupportRecord:
 
 
 def read_support(folder: Path) -> SupportRecord | None:
-    """Read the record in a run's folder, None if there is none. Raises JournalError for a damaged one."""
+    """Read the record in a run's folder; return None if there is none. Raises JournalError if it is damaged."""
     path = folder / SUPPORT
     if not path.exists():
         return None
@@ -103,7 +103,7 @@ def read_support(folder: Path) -> SupportRecord | None:
                 backend = event
             elif event["event"] == "operator":
                 fields = {name: event[name] for name in OperatorCall.__dataclass_fields__}
-                # JSON has lists; the record has tuples, since it is a key of dictionaries
+                # JSON has lists, but the fields must be tuples, since an OperatorCall is a key of dictionaries
                 lists = {name: tuple(fields[name]) for name in ("instructions", "failing")}
                 operators[event["number"]] = OperatorCall(**(fields | lists))
             elif event["event"] == "counts":

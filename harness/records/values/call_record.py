@@ -1,4 +1,4 @@
-"""The records of a step's calls, by which two trainings are compared call by call."""
+"""The records of a step's calls, with which two trainings are compared call by call."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 CALLS = "calls.jsonl"
-"""The file of calls in a journal: one line per call, a list of its fields, in the order in which the calls ended."""
+"""The file of calls in a journal. Each line is a list of one call's fields; the lines are in the order in which the
+calls ended."""
 
 SETUP_PHASE = "setup"
-"""The phase of the script before its first step begins."""
+"""The name of the phase before the script's first step begins."""
 
 TORCH, OWN = "torch", "own"
-"""The generators that a call draws from: torch's default one, and one that the script has created.
+"""The names of the generators that a call can draw from: torch's default generator, and one that the script created.
 
-Other generators have the names that journals use for them.
+Any other generator has the name that journals use for it.
 """
 
 GRAPH = "graph "
-"""The beginning of a compiled graph's `op`. A graph is one call; its random ops are separate calls before it."""
+"""The beginning of `op` for a compiled graph. A graph is one call; its random ops are recorded as calls before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +29,14 @@ class CallRecord:
     """A call of an op or, if `op` is "", a line of the script that changed the state of a generator.
 
     line: the innermost line of the user's own files, "" if it is unknown
-    thread: the number of the thread, counted from 1 for the threads that the script starts
-    tensors: the tensors among its arguments, each as the number of its memory (-1: unknown) and the digest of its
-        values ("": not read)
+    thread: the number of the thread: 0 for the script's own thread, from 1 on for the threads that the script starts
+    tensors: the tensors among the arguments, each as the number of its memory (-1 if it is unknown) and the digest of
+        its values ("" if they were not read)
     written: the positions in `tensors` of the tensors that the call writes
-    numbers: the other arguments
-    results: its results, new memory first, then the tensors that it has written; a view of an argument has no digest
-    drew: the generators that it has advanced, with their states before and after
+    numbers: the arguments that are not tensors
+    results: the call's results in the form of `tensors`: those in new memory first, then the tensors that the call has
+        written; a view of an argument has no digest
+    drew: the generators that the call has advanced, each as (name, state before the call, state after it)
     """
 
     step: int

@@ -1,4 +1,4 @@
-"""The digest of one tensor as 64 bytes. The writing guest and the readers share this module, so it needs no torch.
+"""The digest of one tensor as 64 bytes. This module does not need torch, since guests and readers share it.
 
 Little endian, no padding (`struct` format `<QQQQdddd`):
 
@@ -45,12 +45,12 @@ class Digest:
 
     @property
     def absent(self) -> bool:
-        """True if no tensor existed, as for the gradient of an unused parameter."""
+        """True if there was no tensor, as for the gradient of an unused parameter."""
         return self.numel == _NO_TENSOR
 
     @property
     def readable(self) -> bool:
-        """True if a tensor existed and had values. A meta or fake tensor has none."""
+        """True if there was a tensor and it had values. A meta or fake tensor has none."""
         return self.hash != 0
 
 

@@ -1,4 +1,4 @@
-"""The layout of tensor files. It is the layout of safetensors, so any reader of safetensors opens the files.
+"""The layout of tensor files. It is the layout of safetensors, so any reader of safetensors can open the files.
 
     8 bytes       length of the header, little-endian
     the header    JSON: {name: {"dtype", "shape", "data_offsets"}, "__metadata__": {"numdrift": facts as JSON}}
@@ -26,13 +26,13 @@ ALIGNMENT = 8
 """The header is padded to a multiple of this number of bytes, so that a mapped tensor is aligned."""
 
 MOST_HEADER = 100_000_000
-"""The largest number of bytes of a header; the limit of safetensors itself."""
+"""The largest number of bytes that a header may have. It is the limit of safetensors itself."""
 
 MOST_DIMENSIONS = 64
-"""The largest number of dimensions of a shape; the limit of torch and NumPy."""
+"""The largest number of dimensions that a shape may have. It is the limit of torch and NumPy."""
 
 MOST_ELEMENTS = 2**63 - 1
-"""The largest number of elements along one dimension; the limit of torch."""
+"""The largest number of elements that a dimension may have. It is the limit of torch."""
 
 METADATA = "__metadata__"
 FACTS = "numdrift"
@@ -54,14 +54,14 @@ TORCH_NAMES = {
     "C64": "complex64",
     "C128": "complex128",
 }
-"""torch's name of each dtype that a file can hold."""
+"""torch's name of each dtype that a file can contain, by the file's name of the dtype."""
 
 ITEM_BYTES = {code: {"BOOL": 1, "BF16": 2}.get(code) or int(code.lstrip("FIUC")) // 8 for code in TORCH_NAMES}
 
 
 @dataclass(frozen=True, slots=True)
 class TensorPlace:
-    """A tensor in a file: its `dtype` as the file names it, and its bytes from `start` to `end` of the file."""
+    """A tensor in a file: its `dtype` in the file's own words, and the place of its bytes, from `start` to `end`."""
 
     name: str
     dtype: str
@@ -73,9 +73,9 @@ class TensorPlace:
 def build_header(tensors: Mapping[str, tuple[str, Sequence[int]]], facts: Mapping[str, Any]) -> tuple[bytes, list[str]]:
     """Return a file's bytes up to the first tensor, and the tensors' names in the order in which their bytes follow.
 
-    `tensors` maps names to dtype and shape. The widest dtypes come first, so each tensor is aligned.
+    `tensors` maps names to dtype and shape. Tensors with wider dtypes come first, so that each tensor is aligned.
     """
-    # the sort is stable: tensors of one width stay in their order
+    # the sort is stable: tensors whose dtypes have the same width stay in order
     order = sorted(tensors, key=lambda name: -ITEM_BYTES[tensors[name][0]])
     described: dict[str, Any] = {METADATA: {FACTS: json.dumps(facts, separators=(",", ":"))}}
     position = 0
@@ -92,9 +92,9 @@ def build_header(tensors: Mapping[str, tuple[str, Sequence[int]]], facts: Mappin
 
 
 def read_header(path: Path, file: BinaryIO) -> tuple[list[TensorPlace], dict[str, Any]]:
-    """Read a file's entries, in the order of their bytes, and its facts. `file` must be open at its beginning.
+    """Read the tensors' places, in the order of their bytes, and the file's facts. `file` must be at its beginning.
 
-    Raises JournalError unless the entries cover the rest of the file exactly.
+    Raises JournalError unless the tensors fill the rest of the file exactly.
     """
     size = os.fstat(file.fileno()).st_size
     begin = file.read(LENGTH.size)
@@ -111,7 +111,7 @@ def read_header(path: Path, file: BinaryIO) -> tuple[list[TensorPlace], dict[str
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         complaint = (str(error).splitlines() or [""])[0][:200]
         raise JournalError(path, f"has a damaged header ({type(error).__name__}: {complaint})") from error
-    # an empty tensor begins where the next tensor begins, so the end counts as well
+    # an empty tensor begins at the same byte as the next tensor, so the sort key includes the end
     entries.sort(key=lambda entry: (entry.start, entry.end))
     position = first
     for entry in entries:
@@ -133,7 +133,10 @@ def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _entry(name: str, described: Mapping[str, Any], first: int) -> TensorPlace:
-    """Read one entry; `first` is where the first tensor begins. Raises ValueError, TypeError or KeyError."""
+    """Read a tensor's entry. `first` is the byte at which the first tensor begins.
+
+    Raises ValueError, TypeError or KeyError.
+    """
     dtype, shape, offsets = described["dtype"], described["shape"], described["data_offsets"]
     if not isinstance(dtype, str) or dtype not in TORCH_NAMES:
         raise ValueError(f"{name!r} has the unknown dtype {dtype!r}")

@@ -11,14 +11,15 @@ from ..codec import json_text, plain, read_fields
 from .call_record import CallRecord
 
 PLACE = "tapes/unfilled-{step}.json"
-"""The path of a step's reads in the folder of a run."""
+"""The path, within a run's folder, of the file with the reads of a step."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnfilledRead:
-    """The script's call that returned unfilled memory, and the op in it that allocated the memory.
+    """A read of unfilled memory on whose arbitrary values a result of the step depends.
 
-    A result of the step depends on the arbitrary values in the memory.
+    call: the script's call that returned the unfilled memory
+    made_by: the op within that call that allocated the memory
     """
 
     call: CallRecord

@@ -1,4 +1,4 @@
-"""The changes that let a script run in its mode, installed and removed together."""
+"""The changes that make a script run in its mode. They are installed and removed together."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ from .xla_stand_ins import XlaStandIns
 class ScriptAdoption:
     """Device redirection, placement, and the routing of torch.compile for one script in one mode.
 
-    Placement and routing are active from the beginning. Call `redirect` only in a process that runs just the script.
+    Placement and routing are active from the beginning. Call `redirect` only in a process that runs nothing but the
+    script.
     """
 
     def __init__(self, script: str, mode: Mode, facts: AdoptionFacts, *, draws_on_the_cpu: bool = False) -> None:
@@ -40,9 +41,9 @@ class ScriptAdoption:
         self._patches = Patches("the adoption of the script")
 
     def redirect(self, *, speaks_of_xla: bool = False) -> None:
-        """Redirect everything that the script sends to an accelerator to the mode's device.
+        """Redirect to the mode's device everything that the script sends to an accelerator.
 
-        `speaks_of_xla` says that the script imports torch_xla. Then torch_xla's device is redirected like an
+        `speaks_of_xla` says whether the script imports torch_xla. If so, torch_xla's device is redirected like an
         accelerator, unless the mode itself needs torch_xla.
         """
         elsewhere = speaks_of_xla and self._mode.capabilities.package != XLA.package
@@ -64,7 +65,7 @@ class ScriptAdoption:
                 devices.redirect_traced()
 
     def forget(self) -> None:
-        """Stop reporting: this process is a fork of the recorded one."""
+        """Stop reporting. Called in a fork of the recorded process."""
         self._notes.forget()
 
     def close(self) -> None:
@@ -72,13 +73,13 @@ class ScriptAdoption:
         self._patches.undo()
 
     def first_step_ended(self, tensors: Sequence[torch.Tensor]) -> None:
-        """Report what was compiled in the first step, and a doubt if the step was not executed as the mode says."""
+        """Report what was compiled in the first step, and a doubt if the step was not executed as the mode states."""
         self.placement.check(tensors)
         if not self._compiles:
             return
         try:
             regions, breaks = compiled_regions(), graph_breaks()
-        except NotAvailable:  # the numbers only inform the reader
+        except NotAvailable:  # the run is valid without these numbers, which only inform the reader
             return
         if not regions:
             self._notes.doubt(

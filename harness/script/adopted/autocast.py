@@ -1,7 +1,7 @@
-"""autocast and GradScaler for an accelerator, with the same meaning on the mode's device.
+"""autocast and GradScaler that a script requests for an accelerator, applied to the mode's device.
 
-If there is no such accelerator, torch itself disables both and only warns: a training in float16 would become one in
-float32.
+If the machine lacks the accelerator, torch itself would disable both and only warn: a training in float16 would become
+a training in float32.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from ..understood import ScriptNotes
 class AutocastRedirection:
     """Redirects `torch.autocast`, `torch.amp.custom_fwd` and `GradScaler` from `install` to `close`.
 
-    `kinds` are the accelerators that `device` replaces in this mode. The dtype is the accelerator's default, unless the
-    script states one.
+    `kinds` are the accelerators that `device` replaces in this mode. If the script states no dtype, autocast uses the
+    accelerator's default dtype.
     """
 
     def __init__(self, device: str, kinds: tuple[str, ...], notes: ScriptNotes) -> None:
@@ -57,7 +57,7 @@ class AutocastRedirection:
                         f"{NO_AUTOCAST}{self._kind}, so this run computes in its parameters' dtype: compare it "
                         "with a mode that has no autocast either, or leave this mode out"
                     )
-                # torch raises for a device without autocast, and accepts a disabled autocast of the CPU.
+                # torch raises an error for a device without autocast, but accepts a disabled autocast on the CPU.
                 device_type, enabled = "cpu", False
             begin(autocast, device_type, dtype=dtype, enabled=enabled, cache_enabled=cache_enabled)
 
@@ -80,11 +80,13 @@ class AutocastRedirection:
         self._patches.undo()
 
     def _decorating(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Redirect `custom_fwd` or `custom_bwd`, the decorators of autograd functions that state a dtype."""
+        """Wrap `custom_fwd` or `custom_bwd`, the decorators for the methods of autograd functions, so that they apply
+        to the mode's device."""
 
         @functools.wraps(original)
         def decorate(method: Any = None, *, device_type: str, **kwargs: Any) -> Any:
-            # The decorators accept any device. On one without autocast, autocast is never enabled and they do nothing.
+            # The decorators accept any device. On a device without autocast they have no effect, since autocast is
+            # never enabled there.
             is_redirected = self._has_autocast and device_type in self._kinds
             return original(method, device_type=self._kind if is_redirected else device_type, **kwargs)
 

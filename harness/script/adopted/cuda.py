@@ -1,4 +1,4 @@
-"""`torch.cuda` in a mode with another device: harmless answers to a script's questions about its device.
+"""`torch.cuda` in a mode whose device is not CUDA: harmless answers to a script's questions about the CUDA device.
 
 `torch.cuda.is_available()` and `torch.cuda.device_count()` still report the truth.
 """
@@ -20,7 +20,8 @@ from ...torch_private.patches import Patches
 from ..understood import ScriptNotes
 
 CAPABILITY = (8, 0)
-"""Compute capability of the missing device. A script that checks it chooses bfloat16, which the CPU supports too."""
+"""The compute capability that is reported for the missing device. A script that checks it chooses bfloat16, which the
+CPU supports too."""
 
 NOTHING_TO_DO = (
     "caching_allocator_delete",
@@ -63,7 +64,7 @@ TENSOR_TYPES = (
 class CudaStandIns:
     """Replaces the functions that need a driver, from `install` to `close`. Does nothing in a mode that runs on CUDA.
 
-    In any other mode the machine may have a GPU, which must not be used.
+    In any other mode the functions are replaced even if the machine has a GPU, since that GPU must not be used.
     """
 
     def __init__(self, device: str, notes: ScriptNotes) -> None:
@@ -109,11 +110,12 @@ class CudaStandIns:
 
         @functools.wraps(original)
         def call(*args: Any, **kwargs: Any) -> Any:
-            # dynamo traces this function; the calls of a compiling backend come from torch
+            # While dynamo traces this function, the script is the caller. Otherwise torch itself may be the caller, for
+            # example in a backend that compiles.
             if torch.compiler.is_dynamo_compiling():
                 return answer(*args, **kwargs)
             if str(sys._getframe(1).f_globals.get("__name__")).partition(".")[0] == "torch":
-                return original(*args, **kwargs)  # its failure tells torch that there is no device
+                return original(*args, **kwargs)  # torch learns from the failure that there is no device
             self._notes.note("device", "the mode has no CUDA device: the script's calls of torch.cuda do nothing")
             return answer(*args, **kwargs)
 
@@ -124,7 +126,8 @@ class CudaStandIns:
         if original is None:
             return
         defined_in = sys.modules.get(getattr(original, "__module__", ""), torch.cuda)
-        # `torch.cuda.memory_allocated` is defined in `torch.cuda.memory`, and a script may import it from there.
+        # `torch.cuda.memory_allocated`, for example, is defined in `torch.cuda.memory`. A script may import it from
+        # either module.
         for module in {torch.cuda, defined_in}:
             if vars(module).get(name) is original:
                 self._patches.replace(module, name, replacement)
@@ -161,7 +164,7 @@ class CudaStandIns:
 
 
 class Event:
-    """A moment in time: all earlier work is done when the event is recorded."""
+    """A moment in time. When the event is recorded, all earlier work has already been done."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
         self._recorded: float | None = None
@@ -170,7 +173,7 @@ class Event:
         self._recorded = time.perf_counter()
 
     def elapsed_time(self, later: Event) -> float:
-        """Return the milliseconds from this event to a later one. Raises RuntimeError if one was not recorded."""
+        """Return the milliseconds from this event to `later`. Raises RuntimeError if either was not recorded."""
         if self._recorded is None or later._recorded is None:
             raise RuntimeError("Both events must be recorded before calculating elapsed time.")
         return (later._recorded - self._recorded) * 1e3
@@ -184,7 +187,7 @@ class Event:
 
 
 class Stream:
-    """A queue that is always empty: everything that was put into it is done."""
+    """A queue that is always empty: all work that was put into it has already been done."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
         self.device = torch.device("cuda", 0)
@@ -219,7 +222,7 @@ class CurrentDevice(AbstractContextManager[None]):
 
 
 def _tensor_type(name: str, device: str) -> Any:
-    """Return a type that replaces `torch.cuda.FloatTensor` or the like and creates tensors on the device."""
+    """Return a type that replaces, for example, `torch.cuda.FloatTensor`, and creates tensors on `device`."""
     on_cpu = getattr(torch, name)
     kind_of_device = device.partition(":")[0]
 

@@ -1,6 +1,6 @@
-"""Redirection of everything that the script sends to an accelerator, which the machine may lack, to the mode's device.
+"""Redirection to the mode's device of everything that the script sends to an accelerator, which the machine may lack.
 
-Ops have no additional cost: torch is changed only where it asks which device is meant.
+Ops have no additional cost: torch is changed only where it determines which device is meant.
 """
 
 from __future__ import annotations
@@ -26,19 +26,20 @@ from ...torch_private.registered_kernels import Overrides, dispatch_key
 from ..understood import ScriptNotes
 
 ACCELERATORS = ("cuda", "xpu", "mps", "hpu")
-"""Accelerators that a script may name. An npu is not one of torch's own devices: its plug-in comes with the script."""
+"""The accelerators that a script may name. An npu is not among them: torch knows it only with a plug-in, which the
+script itself imports."""
 
 FACTORIES = ("empty.memory_format", "empty_strided.default", "tril_indices.default", "triu_indices.default")
 """The basic ops that create tensors on a named device."""
 
 LOAD_FIRST = 1
-"""Priority among the functions that place a file's tensors; torch's own begin at 10."""
+"""The priority of numdrift's function among the functions that place a file's tensors. torch's own begin at 10."""
 
 
 class DeviceRedirection:
     """Redirects devices from `install` to `close`.
 
-    `loaded` is called when a file's tensors stay on the CPU although the script meant them to be on the mode's device.
+    `loaded` is called when tensors from a file stay on the CPU although the script wanted them on the mode's device.
     """
 
     def __init__(
@@ -74,15 +75,15 @@ class DeviceRedirection:
                 overload = find_overload(name)
                 for kind in self.kinds:
                     overrides.replace(overload, dispatch_key(kind), self._factory(overload, kind))
-            # A run with shifted seeds has wrapped the type as well.
+            # In a run with shifted seeds, this type has already been wrapped by the code that shifts them.
             patches.wrap(torch, "Generator", lambda before: _generator_type(before, self._generator_device))
             self._redirect_loading()
             numbers, without_storage = no_accelerator(), self._kind in DEVICES_WITHOUT_STORAGE
             if numbers:
-                # `.to(0)` names the only accelerator; without one torch does not accept it.
+                # `.to(0)` means the machine's accelerator. On a machine that has none, torch does not accept it.
                 patches.replace(torch.Tensor, "to", _with_numbers(torch.Tensor.to))
                 patches.replace(torch.Tensor, "cuda", _with_numbers(torch.Tensor.cuda))
-                # Without an accelerator, memory need not be pinned. The method returns a copy, as it does with one.
+                # Without an accelerator, memory need not be pinned. The method returns a copy, as on an accelerator.
                 patches.replace(torch.Tensor, "pin_memory", lambda tensor, device=None: tensor.clone())
             if without_storage:
                 reduce = _saved_from_cpu(torch.Tensor.__reduce_ex__)
@@ -95,16 +96,16 @@ class DeviceRedirection:
                 patches.replace(torch, "set_default_device", self._refusing(torch.set_default_device))
 
     def redirect_traced(self) -> None:
-        """Redirect devices in compiled code too. Loads the compiler."""
+        """Redirect devices in compiled code too. This loads the compiler."""
         self._patches.also(redirect_traced_devices(self.meant))
 
     def close(self) -> None:
         self._patches.undo()
 
     def meant(self, value: Any) -> Any:
-        """Redirect a device, in any form that torch accepts, if it names an accelerator.
+        """Return the mode's device if `value` names a redirected accelerator, in any form that torch accepts.
 
-        Return anything else unchanged.
+        Return any other value unchanged.
         """
         if isinstance(value, torch.device):
             return torch.device(self.device) if self._is_redirected(value.type) else value
@@ -147,9 +148,10 @@ class DeviceRedirection:
         return make
 
     def _generator_device(self, device: Any) -> Any:
-        """Return the device of a generator.
+        """Return the device on which a generator is created that the script requests for `device`.
 
-        Lazy and xla devices have no generators: the CPU's generators draw for them, and for a mode with `draws=cpu`.
+        Lazy and xla devices have no generators, so the CPU's generators draw for them. They also draw for a mode with
+        `draws=cpu`.
         """
         meant = self.meant(device)
         if meant is device and str(meant).partition(":")[0] != self._kind:
@@ -176,7 +178,7 @@ class DeviceRedirection:
 
 
 def _generator_type(original: Any, device_of: Callable[[Any], Any]) -> Any:
-    """Return a type that replaces torch.Generator; its instances are torch's own."""
+    """Return a type that replaces torch.Generator. Calling it creates a generator of the original type."""
 
     class GeneratorKind(type):
         def __instancecheck__(cls, value: object) -> bool:
@@ -208,9 +210,9 @@ def _with_numbers(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _keeping_parameters(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a method that moves a module, so that its parameters stay the same objects, as on an accelerator.
+    """Wrap a method that moves a module, so that the module's parameters stay the same objects, as on an accelerator.
 
-    torch would create new ones: an existing optimizer would continue with the old ones, and tied weights would be
+    torch would create new parameters: an existing optimizer would continue with the old ones, and tied weights would be
     separated.
     """
 
@@ -221,7 +223,7 @@ def _keeping_parameters(original: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return original(module, *args, **kwargs)
         except RuntimeError as error:
-            if "swap" not in str(error):  # something else holds the implementation of a parameter
+            if "swap" not in str(error):  # torch cannot swap a parameter that something else refers to
                 raise
         finally:
             torch.__future__.set_swap_module_params_on_conversion(before)
@@ -231,7 +233,7 @@ def _keeping_parameters(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _saved_from_cpu(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap the reduction of a tensor without a storage, so that its value on the CPU is saved."""
+    """Wrap `__reduce_ex__`, so that a tensor without storage is saved as a tensor on the CPU."""
 
     @functools.wraps(original)
     def reduce(tensor: torch.Tensor, protocol: Any) -> Any:

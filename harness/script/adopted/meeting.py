@@ -1,6 +1,6 @@
 """CPU tensors that meet tensors of the mode's device, in a script that never mentions a device.
 
-This is a separate file because the count of the script's operators skips its frames: see `ON_BEHALF` in
+This code is in a separate file because the count of the script's operators skips this file's frames: see `ON_BEHALF` in
 `backends/called_operators.py`.
 """
 
@@ -13,23 +13,24 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 READS = frozenset({"numpy", "__array__", "__dlpack__"})
-"""Functions that hand a tensor's values to other libraries, which is possible only on the CPU."""
+"""Functions that pass a tensor's values to other libraries. This is possible only on the CPU."""
 
 ACROSS = frozenset({"to", "type_as", "_pack_padded_sequence", "tensor_split", "grad", "backward"})
 """Functions that accept tensors of both devices.
 
-They copy values between the devices, need some arguments (counts) on the CPU, or traverse an autograd graph with such
-copies, in which a moved tensor would be a different tensor.
+Each of them copies values between the devices, needs some arguments (counts) on the CPU, or traverses an autograd graph
+with such copies, in which a moved tensor would be a different tensor.
 """
 
 FOLLOWS_FIRST = frozenset({"__getitem__", "index_select", "__setitem__", "__set__"})
-"""Functions that run on the device of their first argument: a whole data set does not move because its index did."""
+"""Functions that run on the device of their first argument. A whole data set, for example, must not be moved because
+the index into it is on the device."""
 
 
 class Meeting(TorchFunctionMode):
     """Moves CPU tensors to `device` for the call in which they meet a tensor of that device.
 
-    Writes into a CPU tensor are executed on the CPU: the script may hold the memory under another name.
+    Writes to a CPU tensor are executed on the CPU, since other tensors of the script may share the memory.
     """
 
     def __init__(self, device: str) -> None:
@@ -46,7 +47,7 @@ class Meeting(TorchFunctionMode):
     ) -> Any:
         named = kwargs or {}
         tensors = list(_tensors([args, named]))
-        # Most calls end here: everything is still on the CPU.
+        # Most calls return here, because all of their tensors are on the CPU.
         on_device = [tensor for tensor in tensors if not tensor.is_cpu and tensor.device.type == self._kind]
         if not on_device:
             return func(*args, **named)
@@ -78,7 +79,7 @@ def _tensors(value: Any) -> Iterator[torch.Tensor]:
 
 
 def moved(value: Any, target: str) -> Any:
-    """Return `value` with its tensors on the side of `target`. A tensor that is already there is returned as it is."""
+    """Return `value` with its tensors moved to `target`. If `target` is a device, only CPU tensors are moved."""
     if isinstance(value, torch.Tensor):
         return value if value.is_cpu == (target == "cpu") else value.to(target)
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Models and tensors that are not on the mode's device, because the script chose the CPU or no device."""
+"""Models and tensors that are moved to the mode's device, because the script chose the CPU or no device for them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .meeting import Meeting, moved
 
 
 class Placement:
-    """Moves models to `device` in place and, from the first model on, the tensors that they meet."""
+    """Moves models to `device` in place. After the first move, it also moves CPU tensors that meet the device's."""
 
     def __init__(self, device: str, notes: ScriptNotes) -> None:
         self.device = device
@@ -26,9 +26,9 @@ class Placement:
         self._meeting: Meeting | None = None
 
     def place(self, module: torch.nn.Module, optimizers: Iterable[Optimizer]) -> None:
-        """Put a root module on the device before its first call. Parameters stay the same objects.
+        """Move a root module to the device before the module's first call. Parameters stay the same objects.
 
-        Raises AdoptionError if the module is on another device and cannot be moved.
+        Raises AdoptionError if the module is on a different device and cannot be moved.
         """
         kinds = {parameter.device.type for parameter in module.parameters()}
         if kinds <= {self.kind}:
@@ -46,7 +46,7 @@ class Placement:
         self._notes.note("placement", f"{name} was on cpu and has been moved to {self.kind}")
 
     def optimizer_made(self, optimizer: Optimizer) -> None:
-        """Move the plain tensors of an optimizer: they belong to no module whose first call would move them."""
+        """Move the plain tensors of an optimizer, since they belong to no module whose first call would move them."""
         if self.kind == "cpu":
             return
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
@@ -67,7 +67,7 @@ class Placement:
             enter_below(self._meeting)
 
     def check(self, tensors: Sequence[torch.Tensor]) -> None:
-        """Report a doubt after the first step if none of the tensors is on the mode's device."""
+        """Report a doubt if none of these tensors is on the mode's device. Called after the first step."""
         if tensors and all(tensor.device.type != self.kind for tensor in tensors):
             kinds = " and ".join(sorted({tensor.device.type for tensor in tensors}))
             self._notes.doubt(
@@ -90,7 +90,8 @@ class Placement:
                         f"{name} is on cpu and cannot be moved to {self.kind} ({str(error).splitlines()[0]}): take the "
                         'device in the script from os.environ["DEVICE"] and move the model and the data there'
                     ) from error
-            # The optimizers' state of these tensors moves as well, except single numbers: step counts stay on the CPU.
+            # The optimizers' state of these tensors is moved too, except for single numbers: step counts stay on the
+            # CPU.
             moved_ids = {id(tensor) for tensor in tensors}
             for optimizer in optimizers:
                 for parameter, state in optimizer.state.items():
@@ -111,5 +112,5 @@ class MovedArguments:
         return moved(args, self._device), moved(kwargs, self._device)
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        # A saved model may be loaded without numdrift, so the hook is saved as one that does nothing.
+        # A saved model may be loaded without numdrift, so a hook that does nothing is saved in place of this one.
         return getattr, (contextlib.nullcontext(), "__exit__")

@@ -1,6 +1,6 @@
-"""The functions of torch_xla on another device, in one process.
+"""Replacements of torch_xla's functions, for a training in one process on a device that is not an xla device.
 
-Functions that move a tensor move it to the mode's device. Functions that cut or wait run the closures that the script
+Functions that move a tensor move it to the mode's device. Functions that cut the graph run the closures that the script
 has deferred until then. Functions that ask for other processes find none.
 """
 
@@ -55,7 +55,7 @@ class XlaFunctions:
 
     @contextmanager
     def step_trace(self, name: str, **_: Any) -> Iterator[None]:
-        """Implement `xp.StepTrace`: a named block, at whose end a graph is cut."""
+        """Implement `xp.StepTrace`: a named block at whose end the graph is cut."""
         with Span(name):
             try:
                 yield
@@ -63,7 +63,7 @@ class XlaFunctions:
                 self.sync()
 
     def compile(self, f: Callable[..., Any] | None = None, *_: Any, **__: Any) -> Any:
-        """Wrap a function so that it runs within a step. Without a function, return the step's context."""
+        """Wrap a function so that it runs within the context of a step. Without a function, return the context."""
         if f is None:
             return self.step()
         function = f
@@ -89,7 +89,7 @@ class XlaFunctions:
         return loss
 
     def all_reduce(self, reduce_type: str, inputs: Any, *_: Any, **__: Any) -> Any:
-        """Reduce within one process: torch_xla clones a single tensor, leaves several unchanged, and scales none."""
+        """Reduce within one process as torch_xla does: clone a single tensor, leave a list unchanged, scale neither."""
         return inputs.clone() if isinstance(inputs, torch.Tensor) else inputs
 
     def save(self, data: Any, file_or_path: Any, *_: Any, **__: Any) -> None:
@@ -116,7 +116,7 @@ class XlaFunctions:
         return {"bytes_used": 0, "bytes_limit": 0, "peak_bytes_used": 0}
 
     def autocast(self, device: Any = None, *args: Any, **kwargs: Any) -> AbstractContextManager[Any]:
-        """Return a disabled autocast: torch_xla ignores its own on every platform but TPU and NEURON."""
+        """Return a disabled autocast, since torch_xla ignores its own autocast on every platform but TPU and NEURON."""
         return torch.autocast("cpu", enabled=False)
 
     def launch(self, fn: Callable[..., Any], args: Sequence[Any] = (), *_: Any, **__: Any) -> None:
@@ -124,9 +124,9 @@ class XlaFunctions:
 
 
 class Loader:
-    """`MpDeviceLoader`: a loader whose batches are on the device.
+    """`MpDeviceLoader`: a loader that moves its batches to the device.
 
-    It cuts the pending graph before it yields the next batch, and after the last batch.
+    It cuts the pending graph before it yields a batch, and after the last batch.
     """
 
     def __init__(self, functions: XlaFunctions, loader: Any, *_: Any, **__: Any) -> None:
@@ -149,7 +149,7 @@ class Loader:
 
 
 class Rate:
-    """`RateTracker`: counts per second."""
+    """`RateTracker`: measures a rate in counts per second."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
         self._began = time.time()
@@ -186,7 +186,7 @@ def span_of(scope: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 
 class ModelWrapper:
-    """`MpModelWrapper`: a model that processes share."""
+    """`MpModelWrapper`: a wrapper of a model that several processes share."""
 
     def __init__(self, model: torch.nn.Module) -> None:
         self._model = model
@@ -196,14 +196,14 @@ class ModelWrapper:
 
 
 class SerialExecutor:
-    """`MpSerialExecutor`: runs one process after another."""
+    """`MpSerialExecutor`: runs a function in one process after the other; here, in the only process."""
 
     def run(self, fn: Callable[[], Any]) -> Any:
         return fn()
 
 
 def _moved(data: Any, device: str) -> Any:
-    """Return nested lists, tuples and dictionaries with their tensors on a device."""
+    """Return a tensor, or nested lists, tuples and dictionaries of tensors, on a device."""
     if isinstance(data, torch.Tensor):
         return data.to(device)
     if isinstance(data, Mapping):

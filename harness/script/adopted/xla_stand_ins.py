@@ -1,6 +1,6 @@
-"""The modules of `torch_xla` for a script that imports it, in a mode with another device.
+"""Replacements of the modules of `torch_xla`, for a script that imports them in a mode whose device is not xla.
 
-They provide the part of torch_xla's API that trainings use; `xla_functions` implements it.
+The modules provide the part of torch_xla's API that trainings use. `xla_functions` implements this part.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .xla_functions import Loader, ModelWrapper, Rate, SerialExecutor, Span, Xla
 PACKAGE = "torch_xla"
 
 NEWEST_KNOWN = "2.9.0"
-"""The version that the stand-in reports. Scripts use it to choose between older and newer names."""
+"""The version that the stand-in reports. Scripts use it to choose between the names of older and newer versions."""
 
 NOTE = (
     "torch_xla is replaced on {device}: xla_device() returns this device, and mark_step and sync run the script's "
@@ -39,7 +39,7 @@ class XlaStandIns:
         self._undo: list[Undo] = []
 
     def install(self) -> None:
-        # The whole package is replaced: a part of the real one would register its device and claim torch's names.
+        # The whole package is replaced: any part of the real package would register its device and claim torch's names.
         before = {name: module for name, module in sys.modules.items() if name.partition(".")[0] == PACKAGE}
         modules = modules_of(XlaFunctions(self._device, self._cut), self._device)
         for name in before:
@@ -60,7 +60,7 @@ class XlaStandIns:
 
 
 class StandIn(types.ModuleType):
-    """A module of the stand-in. Its error for a missing name states the mode's device."""
+    """A module of the stand-in. The error for a name that it lacks states the mode's device."""
 
     def __init__(self, name: str, device: str, names: Mapping[str, Any]) -> None:
         super().__init__(name, "The replacement of torch_xla in a mode that has another device.")
@@ -79,7 +79,7 @@ class StandIn(types.ModuleType):
 
 
 def modules_of(functions: XlaFunctions, device: str) -> dict[str, types.ModuleType]:
-    """Return the modules by their full names; each is an attribute of its parent module."""
+    """Return the modules by their full names. Each module is also an attribute of its parent module."""
     contents: dict[str, Mapping[str, Any]] = {
         "": _top(functions),
         "core": {},

@@ -1,6 +1,7 @@
-"""The writing side of a journal: append-only files without buffers, with one system call per record where possible.
+"""The writing side of a journal: append-only files without buffers, with one system call per record if possible.
 
-The operating system holds everything that was written, so a kill loses at most the record that is being written.
+The operating system has everything that was written, so a kill of the process loses at most the record that is being
+written.
 """
 
 from __future__ import annotations
@@ -19,17 +20,17 @@ import torch
 from ...records import frames
 
 RELEASE_AFTER = 1 << 20
-"""The number of bytes appended to a file before its pages are released.
+"""The number of bytes that are appended to a file before the file's pages are released from the page cache.
 
-A recording must not push the training's data out of the page cache. Where fresh pages are slow, as on a virtual
-machine, the release also saves time: 3.2 MB appended every 50 ms take 1.4 ms instead of 3.4 to 4.3 ms."""
+A recording must not push the training's data out of the page cache. On machines on which fresh pages are slow, such as
+a virtual machine, the release also saves time: appending 3.2 MB every 50 ms takes 1.4 ms instead of 3.4 to 4.3 ms."""
 
 MOST_PARTS = 512
-"""The largest number of buffers in one writev; Linux allows 1024 (IOV_MAX)."""
+"""The largest number of buffers that are passed to one writev. Linux allows 1024 (IOV_MAX)."""
 
 
 class AppendFile:
-    """An append-only file, which is opened at its first record."""
+    """An append-only file, which is opened when its first record is written."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -37,17 +38,20 @@ class AppendFile:
         self._cached = 0
 
     def append(self, parts: Sequence[Any]) -> int:
-        """Write the buffers one after the other and return the number of bytes. Raises OSError (disk full)."""
+        """Write the buffers one after the other, and return the number of bytes.
+
+        Raises OSError, for example if the disk is full.
+        """
         if self._descriptor is None:
-            # Without a buffer, written records survive a kill of the process. Programs that the script starts do not
-            # inherit the file.
+            # The file has no buffer, so written records survive a kill of the process. Because of O_CLOEXEC, programs
+            # that the script starts do not inherit the file.
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
             self._descriptor = os.open(self.path, flags, 0o644)
         total = 0
         for start in range(0, len(parts), MOST_PARTS):
             pending = [memoryview(part) for part in parts[start : start + MOST_PARTS]]
             while pending:
-                # writev may write only a part and end within a buffer; the next iteration writes the rest.
+                # writev may write only some of the bytes, and stop within a buffer. The next iteration writes the rest.
                 written = os.writev(self._descriptor, pending)
                 total += written
                 while pending and written >= len(pending[0]):
@@ -56,8 +60,8 @@ class AppendFile:
                     pending[0] = pending[0][written:]
         self._cached += total
         if self._cached >= RELEASE_AFTER:
-            # Ask the operating system to release its pages of this file, so that the training can use the memory. A
-            # file system may ignore this advice.
+            # Ask the operating system to release this file's pages, so that the training can use the memory. A file
+            # system may ignore this advice.
             self._cached = 0
             with suppress(OSError, AttributeError):
                 os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -77,7 +81,7 @@ class EventLog(AppendFile):
         self.append([line.encode() + b"\n"])
 
     def failed(self, step: int, text: str) -> None:
-        """Write a notice that recording failed; print the notice if it cannot be written."""
+        """Write a notice that the recording has failed. If it cannot be written, print it."""
         try:
             self.write("notice", step=step, text=text, broken=True)
         except OSError:
@@ -85,7 +89,7 @@ class EventLog(AppendFile):
 
 
 def loss_to_json(value: float) -> float | str:
-    """Return a loss as a JSON value: the number itself (17 digits, exact), or the text nan, inf or -inf."""
+    """Return a loss as a JSON value: the exact number (with up to 17 digits), or the text nan, inf or -inf."""
     return value if value - value == 0.0 else str(value)
 
 
@@ -97,9 +101,9 @@ class FrameFile(AppendFile):
 
 
 def bytes_of(tensor: torch.Tensor) -> Any:
-    """Return a buffer over a CPU tensor's elements in row-major order; the tensor must outlive it.
+    """Return a buffer with a CPU tensor's elements in row-major order.
 
-    A contiguous tensor is not copied.
+    A contiguous tensor is not copied. The buffer keeps its memory alive.
     """
     flat = tensor.detach().resolve_conj().resolve_neg()
     flat = flat if flat.is_contiguous() else flat.contiguous()

@@ -1,14 +1,14 @@
 """A tape in one file: tensors that any safetensors reader can read, and the calls as JSON among the facts.
 
     input 3           the bytes of the storage in slot 3 before the step
-    watched 0         a value that executions are compared by, number 0 of the fact `watched`
-    given 0           an argument of the first root module, number 0 of the fact `given`
-    drawn 7 1         the second tensor that the call number 7 drew
-    settled 9 0       the first result of the call number 9, which does not repeat
-    generator 2       the state of a generator, number 2
+    watched 0         a value with which executions are compared, number 0 in the fact `watched`
+    given 0           an argument of the first root module, number 0 in the fact `given`
+    drawn 7 1         the second tensor that call number 7 drew
+    settled 9 0       the first result of call number 9, which does not repeat
+    generator 2       the state of generator number 2
 
-The reader checks ops against the dispatcher's list, and views against the sizes of their storages. Ops that a script
-defines are described by their schemas (the fact `own`), from which a process without the script defines them.
+The reader refuses ops that the dispatcher does not list, and views that exceed their storages. For ops that a script
+defines, the fact `own` has the schemas, with which a process that has not executed the script can define the ops.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ def noise_file(folder: Path, step: int) -> Path:
 
 
 def exact_file(tape: Path) -> Path:
-    """Return the path of the fp64 referee's values for a tape, beside the tape."""
+    """Return the path of the file, beside a tape, for the tape's values from the fp64 referee."""
     return tape.with_name(tape.name.replace("tape-", "exact-", 1))
 
 
 def write_tape(path: Path, tape: Tape) -> None:
-    """Write a tape. Raises OSError (disk full)."""
+    """Write a tape. Raises OSError, for example if the disk is full."""
     write_tensors(path, *described_tape(tape))
 
 
 def described_tape(tape: Tape) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-    """Return the tensors of a tape by their names, and everything else in it as JSON."""
+    """Return the tensors of a tape by name, and everything else in the tape as JSON values."""
     encoder = Encoder()
-    places: dict[tuple[str, ...], int] = {}  # thousands of calls share few places
+    places: dict[tuple[str, ...], int] = {}  # each place is written once, since thousands of calls share few places
     tensors = {f"input {slot}": data for slot, data in tape.inputs.items()}
     kinds = {"watched": tape.watched, "given": tape.batch}
     tensors |= {
@@ -91,7 +91,7 @@ def described_tape(tape: Tape) -> tuple[dict[str, torch.Tensor], dict[str, Any]]
 
 
 def _described_call(call: Call, encoder: Encoder, places: dict[tuple[str, ...], int]) -> dict[str, Any]:
-    """Return a call as JSON. Its frames are added to `places`, unless an earlier call has added the same ones."""
+    """Return a call as JSON values. The call's frames are added to `places` if no earlier call has the same frames."""
     described = {
         "op": call.op,
         "arguments": encoder.encode(call.arguments),
@@ -114,14 +114,14 @@ def _described_call(call: Call, encoder: Encoder, places: dict[tuple[str, ...], 
         "draw": None if draw is None else [len(draw.drawn), [encoder.encode(state) for state in draw.states]],
         "settled": None if call.settled is None else len(call.settled),
     }
-    # Leave out what a call lacks: most calls lack most of these, and a tape has thousands of calls.
+    # Leave out the fields that are None. Most calls lack most of these fields, and a tape has thousands of calls.
     return described | {name: value for name, value in optional.items() if value is not None}
 
 
 def read_tape(path: Path, opened: Callable[[Collection[str]], bool] = lambda devices: True) -> Tape:
-    """Read a tape, on its own devices if `opened` returns True for them, otherwise on the CPU.
+    """Read a tape, on the devices of its recording if `opened` returns True for them, otherwise on the CPU.
 
-    Raises JournalError for a file that is damaged, or that this torch cannot execute.
+    Raises JournalError if the file is damaged, or if this version of torch cannot execute the tape.
     """
     tensors, facts = read_tensors(path)
     if facts.get("schema") != SCHEMA:
@@ -136,9 +136,9 @@ def read_tape(path: Path, opened: Callable[[Collection[str]], bool] = lambda dev
 
 
 def understood_tape(tensors: Mapping[str, torch.Tensor], facts: Mapping[str, Any], *, on_the_cpu: bool = False) -> Tape:
-    """Return the tape from the results of `described_tape`; with `on_the_cpu` its calls name no other device.
+    """Return the tape, given the results of `described_tape`. With `on_the_cpu`, its calls name no device but the CPU.
 
-    Raises ValueError, TypeError, KeyError and RecursionError.
+    Raises ValueError, TypeError, KeyError or RecursionError if `tensors` and `facts` are not those of a tape.
     """
     slots = tuple(Slot(whole(size), text(device), dtype_named(dtype)) for size, device, dtype in facts["slots"])
     own = facts.get("own", {})  # most tapes have none
@@ -151,7 +151,7 @@ def understood_tape(tensors: Mapping[str, torch.Tensor], facts: Mapping[str, Any
     places = [tuple(text(frame) for frame in frames) for frames in facts.get("places", ())]
     reader = _CallReader(decoder, tensors, slots, places)
     calls = tuple(reader.call(number, described) for number, described in enumerate(facts["calls"]))
-    kinds: dict[str, list[Watched]] = {"watched": [], "given": []}  # older tapes have nothing given
+    kinds: dict[str, list[Watched]] = {"watched": [], "given": []}  # older tapes have no `given`
     for kind, group in kinds.items():
         for number, (position, name, described) in enumerate(facts.get(kind, ())):
             view = decoder.view(described["view"])
@@ -159,7 +159,7 @@ def understood_tape(tensors: Mapping[str, torch.Tensor], facts: Mapping[str, Any
             group.append(Watched(whole(position), text(name), view, tensors[f"{kind} {number}"]))
         if any(watched.position > len(calls) for watched in group):
             raise ValueError(f"a {kind} value after the end of the calls")
-    # Only storages that exist before the step have bytes: `input 3` holds those of slot 3.
+    # The file has the bytes of the storages that exist before the step: those of slot 3 are in the tensor `input 3`.
     inputs = {
         whole(int(name.partition(" ")[2])): _bytes(tensors, name) for name in tensors if name.startswith("input ")
     }
@@ -183,7 +183,7 @@ def understood_tape(tensors: Mapping[str, torch.Tensor], facts: Mapping[str, Any
 
 @dataclass(frozen=True, slots=True)
 class _CallReader:
-    """Reads the calls of a tape; the fields are the parts of the file that the calls refer to."""
+    """Reads the calls of a tape. The fields are the parts of the file to which calls refer."""
 
     decoder: Decoder
     tensors: Mapping[str, torch.Tensor]
@@ -191,9 +191,9 @@ class _CallReader:
     places: Sequence[tuple[str, ...]]
 
     def call(self, number: int, described: Mapping[str, Any]) -> Call:
-        """Return the call that the file describes. Raises ValueError, TypeError or KeyError for an invalid call.
+        """Return the call that the file describes. Raises ValueError, TypeError or KeyError if the call is invalid.
 
-        A call is invalid if this torch lacks its op, or if one of its views ends after the end of its storage.
+        It is invalid, for example, if this version of torch lacks its op, or if one of its views exceeds its storage.
         """
         outputs, fresh = self.decoder.decode(described["outputs"]), described["fresh"]
         if not isinstance(outputs, tuple) or not isinstance(fresh, list) or len(fresh) != len(outputs):
@@ -229,7 +229,7 @@ class _CallReader:
             repeats=repeats,
             settled=self._settled(number, described.get("settled")),
         )
-        # In a replay, a view that exceeds its storage would read or write other memory of the process.
+        # In a replay, a view that exceeds its storage would read or write unrelated memory of the process.
         for view in (*views_in(call), *(leaf for leaf in leaves(outputs) if isinstance(leaf, View))):
             _require_inside(view, self.slots)
         if any(new and not isinstance(output, View) for new, output in zip(call.fresh, outputs, strict=True)):
@@ -238,7 +238,7 @@ class _CallReader:
 
     def _frames(self, number: int, described: Mapping[str, Any]) -> tuple[str, ...]:
         place, line = described.get("place"), described.get("line")
-        if place is None:  # older tapes have a line instead of frames
+        if place is None:  # the call has no frames; in older tapes it may have a line instead
             return () if line is None else (text(line),)
         if whole(place) >= len(self.places):
             raise ValueError(f"call {number} is at place {place}, which does not exist")

@@ -1,4 +1,4 @@
-"""Tensors in one file, as the guests write and read it; see tensor_layout for the format."""
+"""Guests write and read files of tensors with this module. For the format see records/values/tensor_layout.py."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from ..tape_arguments import name_of
 from .journal_writing import AppendFile, bytes_of
 
 TRUE_DTYPES = "dtypes"
-"""The fact with the original dtypes of the tensors that were widened to float32 for a file."""
+"""The name of the fact with the original dtypes of the tensors that were widened to float32 for a file."""
 
 CODES = {getattr(torch, name): code for code, name in TORCH_NAMES.items() if hasattr(torch, name)}
 
 
 def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor], facts: Mapping[str, Any]) -> None:
-    """Write a file, either the whole file or nothing; an existing file is replaced. Raises OSError (disk full).
+    """Write a file atomically. An existing file is replaced. Raises OSError, for example if the disk is full.
 
-    Tensors are written one after the other. A contiguous tensor on the CPU is not copied. For any other tensor the copy
-    is freed before the next copy is made. Sparse tensors are written dense. A dtype that the format lacks is widened to
-    float32, and its name is in the fact `dtypes`.
+    Tensors are written one after the other. A contiguous tensor on the CPU is not copied. The copy of any other tensor
+    is freed before the next copy is made. Sparse tensors are written as dense ones. A tensor whose dtype the format
+    lacks is widened to float32, and the original dtype is written to the fact `dtypes`.
     """
     widened = {name: name_of(tensor.dtype) for name, tensor in tensors.items() if tensor.dtype not in CODES}
     header, order = build_header(
@@ -46,7 +46,7 @@ def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor], facts: Mappin
                 if value.layout != torch.strided:
                     value = value.to_dense()
                 file.append([bytes_of(value if value.dtype in CODES else value.float())])
-                del value  # free the copy before the next one is made: there may be no memory for two
+                del value  # free the copy before the next copy is made, since memory may not suffice for two
         file.close()
         temporary.replace(path)
     except BaseException:
@@ -57,7 +57,7 @@ def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor], facts: Mappin
 
 
 def read_tensors(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-    """Read a file's tensors, each in separate memory, and its facts. Raises JournalError."""
+    """Read a file's tensors, each into its own memory, and the file's facts. Raises JournalError."""
     tensors: dict[str, torch.Tensor] = {}
     try:
         with path.open("rb") as file, without_dispatch_modes(), without_function_modes(), torch.no_grad():
@@ -79,7 +79,7 @@ def read_tensors(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
                 tensors[entry.name] = tensor
     except OSError as error:
         raise JournalError(path, f"cannot be read: {error.strerror}") from error
-    # Widened tensors get their original dtype again, except for quantized tensors, which stay plain numbers.
+    # Widened tensors are converted back to their original dtype, except for quantized tensors, which stay float32.
     named = facts.get(TRUE_DTYPES)
     for name, dtype in named.items() if isinstance(named, dict) else ():
         true = getattr(torch, dtype, None) if isinstance(dtype, str) else None

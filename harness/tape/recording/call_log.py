@@ -1,4 +1,4 @@
-"""The log of a step's calls: a note before a call runs, its record afterwards, and the digests of its results."""
+"""The log of a step's calls: a note before a call runs, a record after the call, and the digests of the results."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ from ..storages import SlotTable
 from ..tape import Call, CompiledNode, Draw, GeneratorState, NotReplayable, View, leaves, mapped
 from .followed_calls import OpCall
 
-# Digests, by which values are compared.
+# Digests, with which values are compared.
 
 SIZE = 16
-"""Bytes of a digest."""
+"""The number of bytes of a digest."""
 
 
 def digest_of(tensor: torch.Tensor) -> str:
     """Return the first 32 hex digits of the SHA-256 of a tensor's values.
 
-    The values are in the order of the dimensions, so that the strides do not matter.
+    The values are taken in row-major order, so that the strides do not matter.
     """
     with bare_execution(), torch.no_grad():
         data = bits_of(tensor.cpu())
     return hashlib.sha256(bytes_of(data)).hexdigest()[: 2 * SIZE]
 
 
-# The results of a step's calls: all digests, and the values that the budget allows.
+# The results of a step's calls: all digests, and as many values as the budget allows.
 
 VALUE_BUDGET = 2**30
-"""Bytes of values that one step keeps; the oldest values are dropped first."""
+"""The number of bytes of values that are kept for one step. The oldest values are dropped first."""
 
 
 class CallValues:
     """The results of each call, in order: its fresh outputs, then the arguments that it has written.
 
-    Two mappings concern calls of compiled graphs, by their position:
-    swapped: the function that executes a call instead of the compiled kernel
-    layouts: the layouts of the tensors that a call took, if the generated code called the op itself
+    Two mappings are for calls of compiled graphs. Their keys are the calls' positions:
+    swapped: the function that executes the call in place of the compiled kernel
+    layouts: the layouts of the call's argument tensors, if the generated code called the op itself
     """
 
     def __init__(self, budget: int = VALUE_BUDGET) -> None:
@@ -62,13 +62,16 @@ class CallValues:
         self.digests.append([digest_of(tensor) for tensor in tensors])
 
     def set(self, position: int, tensors: Sequence[torch.Tensor | None], *, keep: bool) -> None:
-        """Set the results of a call, None for each unknown one. With `keep` the tensors must not change later."""
+        """Set the results of a call, None for each unknown result.
+
+        With `keep`, the values are kept too, and the tensors must not be changed later.
+        """
         self.digests[position] = [None if tensor is None else digest_of(tensor) for tensor in tensors]
         detached = [tensor.detach() for tensor in tensors if tensor is not None]
         if keep and detached and len(detached) == len(tensors):
             self._kept[position] = detached = [value.cpu() for value in detached]
             self._free -= _size(detached)
-            # Dicts keep the order of insertion: the first key is the oldest value.
+            # A dict keeps the order of insertion, so the first key is that of the oldest values.
             while self._free < 0 and self._kept:
                 oldest = next(iter(self._kept))
                 self._free += _size(self._kept.pop(oldest))
@@ -85,16 +88,16 @@ def _size(values: Sequence[torch.Tensor]) -> int:
 COLLECTIVES = ("c10d", "_c10d_functional", "c10d_functional", "_dtensor")
 
 PLAIN = (type(None), bool, int, float, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format)
-"""The types of arguments that a tape holds unchanged."""
+"""The types of arguments that are put on a tape unchanged."""
 
 COMPILED = "CompiledFunction"
-"""The prefix of the names of compiled regions' autograd nodes."""
+"""The prefix of the names of the autograd nodes of compiled regions."""
 
 OPAQUE = "a part of the step is compiled by torch.compile, and a tape cannot look into it"
 
 
 def devices_in(values: Iterable[Any]) -> set[torch.device]:
-    """Return the devices of the tensors among the values, and those that the `torch.device`s among them mean."""
+    """Return the devices of the tensors among the values, and the devices that `torch.device`s among them mean."""
     placed = [value for value in values if isinstance(value, (torch.Tensor, torch.device))]
     return {device_meant(value) if isinstance(value, torch.device) else value.device for value in placed}
 
@@ -103,9 +106,9 @@ def devices_in(values: Iterable[Any]) -> set[torch.device]:
 class NotedCall:
     """The note of a call before it runs.
 
-    arguments, keywords: the call's arguments as the tape holds them
+    arguments, keywords: the call's arguments in the form in which they are on the tape
     slot_count: the number of slots before the call's outputs get slots
-    generators: the states of default generators
+    generators: the states of the default generators
     generator_arguments: the generators among the arguments, with their states
     """
 
@@ -121,8 +124,8 @@ class NotedCall:
 class CallLog:
     """The calls so far, and the slots that they use.
 
-    With `values` compiled regions are taken apart: `values` receives the results of each call, and a tensor that a
-    region returns is refused only if it has no slot.
+    With `values`, compiled regions are taken apart. `values` then receives the results of each call, and a tensor that
+    a region returns is refused only if the tensor has no slot.
     """
 
     def __init__(self, values: CallValues | None = None) -> None:
@@ -131,7 +134,7 @@ class CallLog:
         self.values = values
 
     def take(self, call: OpCall, place: OpPlace) -> NotedCall:
-        """Note a call that is about to run. Raises NotReplayable if a tape cannot hold it."""
+        """Return the note of a call that is about to run. Raises NotReplayable if a tape cannot contain the call."""
         operation = call.operation
         if not call.is_overload:
             raise NotReplayable(f"the step calls the higher-order operator {operation}")
@@ -141,7 +144,7 @@ class CallLog:
         if self.values is None and node is not None and node.name().startswith(COMPILED):
             raise NotReplayable(OPAQUE)
         # The op may draw from the default generator of any device that it runs on, or from a generator among its
-        # arguments. Note the states before the op; `complete` finds out which of them have moved.
+        # arguments. Note the states before the op. `complete` finds out which generators have advanced.
         accelerators = sorted({str(device) for device in devices_in(call.values) if device.type not in ("cpu", "meta")})
         generators = [value for value in call.values if isinstance(value, torch.Generator)]
 
@@ -171,7 +174,7 @@ class CallLog:
     def complete(
         self, noted: NotedCall, outputs: Any, frames: tuple[str, ...], compiled: CompiledNode | None = None
     ) -> Call:
-        """Record a call that has run. For a compiled node the results stay unknown here."""
+        """Record a call that has run. For a compiled node, the results are not set by this method."""
         results = list(leaves(outputs)) if outputs is not None else []
         recorded: list[Any] = []
         for result in results:
@@ -179,7 +182,8 @@ class CallLog:
                 kind = type(result).__name__
                 raise NotReplayable(f"{noted.call.operation} returns a {kind}, which a tape cannot hold")
             recorded.append(self.table.view(result, is_input=False) if isinstance(result, torch.Tensor) else result)
-        # The generators show whether the op drew. Its tags do not: attention without dropout is tagged as random, too.
+        # The generators show whether the op drew. The op's tags do not: attention without dropout is also tagged as
+        # random.
         draw: Draw | None = None
         argument_moved = any(
             not torch.equal(state, generator.get_state()) for generator, state in noted.generator_arguments
@@ -200,7 +204,7 @@ class CallLog:
 
 
 def raising(noted: NotedCall, frames: tuple[str, ...]) -> Call:
-    """Return the record of a call that raised an error: its only output is None."""
+    """Return the record of a call that raised an error. The record's only output is None."""
     return Call(
         op=str(noted.call.operation),
         arguments=noted.arguments,
