@@ -233,6 +233,9 @@ def _sentences(measured: MeasuredPair, judged: _JudgedCauses, curves: Curves) ->
     return [sentence for sentence in (*sentences, *curves.sentences) if sentence]
 
 
+REPEATING = "deterministic=on in a mode makes torch take kernels that repeat, where it has them"
+
+
 def _spreads(measured: MeasuredPair, word: str | None) -> list[str]:
     if word == "nondeterministic":
         return []
@@ -249,6 +252,8 @@ def _notes(evidence: PairEvidence, measured: MeasuredPair, judged: _JudgedCauses
     scores = measured.scores
     notes = [*verdict.notes, *measured.compared.notes, *around, *scores.notes, *scores.unreplayed, *measured.unreadable]
     notes += judged.answer.notes
+    if measured.spreads:
+        notes.append(REPEATING)
     if verdict.word == "failed":  # "compile is crashed: REASON" repeats the verdict
         reasons = [f": {run.manifest.message}" for run in named_runs(evidence).values() if run.manifest.message]
         notes = [note for note in notes if not any(note.endswith(why) and why in verdict.text for why in reasons)]
