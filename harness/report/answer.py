@@ -219,7 +219,7 @@ def _deed(culprit: Culprit, pair: PairFindings) -> str:
             f"starts from other data ({culprit.reasons[1]})" if len(culprit.reasons) > 1 else "starts from other data"
         )
     if culprit.kind == SETUP:
-        return f"draws other random numbers in {op}"
+        return f"draws different random numbers in {op}"
     if culprit.kind == ARGUMENTS:
         changes = ", ".join(AGAINST.sub(r"\1\3 instead of \2", reason) for reason in culprit.reasons[:2])
         return f"calls {op} with other arguments ({changes})" if changes else f"calls {op} with other arguments"

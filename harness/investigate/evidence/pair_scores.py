@@ -30,7 +30,7 @@ from .explained_scores import Scores, without_unlooked
 from .joined_outcome import outcome_against
 from .pair_evidence import PairEvidence
 
-ANEW = " (remove that run's folder, and `numdrift investigate` makes it anew)"
+ANEW = " (remove that run's folder; `numdrift investigate` then repeats the run)"
 
 
 def spec_of(run: RecordedRun) -> ModeSpec:

@@ -115,7 +115,7 @@ class Replayed:
     """The result of replaying one file of a bundle.
 
     holds: whether the replay shows the same result here as where the bundle was made
-    comparable: False if the mode draws other random numbers; values that depend on these are not judged
+    comparable: False if the mode draws different random numbers; values that depend on these are not judged
     """
 
     path: str

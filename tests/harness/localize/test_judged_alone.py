@@ -332,5 +332,5 @@ def test_what_is_told_something_else_may_not_err_as_a_sum_does() -> None:
 
 
 def test_another_state_of_a_generator_is_another_set_up() -> None:
-    cause = kernel("setup", ("draws other random numbers: the generator is at another state",), "randn")
+    cause = kernel("setup", ("draws different random numbers: the generator is in a different state",), "randn")
     assert judged(error(0.0), error(1e9), cause) == ("different-setup", "generator")

@@ -127,7 +127,7 @@ def proof_of(culprit: Culprit) -> Proof:
             "structure",
             "gelu against mul, sigmoid, mul",
         ),
-        (other_mask, nothing, "forward", "drop", "bernoulli", "setup", "other random numbers"),
+        (other_mask, nothing, "forward", "drop", "bernoulli", "setup", "different random numbers"),
         (decay, nothing, "optimizer", "layers", "mul", "arguments", "0.9999 against 0.999"),
         (denominator, nothing, "optimizer", "layers", "add", "arguments", "1e-08 against 0.0001"),
     ],
