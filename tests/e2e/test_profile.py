@@ -211,7 +211,7 @@ def test_a_script_that_ends_within_the_steps_leaves_what_was_traced(
     assert "Traceback" not in done.stderr
     (run,) = json.loads((tmp_path / "found.json").read_text())["runs"]
     assert (run["steps"], run["partial"]) == (steps, partly)
-    assert "not to its end" in done.stdout if partly else "the process was killed" in done.stdout
+    assert "only in part" in done.stdout if partly else "the process was killed" in done.stdout
     check_trace(json.loads(Path(tmp_path, run["trace"]).read_text()))
     assert (tmp_path / "runs/ends/cpu/profile/working").is_dir()
 

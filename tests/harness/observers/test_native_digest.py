@@ -117,4 +117,4 @@ def test_a_library_of_another_user_is_refused(cache: Path, built: Path) -> None:
     library.write_bytes(built.read_bytes())
     os.chown(library, 12345, -1)
     function, reason = native.load()
-    assert function is None and "belongs to somebody else" in str(reason)
+    assert function is None and "belongs to another user" in str(reason)

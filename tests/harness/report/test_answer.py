@@ -50,7 +50,7 @@ def test_other_data_are_told_from_other_draws() -> None:
     )
     assert f"starts from other data ({use})" in answer_of(replace(FAULT, culprits=(data,))).what
     draw = replace(data, op="aten.randn", reasons=())
-    assert "draws other random numbers in randn" in answer_of(replace(FAULT, culprits=(draw,))).what
+    assert "draws different random numbers in randn" in answer_of(replace(FAULT, culprits=(draw,))).what
 
 
 def test_many_causes_are_counted() -> None:
