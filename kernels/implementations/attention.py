@@ -139,7 +139,7 @@ def op_by_op(arguments: Attention) -> Tensor:
 def in_float64(arguments: Attention) -> Tensor:
     """Compute ATen's composition in float64 and round once, also in the backward. Raises KernelError for dropout."""
     if arguments.dropout > 0:
-        raise KernelError(f"{OP}=fp64", "cannot replay dropout, which draws random numbers")
+        raise KernelError(f"{OP}=fp64", "cannot reproduce dropout, which draws random numbers")
     return with_math(arguments.to(torch.float64)).to(arguments.query.dtype)
 
 

@@ -114,7 +114,7 @@ def test_a_bad_kernel_is_one_line(case: str, numdrift: Numdrift, tmp_path: Path)
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["nowhere.c"], "nowhere.c is not there"),
+        (["nowhere.c"], "nowhere.c does not exist"),
         (["."], "ends in .c or .py"),
         (["mine.py"], "--op tanh_backward"),
         (["mine.c", "--op", "tanh_backwrd"], "did you mean 'tanh_backward'"),

@@ -140,9 +140,9 @@ def elsewhere(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     ("function", "why"),
     [
         (raising, "raised ValueError: no idea"),
-        (shorter, "returned shape [2048], the op returns [2049]"),
-        (wider, "returned float64, the op returns float32"),
-        (twice, "returned 2 tensors, the op returns 1"),
+        (shorter, "returned shape [2048], but the op returns [2049]"),
+        (wider, "returned float64, but the op returns float32"),
+        (twice, "returned 2 tensors, but the op returns 1"),
         (greedy, "wrote to its argument 'self', which the op leaves as it is"),
     ],
 )

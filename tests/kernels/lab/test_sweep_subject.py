@@ -86,7 +86,7 @@ def test_what_rounding_changes_is_said(dtype: str, hold: list[str], said: list[s
         ("_softmax", None, ["dim=0", "half_to_float=false"], "mixes its inputs"),
         ("cumsum", None, ["dim=0"], "mixes its inputs"),
         ("frexp", None, [], "does not return a single tensor"),
-        ("isnan", None, [], "no floating-point numbers"),
+        ("isnan", None, [], "not floating-point numbers"),
         ("bernoulli", None, [], "random"),
         ("bernoulli_", None, [], "random"),
         ("mm", None, [], "mixes its inputs: .*; numdrift kernels check mm measures it"),
