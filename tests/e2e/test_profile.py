@@ -221,8 +221,8 @@ def test_fewer_steps_than_asked_for_is_one_line(numdrift: Numdrift) -> None:
     done = numdrift("profile", NAMED_BLOCKS, "--modes", "cpu", "--steps", "20-22", "--quiet")
     assert done.returncode == 2
     assert done.stderr == (
-        "numdrift: cpu: nothing was traced: the script has 8 steps, and none of the steps 20-22; choose some of them "
-        "with --steps 0-7\n"
+        "numdrift: cpu: nothing was traced: the script has 8 steps, but none of the requested steps 20-22; choose from "
+        "--steps 0-7\n"
     )
 
 

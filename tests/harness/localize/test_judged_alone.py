@@ -274,7 +274,10 @@ def test_an_op_that_rounds_each_element_once_errs_by_few_roundings(ulp: float, o
 
 def test_an_op_whose_inputs_are_not_known_is_not_judged() -> None:
     cause = kernel(
-        reasons=("gives other values", "or the value from add is wrong there: reading it changes the results")
+        reasons=(
+            "gives other values",
+            "or the value from add is wrong within the graph: reading that value changes the results",
+        )
     )
     assert judged(error(0.3), error(3000.0), cause) == (None, "")
 
