@@ -91,7 +91,7 @@ def sketches_of(run: RecordedRun) -> Iterator[tuple[int, StepSketches]]:
             file.seek(frame.offset)
             data = file.read(frame.length)
         if len(data) != (len(entries) + len(parameters)) * SKETCH_BYTES:
-            raise JournalError(path, f"step {frame.step} has {len(data)} bytes, its table says otherwise")
+            raise JournalError(path, f"step {frame.step} has {len(data)} bytes, but its table says otherwise")
         sketches, names = list(unpack_sketches(data)), [entry.name for entry in entries]
         # A frame has every tensor's value, then every parameter's gradient, in the order of the table.
         values = dict(zip(names, sketches[: len(names)], strict=True))

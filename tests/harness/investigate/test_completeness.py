@@ -32,7 +32,9 @@ PROVEN = Culprit(
     significance="rounding",
     proof=Proof(SwappedIn(True, 0.0, 3.0), SwappedOut(True, 7.0, 1.0, 1.0)),
 )
-SUSPECT = replace(PROVEN, status="suspect", proof=Proof(SwappedIn(), SwappedOut(), why="it cannot be taken out alone"))
+SUSPECT = replace(
+    PROVEN, status="suspect", proof=Proof(SwappedIn(), SwappedOut(), why="it cannot be swapped out by itself")
+)
 
 
 def evidence(**more: Any) -> PairEvidence:

@@ -74,7 +74,7 @@ def test_equal_runs_stay_identical_after_an_investigation(tmp_path: Path) -> Non
             3,
             1.0,
             False,
-            "integers differ that rounding leaves",
+            "integers differ that rounding never changes",
         ),
     ],
 )
@@ -176,7 +176,7 @@ NOTHING_MEASURED = noise_record(0, **UNREPLAYED)
             [
                 "the runs differ from step 1 on, and none of its steps was started",
                 "run `numdrift investigate",
-                "one state",
+                "from the same state",
             ],
         ),
         (

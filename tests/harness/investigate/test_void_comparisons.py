@@ -182,7 +182,7 @@ def test_of_several_troubles_the_one_that_makes_void_the_others_is_the_verdict(
     # and what was measured is in the findings whatever the word
     assert pair.score == pytest.approx(90.0, rel=1e-3)
     assert pair.first_significant_step == 2
-    others = {"of different scripts": OTHER_SCRIPT in troubles, "holds NaN": NOT_FINITE in troubles}
+    others = {"of different scripts": OTHER_SCRIPT in troubles, "contains NaN": NOT_FINITE in troubles}
     for fragment, is_there in others.items():
         assert (fragment in pair.text[0] or in_notes(pair, fragment)) == is_there
 
