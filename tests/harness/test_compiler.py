@@ -165,7 +165,7 @@ def test_a_library_that_was_cut_short_is_made_again(tmp_path: Path) -> None:
 def test_a_folder_that_others_can_write_is_refused(tmp_path: Path, cache: Path) -> None:
     cache.mkdir()
     cache.chmod(0o777)
-    with pytest.raises(NotAvailable, match=r"writable by.*NUMDRIFT_CACHE"):
+    with pytest.raises(NotAvailable, match=r"another user can write to it.*NUMDRIFT_CACHE"):
         compile_library(written(tmp_path, ANSWER))
 
 

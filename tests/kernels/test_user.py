@@ -251,7 +251,7 @@ def test_what_is_wrong_with_a_python_file_is_one_line(text: str, tmp_path: Path)
             "int other;\n",
             "kernel_float32(int64_t n, double value, const float *self, const float *",
         ),
-        ("tanh_backward", "static void kernel_float32(void) {}\n", "defines no `void kernel_float32("),
+        ("tanh_backward", "static void kernel_float32(void) {}\n", "defines neither `void kernel_float32("),
         (
             "tanh_backward",
             "void kernel_float32(flot x) {}\n",

@@ -213,7 +213,7 @@ def analyzed(plan: BatchPlan, reporter: Reporter, verbosity: int = 2) -> Support
         raise UsageError(why)
     what = f"what it printed is in {finished.folder.stderr}"
     if manifest.failed:
-        raise AdoptionError(f"nothing was analysed, because the script {manifest.status} first: {why}; {what}")
+        raise AdoptionError(f"nothing was analysed, because the script ended first ({manifest.status}): {why}; {what}")
     raise AdoptionError(
         f"nothing was analysed: the script called no operator in mode {manifest.mode} ({why}); name the script that "
         f"calls the model; {what}"

@@ -107,7 +107,7 @@ def test_a_folder_that_others_can_write_is_refused(cache: Path) -> None:
     cache.mkdir()
     cache.chmod(0o777)
     function, reason = native.load()
-    assert function is None and "writable by" in str(reason)
+    assert function is None and "another user can write to it" in str(reason)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file away")

@@ -68,7 +68,7 @@ def test_several_wrap_one_name_and_leave_in_any_order() -> None:
     for one in owners:
         one.wrap(module, "name", around(one.owner))
     assert module.name() == "c(b(a(torch)))"
-    with pytest.raises(AlreadyPatched, match="replaced by c already: d"):
+    with pytest.raises(AlreadyPatched, match="already replaced by c; d cannot"):
         Patches("d").replace(module, "name", original)
     owners[0].undo()
     assert module.name() == "c(b(torch))"

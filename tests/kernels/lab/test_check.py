@@ -157,7 +157,7 @@ def test_what_is_not_available_is_a_row_too() -> None:
     here = row("mul", kernel_of("mul", elsewhere))
     assert (here.status, here.why) == ("not available", "its moon is not up")
     other = row("mul", kernel_of("mul", greedy, dtypes=("bfloat16",), devices=("cuda",)))
-    assert (other.status, other.why) == ("not available", "it computes bfloat16 on cuda device")
+    assert (other.status, other.why) == ("not available", "it computes bfloat16 on devices of type cuda")
     assert row("argmax", "decomposed").status == "not available"
 
 

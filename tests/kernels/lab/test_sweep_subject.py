@@ -79,7 +79,7 @@ def test_what_rounding_changes_is_said(dtype: str, hold: list[str], said: list[s
         ("tanh_backward", None, ["grad_output"], "not NAME=VALUE"),
         ("tanh_backward", None, ["grad_output=x"], "held at a number"),
         ("tanh", None, ["x=1"], "it has only self"),
-        ("pow.Tensor_Scalar", None, [], "needs exponent .*--hold exponent=1"),
+        ("pow.Tensor_Scalar", None, [], "needs a value for exponent .*--hold exponent=1"),
         ("gelu", None, ["approximate=tan"], "cannot be called .*approximate"),
         ("tanh_", None, [], "writes to its arguments: sweep tanh"),
         ("sum", None, [], "returns shape"),
