@@ -153,14 +153,15 @@ def _make_private(folder: Path) -> None:
     status = folder.stat()
     if status.st_uid != os.getuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise _unavailable(
-            f"{folder} belongs to, or is writable by, somebody else", "name another folder in NUMDRIFT_CACHE"
+            f"{folder} belongs to another user, or another user can write to it",
+            "name another folder in NUMDRIFT_CACHE",
         )
 
 
 def _intact(library: Path) -> bool:
     try:
         if library.lstat().st_uid != os.getuid():
-            raise _unavailable(f"{library} belongs to somebody else", "remove it")
+            raise _unavailable(f"{library} belongs to another user", "remove it")
         content = library.read_bytes()
     except FileNotFoundError:
         return False

@@ -157,7 +157,9 @@ class AlreadyPatched(NumdriftError):
     """A name of a library that `owner` was about to replace, but that `other` has already replaced."""
 
     def __init__(self, name: str, owner: str, other: str) -> None:
-        super().__init__(f"{name} is replaced by {other} already: {owner} cannot replace it before that ends")
+        super().__init__(
+            f"{name} is already replaced by {other}; {owner} cannot replace it until {other} has restored it"
+        )
         self.name = name
         self.owner = owner
         self.other = other

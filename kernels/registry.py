@@ -86,7 +86,7 @@ GENERIC = (
            "numdrift.kernels.generic:aten", of_any_op=True),
     Kernel("", "decomposed", "the decomposition that torch ships, executed op by op", "as in torch._decomp",
            "numdrift.kernels.generic:decomposed", of_any_op=True),
-    Kernel("", "fp64", "replayed in float64 and cast back", "round(op(double(inputs)))",
+    Kernel("", "fp64", "executed in float64 and cast back", "round(op(double(inputs)))",
            "numdrift.kernels.generic:fp64", of_any_op=True),
     Kernel("", "inductor", _INDUCTOR, "as Inductor generates it",
            "numdrift.kernels.generic:inductor", devices=("cpu", "cuda"), of_any_op=True, on_request=True),

@@ -99,12 +99,12 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(usage="%(prog)s [options]", description="Train a transformer by AdamW.")
+    parser = argparse.ArgumentParser(usage="%(prog)s [options]", description="Train a transformer with AdamW.")
     parser.add_argument("--steps", "--epochs", type=int, default=30, help="default 30")
     parser.add_argument("--seed", type=int, default=0, help="default 0")
     parser.add_argument("--lr", type=float, default=1e-3, help="learning rate, default 0.001")
     parser.add_argument("--device", default=os.environ.get("DEVICE", "cpu"), help="default $DEVICE or cpu")
-    parser.add_argument("--compile", action="store_true", help="compile the model by inductor")
+    parser.add_argument("--compile", action="store_true", help="compile the model with inductor")
     parser.add_argument("--save", type=Path, metavar="FILE", help="write losses and parameters as .npz")
     args = parser.parse_args(argv)
     accelerator = torch.accelerator.current_accelerator(check_available=True)

@@ -69,13 +69,13 @@ class TanhMLP(nn.Module):
 
 
 def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(usage="%(prog)s [options]", description="Train a tanh MLP by SAM.")
+    parser = argparse.ArgumentParser(usage="%(prog)s [options]", description="Train a tanh MLP with SAM.")
     parser.add_argument("--epochs", type=int, default=1000, help="steps, default 1000")
     parser.add_argument("--seed", type=int, default=0, help="default 0")
     parser.add_argument("--lr", type=float, default=0.1, help="learning rate, default 0.1")
     parser.add_argument("--rho", type=float, default=0.05, help="SAM's radius, default 0.05")
     parser.add_argument("--device", default=os.environ.get("DEVICE", "cpu"), help="default $DEVICE or cpu")
-    parser.add_argument("--compile", action="store_true", help="compile the model by inductor")
+    parser.add_argument("--compile", action="store_true", help="compile the model with inductor")
     parser.add_argument("--save", type=Path, metavar="FILE", help="write losses and parameters as .npz")
     args = parser.parse_args(argv)
     accelerator = torch.accelerator.current_accelerator(check_available=True)

@@ -159,7 +159,7 @@ BENCHMARKS: dict[str, Callable[[int], None]] = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("which", nargs="*", default=list(BENCHMARKS), help=f"{', '.join(BENCHMARKS)} (default: all)")
-    parser.add_argument("--pairs", type=int, default=5, help="how often each command is run")
+    parser.add_argument("--pairs", type=int, default=5, help="number of runs of each command (default: 5)")
     args = parser.parse_args()
     unknown = [name for name in args.which if name not in BENCHMARKS]
     if unknown:

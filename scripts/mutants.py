@@ -76,12 +76,17 @@ def _arguments() -> argparse.Namespace:
     run = commands.choices["run"]
     run.add_argument("out", type=Path, help="the results, JSON lines; what the tests reach is kept beside it")
     run.add_argument("--area", help="only the mutants of one area")
-    run.add_argument("--seconds", type=float, default=10.0, help="of tests that a mutant is tried against (10)")
+    run.add_argument(
+        "--seconds",
+        type=float,
+        default=10.0,
+        help="time limit for the tests against which a mutant is tried (default: 10)",
+    )
     run.add_argument(
         "--slow",
         nargs="*",
         metavar="FILE",
-        help="then try survivors against slow tests, of some of tests/e2e",
+        help="then try survivors against slow tests: those of these files, or by default of some files of tests/e2e",
     )
     shown = commands.add_parser("table")
     shown.add_argument("out", type=Path)

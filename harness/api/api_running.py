@@ -66,7 +66,8 @@ class BatchRequest(TrainingRequest):
     suffix: str = option("", "Tag of this batch, in the names of all its files.", metavar="TAG")
     resync: Path | None = option(
         None,
-        "Start each of --steps from the state that this run kept before it. The drift of each step is then its own.",
+        "Start each step of --steps from the state that this run kept before that step. The drift of each step is then "
+        "its own.",
         lambda run: run.path if isinstance(run, RecordedRun) else Path(run),
         kind=Path,
         metavar="RUN",

@@ -89,7 +89,7 @@ def partitioned(
             raise UsageError(f"{target} is a module: --check, --max-steps, --max-seconds and arguments need a script")
         place = target.rpartition(":")[0]
         if place.endswith(".py") and not Path(place).is_file():
-            raise UsageError(f"there is no file {place}; name it as FILE.py:FACTORY")
+            raise UsageError(f"there is no file {place}; write the module as FILE.py:FACTORY")
         say(f"{spec.name}: partitioning {target}")
         return partition_module(request, target, spec)
     if request.inference:

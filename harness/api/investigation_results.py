@@ -241,7 +241,7 @@ def load_investigation(path: Path | str) -> Investigation:
         raise RunNotFound(f"{folder} has no {INVESTIGATION}: numdrift.investigate makes one")
     content = usable_content(folder / INVESTIGATION)
     if content is None:
-        raise JournalError(folder / INVESTIGATION, "is damaged, or of a schema that this version does not know")
+        raise JournalError(folder / INVESTIGATION, "is damaged, or has a schema that this version does not know")
     return investigation_of(content, folder)
 
 

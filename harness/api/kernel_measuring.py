@@ -174,7 +174,10 @@ def swept(
         chosen, notes = candidates(built_in(), subject, kernels, every=not large, seconds=timeout)
         notes += roundings(subject, hold)
         if large and not kernels:
-            notes.append("only aten is swept over all of float32; --kernel names other kernels, --range fewer inputs")
+            notes.append(
+                "only aten is swept over all of float32; choose other kernels with --kernel, or fewer inputs with "
+                "--range"
+            )
         for note in notes:
             say(note)
         swept_kernels = [
@@ -207,7 +210,7 @@ def _swept(
     if why:
         say(f"{label}: the state in {folder} {why}: starting afresh")
     if progress.finished(domain):
-        say(f"{label}: taken from {folder} (--fresh measures again)")
+        say(f"{label}: results taken from {folder} (use --fresh to measure again)")
         return KernelErrors(candidate, domain, progress)
     if slower:
         say(f"{label}: {slower}")
@@ -218,8 +221,8 @@ def _swept(
             sweep.run(progress, folder, report)  # the results go into `progress`, and from time to time into the folder
     except KeyboardInterrupt:
         status = f"{progress.inputs():,} of {domain.count:,} inputs are kept in {folder}"
-        say(f"{label}: {status}; the same command continues")
+        say(f"{label}: {status}; run the same command again to continue")
         raise
     except OSError as error:
-        raise UsageError(f"{folder} cannot be written: {error.strerror}; --out names another folder") from None
+        raise UsageError(f"{folder} cannot be written: {error.strerror}; choose another folder with --out") from None
     return KernelErrors(candidate, domain, progress)

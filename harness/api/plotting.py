@@ -139,9 +139,9 @@ def _pair_figures(folder: Path, subject: str, output: Path | None) -> tuple[Figu
     drawable = [pair for pair in pairs if (pair.steps if subject == "drift" else pair.envelope)]
     if not drawable:
         lacks = (
-            "has a step that was compared: its verdicts say why"
+            "has a step that was compared: the verdicts say why"
             if subject == "drift"
-            else f"has an envelope: `numdrift investigate {folder} --envelope 8` makes it"
+            else f"has an envelope: `numdrift investigate {folder} --envelope 8` makes one"
         )
         raise UsageError(f"no pair of {folder} {lacks}")
     figures = {}

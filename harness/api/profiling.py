@@ -32,14 +32,14 @@ class ProfileRequest(TrainingRequest):
     )
     duration: float | None = option(
         None,
-        "Trace for this time from the first of --steps on, then to the end of the current step.",
+        "Trace for this long, from the first step of --steps on, and to the end of the step under way.",
         kind=float,
         least=0,
         metavar="SECONDS",
     )
     limit: int = option(
         256 * MEBIBYTE,
-        "Stop tracing a mode with the step in which its trace has grown to this size.",
+        "Stop tracing a mode after the step in which its trace reaches this size.",
         in_bytes,
         written=256.0,
         least=0,

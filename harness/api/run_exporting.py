@@ -30,9 +30,8 @@ def runs_exported(
     runs = _of_modes(runs_with_suffixes(folder, suffixes), modes, folder)
     runs_to_export = [exported(rank) for run in runs for rank in ranks_of(run)]
     if not any(run.steps for run in runs_to_export):
-        raise UsageError(
-            f"{folder}: no step was recorded of {', '.join(run.name for run in runs_to_export)}: nothing to export"
-        )
+        names = ", ".join(run.name for run in runs_to_export)
+        raise UsageError(f"{folder}: no step of {names} was recorded, so there is nothing to export")
     export_runs(folder.resolve().name, runs_to_export, to, output, force=force)
     return runs_to_export
 

@@ -76,7 +76,7 @@ class SnapshotRequest(TrainingRequest):
     )
     graphs: tuple[str, ...] = option(
         (),
-        'Of graphs with this name, as in "0-forward" or "backward*"; may be repeated.',
+        'Keep snapshots of graphs with this name, as in "0-forward" or "backward*"; may be repeated.',
         tuple,
         flag="--graph",
         metavar="PATTERN",
@@ -92,8 +92,8 @@ class SnapshotRequest(TrainingRequest):
     )
     on: str = option(
         "",
-        "Of the first execution that returns a NaN or an infinity; of the first that fails; of the first step that "
-        "differs from that of the first mode.",
+        "Keep a snapshot of the first execution that returns a NaN or an infinity, of the first that fails, or of the "
+        "first step that differs from the same step of the first mode.",
         lambda event: event or "",
         written=None,
         choices=EVENTS,
@@ -112,7 +112,7 @@ class SnapshotRequest(TrainingRequest):
     )
     what: tuple[str, ...] = option(
         KEYWORDS,
-        "What is kept: inputs, outputs or both. The graph always is.",
+        "What to keep: inputs, outputs or both. The graph is always kept.",
         _words,
         written=" ".join(KEYWORDS),
         metavar="WORDS",

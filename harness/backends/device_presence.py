@@ -50,6 +50,6 @@ def _absent(kind: str) -> tuple[str, str]:
         why = f"torch {torch.__version__} is built without CUDA, on a machine that has an NVIDIA driver"
         return why, "install a build of torch with CUDA"
     if kind == "cuda" and hidden is not None and hidden.strip() in ("", "-1"):
-        return f"CUDA_VISIBLE_DEVICES={hidden} hides all of them", "unset it, or name a device in it"
+        return f"CUDA_VISIBLE_DEVICES={hidden} hides all CUDA devices", "unset it, or name a device in it"
     why = f"torch {torch.__version__} finds none on this machine"
     return why, f"install the torch build or plug-in for {kind} on a machine that has the device"

@@ -143,9 +143,11 @@ class FollowedGraph:
         notes = []
         unknown = sum(not node.is_input and node.number not in self._calls for node in self._dumped)
         if unknown:
-            notes.append(f"{unknown} nodes were made before this step: their sites are unknown")
-        if len(outputs) < len(self._outputs):
-            notes.append(f"{len(self._outputs) - len(outputs)} outputs cannot be identified in the dump")
+            made = "1 node was" if unknown == 1 else f"{unknown} nodes were"
+            notes.append(f"{made} made before this step, at {'an unknown site' if unknown == 1 else 'unknown sites'}")
+        missing = len(self._outputs) - len(outputs)
+        if missing > 0:
+            notes.append(f"{missing} output{'' if missing == 1 else 's'} cannot be identified in the dump")
         return Graph(
             name="",
             mode="",

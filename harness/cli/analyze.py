@@ -55,7 +55,7 @@ never reached the backend.
 @click.option(
     "--output", type=click.Path(path_type=Path, dir_okay=False), default=Path("model_analysis_result/result.json"),
     show_default=True, metavar="FILE",
-    help="The report; a page (.html) is written beside it. An existing one is replaced.",
+    help="The report; a page (.html) is written beside it. Existing files are replaced.",
 )  # fmt: skip
 @out_option
 @option_of(AnalysisRequest, "timeout", help="End a script that takes longer.")

@@ -27,7 +27,12 @@ target_argument = click.argument("target", metavar="[RUN | INVESTIGATION]", requ
 run_mode_option = click.option("--mode", metavar="MODE", help="Only the runs in this mode.")
 """`numdrift.harness.api.chosen_runs.runs_meant` reads the target and the mode."""
 
-modes_option = click.option("--modes", "listed", metavar="LIST", help="Modes by base, as in cpu,compile,lazy.")
+modes_option = click.option(
+    "--modes",
+    "listed",
+    metavar="LIST",
+    help="Modes without settings, each named by its base, as in cpu,compile,lazy.",
+)
 mode_option = click.option("--mode", "single", multiple=True, metavar="SPEC", help="One mode in full; may be repeated.")
 quiet_option = click.option("--quiet", "-q", is_flag=True, help="Print failures and nothing else.")
 json_option = click.option("--json", "json_path", metavar="PATH", help="Write the result as JSON (- for stdout).")

@@ -202,7 +202,7 @@ def _show_global_batch(out: Console, compared: GlobalBatchComparison, top: int) 
         out.print(rows)
     for text in compared.lacking:
         out.print(f"  note: {text}", soft_wrap=True)
-    out.print("These are distances, not a verdict: sums over the batch are in another order.")
+    out.print("These are distances, not a verdict: sums over the batch are computed in a different order.")
 
 
 def _name(distance: TensorDistance) -> str:

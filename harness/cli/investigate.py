@@ -42,9 +42,9 @@ Examples:
   numdrift investigate -m package.train --modes cpu,compile -- --epochs 10
 
 \b
-The first mode is the reference. Every mode trains twice: the second time is its control, and takes chosen steps
-from the reference's state. A drift counts as more than rounding when a step's result is 16 times as far away
-as random rounding moves it. Existing runs are reused.
+The first mode is the reference. Every mode trains twice: the second training is its control, and starts chosen
+steps from the reference's state. A drift counts as more than rounding when a step's result is 16 times as far
+from the reference's as random rounding alone moves it. Existing runs are reused.
 Exit codes: 0 no drift beyond rounding, 1 drift beyond rounding or a verdict that needs a person, 2 wrong usage,
 3 a run failed.
 """
@@ -52,13 +52,14 @@ Exit codes: 0 no drift beyond rounding, 1 drift beyond rounding or a verdict tha
 suspects_option = click.option(
     "--suspects",
     is_flag=True,
-    help="Also list causes that no experiment has proven (without it: their number).",
+    help="Also list causes that no experiment has proven (default: only their number).",
 )
 
 frames_option = click.option(
     "--frames",
     is_flag=True,
-    help="Also print your lines that led to each culprit (default: its own line and the script's).",
+    help="Also print all lines of your code that led to each culprit (default: only the culprit's own line and the "
+    "script's line that led to it).",
 )
 
 
@@ -69,7 +70,12 @@ frames_option = click.option(
 )
 @options.script_argument
 @options.arguments_argument
-@click.option("--modes", "listed", metavar="LIST", help=f"Modes by base (default {DEFAULT_MODES}).")
+@click.option(
+    "--modes",
+    "listed",
+    metavar="LIST",
+    help=f"Modes without settings, each named by its base, as in cpu,compile (default {DEFAULT_MODES}).",
+)
 @options.mode_option
 @options.options_of(InvestigationRequest, "name", "suffix", "steps", "envelope", "seeds", "state_budget")
 @options.option_of(
@@ -196,7 +202,7 @@ def show(
     for pair in findings.pairs:
         show_pair(out, pair, verbose=verbose, suspects=suspects, frames=frames)
     if findings.training_runs or findings.reused:
-        reused = f", {findings.reused} used again" if findings.reused else ""
+        reused = f", {findings.reused} reused" if findings.reused else ""
         out.print(
             f"\n{findings.training_runs} training run{'' if findings.training_runs == 1 else 's'}{reused}, "
             f"{findings.steps_trained:,} steps, {findings.seconds:.1f} s"

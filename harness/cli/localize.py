@@ -21,8 +21,8 @@ Examples:
 
 \b
 RUN_A is the reference; both are runs of one investigation, recorded by `numdrift run` or `numdrift investigate`.
-Runs that the verdict needs and that do not exist yet are made first. Then one step of RUN_B starts from RUN_A's state
-and is compared op by op with RUN_A's, and every difference is swapped in and out.
+Runs that the verdict needs are recorded first unless they exist. Then one step of RUN_B starts from RUN_A's state and
+is compared op by op with RUN_A's, and every difference is swapped in and out.
 Exit codes: 0 no drift beyond rounding, 1 drift beyond rounding or a verdict that needs a person, 2 wrong usage,
 3 a run failed.
 """

@@ -47,8 +47,8 @@ falls back operators that the backend lacks, and graph breaks; read early: value
 to, from   copies between the host and the device, with the lines that ask for them, and where the host waits.
            Launches of kernels are not counted without a profiler: `numdrift profile` counts them
 p50, p95   half of the values, and 95 of 100, are no larger
-The JSON holds `schema` (1) and `runs`; each has `by_step`, the seconds, bytes, counters and memory of each step.
-Exit codes: 0 shown, 2 wrong usage or no metrics taken, 3 a file cannot be read.
+The JSON contains `schema` (1) and `runs`; each has `by_step`, the seconds, bytes, counters and memory of each step.
+Exit codes: 0 shown, 2 wrong usage or no metrics recorded, 3 a file cannot be read.
 """
 
 

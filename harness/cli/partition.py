@@ -36,14 +36,15 @@ Examples:
 \b
 TARGET is a training script, whose models are partitioned for the run, forward and backward; or FILE.py:FACTORY or
 package.module:FACTORY, a function or class that makes a module. The module's inputs are its attribute
-`example_inputs`, or a variable or function of that name beside the factory; it is compared with itself unpartitioned.
+`example_inputs`, or a variable or function of that name beside the factory; the partitioned module is compared
+with the unpartitioned one.
 Exit codes: 0 partitioned, 2 wrong usage or a limit exceeded, 3 the script or the module failed.
 """
 
 
 @click.command(
     epilog=EXAMPLES,
-    help="Run TARGET's model with the operators that a mode's backend supports there, and the rest on the CPU.",
+    help="Run TARGET's model: the operators that a mode's backend supports on that backend, and the rest on the CPU.",
 )
 @click.argument("target", required=False, type=click.UNPROCESSED)
 @arguments_argument
@@ -146,7 +147,9 @@ def _show(out: Console, done: Partitioned) -> None:
     elif comparison is not None:
         step, relative = comparison.first_differing_step, comparison.losses.max_relative
         since = "" if step is None else f" from step {step} on"
-        losses = f"losses by at most {number(relative)} of their value" if relative else "losses not at all"
+        losses = "but its losses are equal"
+        if relative:
+            losses = f"and its losses differ by at most {number(relative)} of their value"
         out.print(
             f"Differs from the unpartitioned run on the CPU{since}, {losses}; `numdrift "
             f"compare {done.path}` says more.",
@@ -193,11 +196,14 @@ def _checked(kind: str, checks: Sequence[TensorCheck]) -> str:
     if not checks:
         return ""
     identical = sum(check.identical for check in checks)
-    sentence = f"{identical} of {len(checks)} {kind}{'s' * (len(checks) != 1)} identical to the unpartitioned module's"
+    plural = "s" * (len(checks) != 1)
+    verb = "is" if 1 in (identical, len(checks)) else "are"
+    sentence = f"{identical} of {len(checks)} {kind}{plural} {verb} identical to the unpartitioned module's"
     if identical == len(checks):
         return f"{sentence}."
     worst = max(checks, key=lambda check: check.relative)
+    how = "differs" if len(checks) - identical == 1 else "differs the most for its size,"
     return (
-        f"{sentence}; the furthest, {kind} {worst.name}, by {number(worst.largest)} where its values reach "
-        f"{number(worst.scale)}."
+        f"{sentence}; {kind} {worst.name} {how} by at most {number(worst.largest)} (its largest absolute value is "
+        f"{number(worst.scale)})."
     )

@@ -20,7 +20,7 @@ Examples:
 
 \b
 loss      loss curves of the batches, and their drift
-envelope  a mode's loss within the range that one-ULP changes of the initial parameters cause: needs the findings of
+envelope  a mode's loss and the range that one-ULP changes of the initial parameters cause: needs the findings of
           `numdrift investigate --envelope 8`
 drift     the score of every tensor at every step that `numdrift investigate` compared
 timeline  each mode's time in a step for compiling, executing and transferring: needs `numdrift run --metrics`

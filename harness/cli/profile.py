@@ -60,7 +60,7 @@ Traces are runs/<name>/<mode>/profile/trace.json: open them in https://ui.perfet
     "--tensorboard", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
     help="Write the traces into a log directory for TensorBoard's profile plug-in, too.",
 )  # fmt: skip
-@click.option("--keep-working", is_flag=True, help="Keep the files that the traces are put together from.")
+@click.option("--keep-working", is_flag=True, help="Keep the files from which the traces are assembled.")
 @click.option("--top", type=click.IntRange(min=1), default=12, show_default=True, help="Rows of a table.")
 @options.options_of(ProfileRequest, "name", "module", "max_steps", "max_seconds", "timeout")
 @options.quiet_option

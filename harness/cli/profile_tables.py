@@ -31,7 +31,7 @@ OVER = {
     "end": "the script ended",
     "closed": "the script ended",
     "killed": "the process was killed",
-    "open": "a range of the script was open then, and torch cannot begin another trace within it",
+    "open": "a range of the script was still open, and torch cannot begin another trace within it",
     "profiler": "the script began its own torch profiler",
 }
 UNSTEADY = 2.0
@@ -64,7 +64,7 @@ def _in_a_line(profile: RunProfile) -> str:
     steps = profile.steps
     listed = f"steps {steps[0]} to {steps[-1]}" if len(steps) > 1 else f"step {steps[0]}"
     if profile.partial:
-        listed += f" (step {steps[-1]} not to its end)"
+        listed += f" (step {steps[-1]} only in part)"
     within = [f"{step}" for step, compiled in zip(steps, profile.compiled, strict=False) if compiled]
     listed += f", compiling in {', '.join(within)}" if within else ""
     text = f"{profile.mode}: traced {listed}, {profile.bytes / 2**20:.1f} MiB"

@@ -21,7 +21,7 @@ COMMANDS = {
     "report": "Show what an investigation found, and write it as a page to share.",
     "view": "Show recorded runs live in a browser, and compare any two of them.",
     "analyze": "Report which ops of a training a mode's backend supports, and where it uses the others.",
-    "partition": "Execute the parts of a model that a mode's backend supports there, and the rest on the CPU.",
+    "partition": "Execute a model's operators on a mode's backend where it supports them, and the rest on the CPU.",
     "compare": "Show the first step at which runs differ, and by how much.",
     "localize": "Find the op that makes two recorded runs differ, and prove it by swapping it.",
     "profile": "Trace steps of a training script in several modes, and show where their time goes.",
@@ -43,7 +43,7 @@ Examples:
   numdrift doctor
 
 \b
-Shell completion (bash; zsh and fish alike):
+Shell completion (bash; zsh and fish work the same way):
   eval "$(_NUMDRIFT_COMPLETE=bash_source numdrift)"
 
 Exit codes: 0 done, 1 a drift beyond rounding (or a verdict that needs a person), 2 wrong usage, 3 a run failed.
@@ -121,7 +121,7 @@ def main() -> None:
         sys.exit(141)
     except Exception as error:  # noqa: BLE001, a crash must not look like a verdict
         traceback.print_exc()
-        _say(f"this is a fault of numdrift itself ({type(error).__name__}); what was recorded is kept")
+        _say(f"this is a bug in numdrift ({type(error).__name__}); what was recorded is kept")
         sys.exit(INTERNAL_ERROR)
 
 

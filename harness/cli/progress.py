@@ -36,9 +36,7 @@ def describe(progress: JournalProgress, expected: int = 0) -> str:
             part for part in ("backward" if under_way.backward else "", Path(under_way.line).name) if part
         )
         seconds = time.monotonic() - under_way.since
-        graph = (
-            f"{under_way.again} again, to see inside of it" if under_way.again else f"{under_way.graphs}{of_expected}"
-        )
+        graph = f"{under_way.again} again, to look inside it" if under_way.again else f"{under_way.graphs}{of_expected}"
         return f"step {progress.steps:,}  compiling graph {graph} ({place}), {seconds:.0f} s so far"
     if progress.silent_since is not None:
         return f"step {progress.steps:,}  {time.monotonic() - progress.silent_since:.0f} s so far"

@@ -56,7 +56,7 @@ def list_(investigation: str | None, out: Path, json_path: str | None) -> int:
     if json_path == "-":  # standard output is the JSON alone
         return 0
     if not runs:
-        console().print(f"{out} holds no runs; `numdrift run SCRIPT --modes cpu,compile` makes some")
+        console().print(f"{out} contains no runs; `numdrift run SCRIPT --modes cpu,compile` records some")
         return 0
     rows = table("run", "mode", "status", ">steps", ">last loss", ">seconds", ">size", "started")
     for run in runs:
@@ -102,7 +102,7 @@ def show(run: Path, json_path: str | None) -> int:
 @click.option("--to", type=click.Choice(tuple(FORMATS)), required=True, help="The format.")
 @click.option(
     "--output", type=click.Path(path_type=Path), required=True, metavar="PATH",
-    help="The file to write, or the folder if the format is one.",
+    help="The file to write, or the folder if the format is a folder.",
 )  # fmt: skip
 @out_option
 @force_option

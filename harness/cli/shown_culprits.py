@@ -61,14 +61,14 @@ def show_culprits(out: Console, pair: PairFindings, *, suspects: bool, frames: b
         for contributor in beside:
             shares[name_of(contributor)] = shares.get(name_of(contributor), 0.0) + (contributor.share_of_drift or 0.0)
         names = ", ".join(f"{name} ({100 * share:.0f} %)" for name, share in shares.items())
-        out.print(f"  within rounding beside that: {names}", soft_wrap=True)
+        out.print(f"  also proven, but within rounding: {names}", soft_wrap=True)
     if counted:
         subject = "1 suspect has" if counted == 1 else f"{counted} suspects have"
         out.print(f"  {subject} no proof; --suspects lists {'it' if counted == 1 else 'them'}", soft_wrap=True)
     if pair.unexplained:
         out.print(f"  {pair.unexplained}", soft_wrap=True)
     elif pair.explained is not None and any(culprit.is_proven for culprit in listed):
-        out.print("  all of the drift goes when they are swapped out together", soft_wrap=True)
+        out.print("  all of the drift disappears when they are swapped out together", soft_wrap=True)
 
 
 def _show_contributors(out: Console, culprits: Sequence[Culprit], pair: PairFindings, *, frames: bool) -> None:

@@ -30,8 +30,8 @@ Examples:
   ssh -L 8765:127.0.0.1:8765 machine     # and then http://127.0.0.1:8765 here
 
 \b
-The page is served to this machine only, until Ctrl-C, and changes nothing. It lists investigations with their answers
-and runs as they go on, opens reports, and compares any two runs.
+The page is served to this machine only, until Ctrl-C, and changes nothing. It lists investigations with their answers,
+shows the progress of runs, opens reports, and compares any two runs.
 """
 
 Asked = dict[str, str]
@@ -118,7 +118,7 @@ def _investigation(folder: Path, name: str) -> Path:
     for path in investigations(folder):
         if path.name == name:
             return path
-    raise RunNotFound(f"{folder} holds no investigation {name!r}")
+    raise RunNotFound(f"{folder} contains no investigation {name!r}")
 
 
 def _run(folder: Path, path: str) -> RecordedRun:
@@ -126,7 +126,7 @@ def _run(folder: Path, path: str) -> RecordedRun:
     for run in runs_in(_investigation(folder, investigation)):
         if run.path.name == name:
             return load_run(run.path)
-    raise RunNotFound(f"{folder} holds no run {path!r}")
+    raise RunNotFound(f"{folder} contains no run {path!r}")
 
 
 def _comparison(folder: Path, fields: Asked) -> str:

@@ -141,8 +141,9 @@ def calibrated(
     # A variant without scores was not measured, and proves nothing.
     measured = {name: max(scores) for name, scores in benign_scores.items() if scores}
     if len(measured) < LEAST_VARIANTS:
+        count = "1 was" if len(measured) == 1 else f"{len(measured)} were"
         raise UsageError(
-            f"{len(measured)} benign variants were measured on {backend}: it takes {LEAST_VARIANTS} to calibrate it"
+            f"a calibration of {backend} needs at least {LEAST_VARIANTS} benign variants, but {count} measured"
         )
     # Comparisons with NaN are always false, so a score that is not finite counts as the worst.
     worst = max(measured, key=lambda name: (not math.isfinite(measured[name]), measured[name]))

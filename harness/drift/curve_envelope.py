@@ -118,7 +118,7 @@ class Envelope:
             sentences.append(f"later steps are not judged: the perturbed runs end at step {covered[-1]}")
         if 0 < self.members < MEMBERS:
             runs = "1 perturbed run" if self.members == 1 else f"{self.members} perturbed runs"
-            sentences.append(f"the envelope is of only {runs} ({MEMBERS} are the default)")
+            sentences.append(f"the envelope comes from only {runs} (the default is {MEMBERS})")
         return "; ".join(sentences)
 
     def to_json(self) -> dict[str, object]:
@@ -145,7 +145,7 @@ class Envelope:
         reference, run = _floats(data["reference"]), _floats(data["run"])
         envelope = _floats(data["envelope"])
         if not steps.size == reference.size == run.size == envelope.size:
-            raise ValueError("steps, reference, run and envelope are of different lengths")
+            raise ValueError("steps, reference, run and envelope have different lengths")
         if (np.diff(steps) <= 0).any():
             raise ValueError("steps do not increase")
         onset, horizon = (None if data[name] is None else int(data[name]) for name in ("onset", "horizon"))

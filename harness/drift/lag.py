@@ -79,13 +79,15 @@ def lag_test(pairs: Sequence[tuple[LossSeries, LossSeries]], *, mode: str, compa
         text = f"no lag can be computed for {mode}: no seed has a loss that both runs reach"
     elif not significant:
         steps = f"{_percent(median)} steps" if median else "as many steps"
-        text = f"no systematic lag: {mode} needs {steps} to the same loss ({evidence})"
+        text = f"no systematic lag: {mode} needs {steps} to reach the same loss ({evidence})"
     elif median == 0:
-        change = "more" if slower else "fewer"
-        text = f"{mode} needs {change} steps to the same loss, the median being 0 ({evidence}): a systematic lag"
+        change, lag = ("more", "lag") if slower else ("fewer", "lead")
+        text = (
+            f"{mode} needs {change} steps to reach the same loss, the median being 0 ({evidence}): a systematic {lag}"
+        )
     else:
         lag = "lag" if median > 0 else "lead"
-        text = f"{mode} needs {_percent(median)} steps to the same loss ({evidence}): a systematic {lag}"
+        text = f"{mode} needs {_percent(median)} steps to reach the same loss ({evidence}): a systematic {lag}"
     # Facts that weaken the test
     left_out = len(pairs) - len(lags)
     seeds = len(lags)

@@ -75,8 +75,8 @@ def nonfinite(a: RecordedRun, b: RecordedRun) -> Nonfinite | None:
     if reported is None:
         return None
     name = reported.name if reported.what == "loss" else f"{reported.what} of `{reported.name}`"
-    where = f"in {(b if in_b else a).manifest.label} alone" if only else "in both runs alike"
-    text = f"step {reported.step}: the {name} holds {reported.holds} {where}"
+    where = f"only in {(b if in_b else a).manifest.label}" if only else "in both runs"
+    text = f"step {reported.step}: the {name} contains {reported.holds} {where}"
     return Nonfinite(first_a, first_b, only, in_b, text, loss)
 
 

@@ -61,14 +61,14 @@ def repetition(first: RecordedRun, again: RecordedRun) -> Repetition:
         sentence = f"{name} were recorded"
         remedy = "let the script end after a fixed number of steps, not after a time"
     elif what == "initial":
-        sentence = f"`{name}` starts from other values"
+        sentence = f"`{name}` starts from different values"
         remedy = (
             "seed the generators before the model is made (torch.manual_seed(0)), and let no run read what another has "
             "written (a checkpoint to resume from)"
         )
     elif what == "generator":
         called, seed = GENERATORS.get(name, (f"the generator of {name}", f"torch.{name}.manual_seed(0)"))
-        sentence = f"{called} is at another state before step {step}"
+        sentence = f"{called} is in a different state before step {step}"
         remedy = f"call {seed} at the beginning of the script, and draw the same count in every run"
     elif what == "batch":
         sentence = f"the batch of step {step} differs ({name})"

@@ -134,7 +134,8 @@ def _score(name: str, a: TensorFile, b: TensorFile, noise: Noise) -> TensorScore
         if not differing:
             return TensorScore(name, 0.0, 0.0, float(left.size), float(flips), discrete=True)
         if flips:
-            why, score = (f"a discrete choice on the edge: it differs in {flips} of {noise.replays} replays too", 0.0)
+            replays = f"{flips} of {noise.replays} replays"
+            why, score = f"a discrete choice depends on rounding: the value differs in {replays}, too", 0.0
         else:
             why, score = f"{differing} of {left.size} integers differ", math.inf
         return TensorScore(name, score, float(differing), float(left.size), float(flips), why, discrete=True)
@@ -147,7 +148,7 @@ def _score(name: str, a: TensorFile, b: TensorFile, noise: Noise) -> TensorScore
     score = z_score(apart.distance.exact, apart.norm.exact, rms, unit)
     if score > 1 and own and name.startswith("state ") and _is_nowhere_negative(left) and _is_nowhere_negative(right):
         score = noise.of_gradient(name, score)
-    why = "" if own else "its own noise is not known"
+    why = "" if own else "the noise of this value is not known"
     if own and its_noise is not None and its_noise.jumps:
         why = EDGE
     return TensorScore(name, score, apart.distance.value, apart.norm.value, rms, why)

@@ -23,7 +23,7 @@ from .step_score import StepScore
 WITHOUT_EFFECT = ("script", "arguments", "autocast", "generator")
 """Kinds of set-up differences that had no effect if every recorded bit is equal."""
 
-REMEDY = "which starts steps of both modes from one state"
+REMEDY = "which starts steps of both modes from the same state"
 
 
 SAME_DRAWS = ("use the same seeds in both", "let neither draw more than the other")
@@ -133,7 +133,7 @@ def _beyond_rounding(evidence: VerdictEvidence) -> Verdict | None:
         )
     else:
         names = ", ".join(first.discrete[:3]) + (" and others" if len(first.discrete) > 3 else "")
-        text = f"integers differ that rounding leaves alone ({names}, step {first.step})"
+        text = f"integers differ that rounding never changes ({names}, step {first.step})"
     return Verdict("beyond-rounding", f"beyond-rounding: {text}", step=first.step)
 
 
@@ -141,7 +141,7 @@ def _undecided(evidence: VerdictEvidence) -> Verdict | None:
     first = evidence.first_differing_step
     since = "" if first is None else f" from step {first} on"
     if not evidence.steps:
-        reason = evidence.unscored or "no step was computed by both modes from one state"
+        reason = evidence.unscored or "no step was computed by both modes from the same state"
         if evidence.stateless:
             return _no_word(f"the runs differ{since}, and {evidence.stateless}", first)
         return _no_word(f"the runs differ{since}, and {reason}: run `{evidence.command}`, {REMEDY}", first)
@@ -164,7 +164,7 @@ def _undecided(evidence: VerdictEvidence) -> Verdict | None:
             else "the difference is neither in parameters and buffers nor in the optimizer's state: look for other "
             "state that the script carries from step to step"
         )
-        reason = f"the runs differ{since}, but every step that both modes made from one state is equal"
+        reason = f"the runs differ{since}, but every step that both modes computed from the same state is equal"
         return _no_word(f"{reason}: {remedy}", first)
     return None
 
@@ -177,7 +177,7 @@ def _rounding(evidence: VerdictEvidence) -> Verdict:
     worst = _worst(evidence.steps)
     threshold = evidence.threshold
     if worst is None or worst.score == 0.0:
-        text = "the runs start a few ULP apart, and from one state both modes compute the same bits"
+        text = "the runs start a few ULP apart, and from the same state both modes compute the same bits"
         return Verdict("rounding", f"rounding: {text}", step=evidence.first_differing_step)
     inspect = worst.score > threshold.inspect
     if worst.score > threshold.fault and worst.ill_conditioned:

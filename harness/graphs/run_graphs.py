@@ -208,4 +208,4 @@ def _flaw(data: Any) -> str:
                 return f"{what} has an unknown field {unknown[0]!r}"
             if missing := [name for name, needed in required.items() if needed and name not in value]:
                 return f"{what} lacks the field {missing[0]!r}"
-    return "a field is of a wrong type"
+    return "a field has the wrong type"

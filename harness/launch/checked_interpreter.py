@@ -73,7 +73,7 @@ def check_interpreter(spec: ModeSpec) -> dict[str, str]:
     return {name: str(versions[name]) for name in ("torch", "torch_xla") if name in versions}
 
 
-XLA_REMEDY = "`bash scripts/xla` makes .venv-xla, with versions that fit together"
+XLA_REMEDY = "`bash scripts/xla` creates .venv-xla with versions that work together"
 
 
 def _wrong_with_xla(versions: Mapping[str, Any]) -> str:

@@ -117,7 +117,9 @@ class PreloadedProcesses:
                 try:
                     return preloaded.fork(guest, stdout, stderr)
                 except OSError as error:
-                    logger.info("started, as no fork was available: %s; %s", error, preloaded.error_output())
+                    logger.info(
+                        "a process was started because no fork was available: %s; %s", error, preloaded.error_output()
+                    )
                     with self._turn:
                         self._processes[key] = None
                     if not preloaded.is_busy():

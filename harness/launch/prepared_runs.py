@@ -43,7 +43,7 @@ def prepare_run(plan: BatchPlan, spec: ModeSpec, since: float) -> PreparedRun:
     try:
         folder.create(force=plan.force)
     except OSError as error:
-        raise UsageError(f"{error.filename} cannot be made: {error.strerror}; choose another --out") from None
+        raise UsageError(f"{error.filename} cannot be created: {error.strerror}; choose another --out") from None
     files = own_folders(plan, spec, since)
     first_rank, *other_ranks = (_prepare_rank(plan, spec, folder.rank(rank), rank, files) for rank in range(plan.nproc))
     launch = replace(first_rank.launch, others=[run.launch for run in other_ranks])

@@ -23,11 +23,15 @@ class Ending:
     message: str = ""
 
 
+def _out_of_time(end: ProcessEnd) -> str:
+    return f"it ran out of time after {end.seconds:.0f} s (--timeout, or the mode's timeout key)"
+
+
 def ending(journal: Journal, end: ProcessEnd, stderr: Path) -> Ending:
     """Return the status of a run whose process has ended."""
     # Actions of this process come first: a process that was asked to end may still have written its own ending.
     if end.why == "timeout":
-        return Ending("timeout", f"its {end.seconds:.0f} s were over (--timeout, or the mode's timeout key)")
+        return Ending("timeout", _out_of_time(end))
     if end.why == "out-of-memory":
         return Ending("out-of-memory", "the kernel killed it for lack of memory")
     if end.why == "interrupted":
@@ -98,10 +102,7 @@ def run_ending(manifests: Sequence[RunManifest], end: ProcessEnd) -> Ending:
         steps = ", ".join(f"rank {manifest.rank} {manifest.steps:,}" for manifest in manifests)
         failed = manifests[end.rank]
         failure = f"; rank {end.rank} had failed: {failed.message}" if failed.status == "crashed" else ""
-        message = (
-            f"its {end.seconds:.0f} s were over (--timeout, or the mode's timeout key); steps ended: {steps}{failure}"
-        )
-        return Ending("timeout", message)
+        return Ending("timeout", f"{_out_of_time(end)}; steps ended: {steps}{failure}")
     decisive = manifests[end.rank]
     # All processes may exit with 0 although a rank's journal says that its script failed.
     if not end.returncode:

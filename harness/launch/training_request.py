@@ -45,7 +45,8 @@ class TrainingRequest:
     )
     nproc: int = option(
         1,
-        "Processes of each run, started as torchrun --nproc-per-node N does; the first one's folder holds the others'.",
+        "Processes of each run, started as by torchrun --nproc-per-node N; the folder of rank 0 contains those of the "
+        "others.",
         least=1,
         metavar="N",
         shows_default=True,

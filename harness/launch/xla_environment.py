@@ -63,9 +63,9 @@ def in_their_interpreters(modes: Sequence[ModeSpec], *, numpy: bool = False) -> 
     if python is None:
         name = next(spec.name for spec in asking if spec.python is None)
         raise UsageError(
-            f"mode {name!r}: torch_xla is not installed beside torch {importlib.metadata.version('torch')}, and no "
-            f"{NAME} lies here or beside numdrift's environment; make one with `bash scripts/xla`, or give the mode "
-            "python=/path/to/its/python"
+            f"mode {name!r}: torch_xla is not installed beside torch {importlib.metadata.version('torch')}, and "
+            f"there is no {NAME} here or beside numdrift's environment; create one with `bash scripts/xla`, or give "
+            "the mode python=/path/to/its/python"
         )
     moved = [replace(spec, python=str(python)) if spec.python is None else spec for spec in modes]
     moved_names = [spec.name for spec, before in zip(moved, modes, strict=True) if spec is not before]

@@ -162,16 +162,20 @@ def _causes(
     if not inputs:
         return causes
     nothing: dict[Side, tuple[str, ...]] = {"a": (), "b": ()}
-    why = ("the step starts from other data", *inputs_in_words(pair, inputs, labels))
+    why = ("the step starts from different data", *inputs_in_words(pair, inputs, labels))
     return [Cause("setup", "data", nothing, why, (), tuple(inputs)), *causes]
 
 
 def _counted(differing: int, blocks: int, causes: Sequence[Cause]) -> str:
-    """Return `29 of 224 blocks compute other bits, from 7 causes`. Causes that are inputs of the step do not count."""
+    """Return `29 of 224 blocks compute different bits, because of 7 causes`.
+
+    Causes that are inputs of the step do not count.
+    """
     count = sum(not cause.inputs for cause in causes)
     counted = [f"{count} cause{'s' if count != 1 else ''}"] if count or not causes else []
     counted += ["differing inputs of the step"] if count < len(causes) else []
-    return f"{differing} of {blocks} blocks compute other bits, from {' and '.join(counted)}"
+    compute = "computes" if differing == 1 else "compute"
+    return f"{differing} of {blocks} blocks {compute} different bits, because of {' and '.join(counted)}"
 
 
 def _drift_from_itself(tests: HybridTests, side: Side, sides: Mapping[Side, StepSide], noise: Noise) -> Drift:
@@ -185,9 +189,13 @@ def _notes(controls: Mapping[Side, bool], kernels: Mapping[Side, Found], sides: 
     notes = []
     for side in SIDES:
         label, in_context = sides[side].label, kernels[side].in_context
-        notes += [f"{note}; its kernels run alone instead" for note in sides[side].notes]
+        notes += [f"{note}; its kernels are executed one by one instead" for note in sides[side].notes]
         if not controls[side]:
-            notes.append(f"the tape of {label}, executed by its own kernels, does not reproduce its own bits")
+            notes.append(
+                f"the tape of {label}, executed with {label}'s own kernels, does not reproduce the recorded bits"
+            )
         if in_context:
-            notes.append(f"{len(in_context)} calls of {label} compute different bits alone than within their graph")
+            compute = "1 call" if len(in_context) == 1 else f"{len(in_context)} calls"
+            compute += f" of {label} compute{'s' if len(in_context) == 1 else ''}"
+            notes.append(f"{compute} different bits alone than within the graph")
     return notes

@@ -132,7 +132,7 @@ def _join(written: Path) -> None:
     until = time.monotonic() + PATIENCE
     while not (written / READY).exists():
         if time.monotonic() > until:
-            raise ValueError(f"rank 0 made no working folder within {PATIENCE:.0f} s")
+            raise ValueError(f"rank 0 did not create a working folder within {PATIENCE:.0f} s")
         time.sleep(0.01)
     answer = json.loads((written / READY).read_text(encoding="utf-8"))
     if answer["why"]:

@@ -111,7 +111,7 @@ def _of_same_versions(pair: PairFindings) -> PairAnswer:
             return PairAnswer(
                 f"{pair.a} or {pair.b} does not repeat itself, so nothing can be said of their drift: {words}",
                 "each was trained twice, and the two trainings were compared with each other bit for bit",
-                "make it repeat first",
+                "make both trainings repeatable first",
                 False,
             )
         case "nonfinite":
@@ -124,13 +124,13 @@ def _of_same_versions(pair: PairFindings) -> PairAnswer:
             return PairAnswer(
                 f"{pair.b} cannot be compared with {pair.a}: {words}",
                 "the runs ended that way",
-                "fix that first (what was recorded until then is kept)",
+                "fix that first (everything recorded before the failure is kept)",
                 False,
             )
     return PairAnswer(
         f"it is undecided whether {pair.b} drifts from {pair.a} by more than rounding: {pair.undecided or words}",
         "no experiment has decided it",
-        "until then it is unknown",
+        "it stays unknown until an experiment decides it",
         False,
     )
 
@@ -143,7 +143,9 @@ def answers_of(findings: Findings) -> list[tuple[PairFindings, PairAnswer]]:
 
 def _rounding(pair: PairFindings, proven: Sequence[Culprit]) -> PairAnswer:
     if proven and pair.explained is not None and pair.explained < LEAST:
-        what = f"{pair.b} differs from {pair.a} by rounding alone, and which ops make most of it is not proven"
+        what = (
+            f"{pair.b} differs from {pair.a} by rounding alone; it is not proven which ops cause most of the difference"
+        )
     elif proven:
         share = _explained(pair)
         what = f"{_deeds(pair, proven)}; it is rounding{f' and explains {share}' if share else ''}"
@@ -169,7 +171,7 @@ def _fault(pair: PairFindings, proven: Sequence[Culprit]) -> PairAnswer:
         since = f" (seen in step {pair.first_significant_step}, the one that was taken apart)"
         op = name_of(by_itself).removeprefix("aten.")
         whole = (
-            f"{_times(pair.score or 0.0)} times its rounding, of {_times(pair.threshold or 0.0)} where a fault begins"
+            f"{_times(pair.score or 0.0)} times its rounding; a fault begins at {_times(pair.threshold or 0.0)} times"
         )
         size = f"{op} {wrong_by_itself(by_itself, pair.a, pair.b)}; the drift of the whole step ({whole}) hides it"
     if not causes:
@@ -217,13 +219,15 @@ def _deed(culprit: Culprit, pair: PairFindings) -> str:
         return f"changes {in_words(culprit.batch)} ({culprit.text})"
     if culprit.kind == SETUP and culprit.op is None:
         return (
-            f"starts from other data ({culprit.reasons[1]})" if len(culprit.reasons) > 1 else "starts from other data"
+            f"starts from different data ({culprit.reasons[1]})"
+            if len(culprit.reasons) > 1
+            else "starts from different data"
         )
     if culprit.kind == SETUP:
-        return f"draws other random numbers in {op}"
+        return f"draws different random numbers in {op}"
     if culprit.kind == ARGUMENTS:
         changes = ", ".join(AGAINST.sub(r"\1\3 instead of \2", reason) for reason in culprit.reasons[:2])
-        return f"calls {op} with other arguments ({changes})" if changes else f"calls {op} with other arguments"
+        return f"calls {op} with different arguments ({changes})" if changes else f"calls {op} with different arguments"
     if culprit.kind == STRUCTURE:
         reference_ops, mode_ops = (tuple(culprit.ops.get(side, ())) for side in ("a", "b"))
         if not mode_ops:
@@ -233,8 +237,8 @@ def _deed(culprit: Culprit, pair: PairFindings) -> str:
         return f"executes {_ops(mode_ops)} in place of {_ops(reference_ops)}"
     if culprit.kind == SETTING and culprit.setting is not None:
         values = {side: f"{culprit.setting.name}={value}" for side, value in culprit.setting.values.items()}
-        in_reference = f", {pair.a} to {values['a']}" if "a" in values else ""
-        return f"is set to {values.get('b', culprit.setting.name)}{in_reference}, by which {culprit.setting.what}"
+        in_reference = f" where {pair.a} has {values['a']}" if "a" in values else ""
+        return f"has {values.get('b', culprit.setting.name)}{in_reference}, so {culprit.setting.what}"
     if culprit.kind == LAYOUT:
         return f"computes {op} from another memory layout{_exactness(culprit, pair).replace(' differently', '')}"
     if culprit.kind == KERNEL:
@@ -313,7 +317,7 @@ def _proof(pair: PairFindings, causes: Sequence[Culprit]) -> str:
     it, they = ("this", "it") if len(causes) == 1 else ("these", "them")
     bits = f"; trained to the end with {they} replaced, {pair.b} equals {pair.a} bit for bit"
     same = bits if pair.without is not None and pair.without.identical else ""
-    return f"forcing {it} into {pair.a} reproduces the drift, and removing {they} from {pair.b} removes the drift{same}"
+    return f"swapping {it} into {pair.a} reproduces the drift, and swapping {they} out of {pair.b} removes it{same}"
 
 
 def _verdict_words(pair: PairFindings) -> str:

@@ -47,7 +47,7 @@ def _pair(pair: PairRows) -> list[str]:
     ]
     if pair.cards:
         lines += [
-            "| cause | share | error in ULP | put in: drift | taken out: drift |",
+            "| cause | share | error in ULP | drift when swapped in | drift when swapped out |",
             "|---|--:|--:|--:|--:|",
             *(_row(card) for card in pair.cards[:CARDS]),
             "",

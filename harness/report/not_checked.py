@@ -13,9 +13,11 @@ def not_checked(pair: PairFindings, runs: Sequence[RecordedRun]) -> list[str]:
     sentences = []
     trained = max((run.manifest.steps for run in runs if run.manifest.mode in (pair.a, pair.b)), default=0)
     if pair.steps and len(pair.steps) < trained:
+        count = trained - len(pair.steps)
+        were, they = ("was", "it is") if count == 1 else ("were", "they are")
         sentences.append(
-            f"{trained - len(pair.steps):,} of {trained:,} steps were not started from the reference's state: only "
-            "their free trainings are known (--steps chooses others)"
+            f"{count:,} of {trained:,} steps {were} not started from the reference's state: {they} known only from "
+            "trainings that ran on their own state (--steps chooses others)"
         )
     elif not pair.steps and pair.verdict not in ("identical", "failed"):
         sentences.append(
@@ -24,7 +26,8 @@ def not_checked(pair: PairFindings, runs: Sequence[RecordedRun]) -> list[str]:
     proven = [culprit for culprit in pair.culprits if culprit.is_proven]
     if proven and pair.without is None:
         sentences.append(
-            "the training was not repeated to its end without the causes (it is, unless --no-confirm is given)"
+            "the whole training was not repeated without the causes (`numdrift investigate` repeats it unless "
+            "--no-confirm is given)"
         )
     if pair.curve is None and pair.verdict not in ("identical", "failed"):
         sentences.append("how far rounding alone spreads the whole loss curve was not measured (--envelope 8)")
@@ -38,9 +41,8 @@ def not_checked(pair: PairFindings, runs: Sequence[RecordedRun]) -> list[str]:
         )
     suspects = len([culprit for culprit in pair.culprits if culprit.proof is not None and not culprit.is_proven])
     if suspects:
-        sentences.append(
-            f"{suspects} suspect{' has' if suspects == 1 else 's have'} no proof, and may have no part in it"
-        )
+        have, do = ("suspect has", "does") if suspects == 1 else ("suspects have", "do")
+        sentences.append(f"{suspects} {have} no proof, and perhaps {do} not contribute to the drift")
     if pair.unexplained:
         sentences.append(pair.unexplained)
     if not pair.calibrated and pair.threshold is not None:

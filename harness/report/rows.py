@@ -205,13 +205,18 @@ def _card(investigation: Path, culprit: Culprit, pair: PairFindings, kernels: Ma
     if culprit.proof is not None:
         into, out = culprit.proof.swap_in, culprit.proof.swap_out
         proof = [
-            ProofRow(f"forced into {pair.a}: the drift appears", into.score_before, into.score_after, into.holds),
-            ProofRow(f"removed from {pair.b}: the drift goes", out.score_before, out.score_after, out.holds),
+            ProofRow(f"swapped into {pair.a}: the drift appears", into.score_before, into.score_after, into.holds),
+            ProofRow(f"swapped out of {pair.b}: the drift disappears", out.score_before, out.score_after, out.holds),
         ]
         if out.score_without_all is not None:
             gone = out.score_without_all < (out.score_before or 0.0)
             proof.append(
-                ProofRow("all causes taken out together: the rest goes", out.score_before, out.score_without_all, gone)
+                ProofRow(
+                    "all causes swapped out together: the rest disappears",
+                    out.score_before,
+                    out.score_without_all,
+                    gone,
+                )
             )
     script, path, beside = "", None, None
     if culprit.script is not None and culprit.script.path:

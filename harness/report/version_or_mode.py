@@ -22,7 +22,7 @@ def named_versions(pair: PairFindings, two: TwoInterpreters) -> str:
         what = "the version of torch" if two.are_two_versions else "the interpreter"
         return f"; the modes are the same, only {what} differs ({named})"
     if two.blame == MODE:
-        own = f"with the plain kernels of its own torch {pair.b} is {pair.a} bit for bit"
+        own = f"{pair.b}, executed with the plain kernels of its own torch, equals {pair.a} bit for bit"
         return f"; that comes from the mode, not the version ({named}), because {own}"
     what = "the version" if two.are_two_versions else "the interpreter"
     return f"; that may come from {what}, not the mode ({named})"

@@ -237,7 +237,8 @@ class Journal:
             names = [entry.name for entry in entries]
             parameters = [entry.name for entry in entries if entry.kind == "parameter"]
             if len(records) != len(names) + len(parameters):
-                raise JournalError(path, f"step {frame.step} has {len(records)} digests, its table says otherwise")
+                count = "1 digest" if len(records) == 1 else f"{len(records)} digests"
+                raise JournalError(path, f"step {frame.step} has {count}, but its table says otherwise")
             values = dict(zip(names, records[: len(names)], strict=True))
             gradients = zip(parameters, records[len(names) :], strict=True)
             yield (
@@ -284,7 +285,7 @@ class Journal:
             offset += array.nbytes
             arrays[entry.name] = widened(array) if entry.dtype == "bfloat16" else array
         if offset != end:
-            raise JournalError(path, f"step {step} has {frame.length} bytes, its table says otherwise")
+            raise JournalError(path, f"step {step} has {frame.length} bytes, but its table says otherwise")
         return arrays
 
     def dtypes(self) -> dict[str, str]:

@@ -92,7 +92,7 @@ def sketches_of(run: RecordedRun) -> Iterator[tuple[int, StepSketches]]:
             file.seek(frame.offset)
             data = file.read(frame.length)
         if len(data) != (len(entries) + len(parameters)) * SKETCH_BYTES:
-            raise JournalError(path, f"step {frame.step} has {len(data)} bytes, its table says otherwise")
+            raise JournalError(path, f"step {frame.step} has {len(data)} bytes, but its table says otherwise")
         sketches, names = list(unpack_sketches(data)), [entry.name for entry in entries]
         # A frame has the sketch of every tensor's value, then of every parameter's gradient, in the table's order.
         values = dict(zip(names, sketches[: len(names)], strict=True))

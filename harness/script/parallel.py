@@ -53,7 +53,7 @@ def install(device: str, facts: AdoptionFacts) -> Undo:
         @functools.wraps(original)
         def make(device_type: str, *args: Any, **kwargs: Any) -> Any:
             if device_type not in ("cpu", kind):
-                facts.note("device", f"a device mesh of {device_type} is of {kind} in this mode")
+                facts.note("device", f"a device mesh of {device_type} becomes a mesh of {kind} in this mode")
                 device_type = kind
             return original(device_type, *args, **kwargs)
 
@@ -71,7 +71,7 @@ def install(device: str, facts: AdoptionFacts) -> Undo:
         **kwargs: Any,
     ) -> None:
         if device_ids or output_device is not None:
-            facts.note("device", "DistributedDataParallel is given no device_ids in this mode")
+            facts.note("device", "DistributedDataParallel gets no device_ids in this mode")
         wrap(wrapper, module, None, None, *args, **kwargs)
 
     distributed: Any = torch.distributed

@@ -42,13 +42,13 @@ def say_ending(facts: AdoptionFacts, steps: int, loss_found: bool) -> None:
     elif not steps:
         facts.doubt(
             "no training was seen: neither a backward() nor an optimizer's step() in the script's own "
-            "process; where it "
+            "process; if it "
             f"trains in another way, {HOW_TO_SAY_THE_STEP}"
         )
     elif not loss_found:
         facts.doubt(
             "no loss was found: no backward() was called, and without gradients an optimizer's steps change nothing; "
-            f"where the script trains in another way, {HOW_TO_SAY_THE_LOSS}"
+            f"if the script trains in another way, {HOW_TO_SAY_THE_LOSS}"
         )
 
 

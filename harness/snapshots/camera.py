@@ -255,7 +255,10 @@ class Camera:
             self._done = True
         if "refused" not in self._noticed:
             self._noticed.add("refused")
-            self._notice(f"no snapshot of {wish.execution} is taken, nor of others that have no room: {refusal}")
+            self._notice(
+                f"no snapshot is taken of {wish.execution}, or of any later execution for which there is no room: "
+                f"{refusal}"
+            )
 
 
 def is_finite(name: str, value: torch.Tensor) -> bool:

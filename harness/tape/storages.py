@@ -164,7 +164,7 @@ class SlotTable:
         if dispatches_itself(tensor):
             raise NotReplayable(f"a tensor is of the class {type(tensor).__name__}, which executes ops by itself")
         if tensor.layout != torch.strided:
-            raise NotReplayable(f"a tensor is sparse or has another layout than strided ({tensor.layout})")
+            raise NotReplayable(f"a tensor has the layout {tensor.layout}, not {torch.strided}")
         if tensor.is_meta:
             raise NotReplayable("a tensor is on the device meta and has no values")
         if tensor.is_quantized:

@@ -17,7 +17,7 @@ SOFTMAX_BACKWARD = (
     Row("reversed", "sums from the last element to the first",
         "g*y - y * sum(reversed(g*y))", "torch._decomp, the elements reversed"),
     Row("bf16", "each operation rounded to bfloat16",
-        "bf16(g*y - y * sum(g*y))", "torch._decomp, without its float32 inside"),
+        "bf16(g*y - y * sum(g*y))", "torch._decomp, without its internal float32"),
 )
 LOG_SOFTMAX_BACKWARD = (
     Row("renormalized", "the probabilities made to add up to 1 again",
@@ -25,7 +25,7 @@ LOG_SOFTMAX_BACKWARD = (
     Row("reversed", "sums from the last element to the first",
         "g - exp(y) * sum(reversed(g))", "torch._decomp, the elements reversed"),
     Row("bf16", "each operation rounded to bfloat16",
-        "bf16(g - exp(y) * sum(g))", "torch._decomp, without its float32 inside"),
+        "bf16(g - exp(y) * sum(g))", "torch._decomp, without its internal float32"),
 )
 
 MOMENTS = (
@@ -87,7 +87,8 @@ def _softmax_rows(result: str) -> tuple[Row, ...]:
         Row("reversed", "sums from the last element to the first",
             f"{result}, m = max(x), s = sum(reversed(exp(x-m)))", f"{ATEN_SOURCE}, the elements reversed"),
         Row("bf16", "each operation rounded to bfloat16",
-            f"bf16({result}), m = max(x), s = bf16(sum(bf16(exp(x-m))))", f"{ATEN_SOURCE}, without its float32 inside"),
+            f"bf16({result}), m = max(x), s = bf16(sum(bf16(exp(x-m))))",
+            f"{ATEN_SOURCE}, without its internal float32"),
     )
 
 

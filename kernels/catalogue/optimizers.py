@@ -35,7 +35,7 @@ ADAM = (
 def _foreach_rows(single: str, formula: str) -> tuple[Row, ...]:
     """Return the kernels of an op over lists; `single` is the op on one tensor."""
     # 256 + 1 in bfloat16 is 256: the next number is 258
-    bf16 = "tensors rounded to bfloat16" + ("; counts of steps stop at 256" if single == "add" else "")
+    bf16 = "tensors rounded to bfloat16" + ("; step counts stop at 256" if single == "add" else "")
     reciprocal = Row("reciprocal", "multiplication by the reciprocal", "self * (1/other)", "the definition")
     return (
         Row("per_tensor", f"aten.{single} on each tensor by itself",
@@ -50,7 +50,7 @@ def _foreach_rows(single: str, formula: str) -> tuple[Row, ...]:
 OPS = (
     *(
         OpKernels(
-            Operation(f"_foreach_{single}", FAMILY, f"{single} at each place of lists of tensors"),
+            Operation(f"_foreach_{single}", FAMILY, f"{single} on each element of lists of tensors"),
             "foreach",
             _foreach_rows(single, formula),
             of_any_op=True,

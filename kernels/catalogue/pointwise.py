@@ -22,7 +22,7 @@ TANH = (
         "2*sigmoid(2*x) - 1", "what Inductor emits with cpp.use_decompose_tanh"),
     Row("rational",
         "quotient of polynomials of degree 13 and 6; half formats in float32; float64 as inaccurate as float32",
-        "x*P(x*x)/Q(x*x) for |x| clamped to 7.905, x below 0.0004",
+        "x if |x| < 0.0004, else c*P(c*c)/Q(c*c), c = x clamped to +-7.905",
         "Eigen MathFunctionsImpl.h generic_fast_tanh_float, XLA EmitFastTanh"),
     Row("bf16", "input and result rounded to bfloat16",
         "bf16(tanh(bf16(x)))", "as autocast to bfloat16 does"),
@@ -45,7 +45,7 @@ TANH_BACKWARD = (
     Row("bf16", "everything in bfloat16",
         "bf16: g*(1 - y*y), inputs and each operation rounded",
         "torch._decomp.decompositions.tanh_backward without its cast to float32"),
-    Row("bf16_truncated", "y*y cut off to bfloat16, towards zero; the rest in float32 or float64",
+    Row("bf16_truncated", "y*y truncated to bfloat16 (rounded towards zero); the rest in float32 or float64",
         "g*(1 - truncate_bf16(y*y))", "hardware that drops the low 16 bits of float32"),
     # The example of a user's kernel is also a shipped kernel; its file has the same description.
     Row("triton", "one Triton kernel: 1 - y*y with one rounding, times g",
@@ -84,7 +84,7 @@ SIGMOID_BACKWARD = (
 # x*sigmoid(x) cancels nowhere: the kernels differ in the sigmoid, and in the rounding of the sum.
 SILU = (
     decomposition("x*sigmoid(x)", "torch._decomp.decompositions.silu"),
-    Row("exp_form", "one quotient, ATen's formula; its exp differs from torch.exp by an ULP now and then",
+    Row("exp_form", "one quotient, ATen's formula; its exp sometimes differs from torch.exp by one ULP",
         "x/(1 + exp(-x))", "ATen/native/cpu/Activation.cpp silu_kernel"),
     Row("tanh_form", "by way of tanh, loses the digits of the left tail",
         "h*(1 + tanh(h)), h = 0.5*x", "sigmoid(x) = (1 + tanh(x/2))/2"),
@@ -172,7 +172,7 @@ ADDCMUL = (
     Row("fma_product_first", "the tensors multiplied first, then one rounding, as on CUDA for value != 1",
         "fma(value, tensor1*tensor2, self)",
         "torch._inductor.lowering.addcmul, which matches ATen/native/cuda/PointwiseOpsKernel.cu"),
-    Row("bf16", "everything in bfloat16 but value",
+    Row("bf16", "everything except value in bfloat16",
         "bf16: self + (value*tensor1)*tensor2, inputs and each operation rounded",
         "torch._refs.addcmul without its cast to float32"),
 )
@@ -186,7 +186,7 @@ ADDCDIV = (
         "torch._inductor.lowering.addcdiv, which matches ATen/native/cuda/PointwiseOpsKernel.cu"),
     Row("reciprocal", "a product with the rounded reciprocal instead of the quotient",
         "self + (value*tensor1)*(1/tensor2)", "compilers with -freciprocal-math"),
-    Row("bf16", "everything in bfloat16 but value",
+    Row("bf16", "everything except value in bfloat16",
         "bf16: self + (value*tensor1)/tensor2, inputs and each operation rounded",
         "torch._refs.addcdiv without its cast to float32"),
 )
@@ -197,14 +197,15 @@ LERP = (
     ),
     Row("fma", "always from start, the product and the sum with one rounding; end itself may be missed at weight 1",
         "fma(weight, end - start, start)", "mix() of shading languages, contracted", native=True),
-    Row("fma_two_sided", "from the nearer end with one rounding at last, what ATen computes where the CPU has FMA",
+    Row("fma_two_sided",
+        "from the nearer end, the product and the sum with one rounding, what ATen computes where the CPU has FMA",
         "fma(weight - 1, end - start, end) for |weight| >= 0.5, fma(weight, end - start, start) else",
         "ATen/native/cpu/LerpKernel.cpp lerp_vec"),
     Row("one_sided", "always from start",
         "start + weight*(end - start)", "definition of linear interpolation"),
     Row("two_products", "sum of two products, exact at both ends, not monotone",
         "(1 - weight)*start + weight*end", "exponential moving averages as most optimizers write them"),
-    Row("bf16", "everything in bfloat16 but a scalar weight",
+    Row("bf16", "everything except a scalar weight in bfloat16",
         "bf16: start + weight*(end - start), inputs and each operation rounded", "definition of linear interpolation"),
 )
 # fmt: on

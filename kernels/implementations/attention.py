@@ -140,7 +140,7 @@ def in_float64(arguments: Attention) -> Tensor:
     """Compute ATen's composition and its backward in float64, and round each result once. Raises KernelError for
     dropout."""
     if arguments.dropout > 0:
-        raise KernelError(f"{OP}=fp64", "cannot replay dropout, which draws random numbers")
+        raise KernelError(f"{OP}=fp64", "cannot reproduce dropout, which draws random numbers")
     return with_math(arguments.to(torch.float64)).to(arguments.query.dtype)
 
 

@@ -91,7 +91,7 @@ def _guessed(op: str, source: Source) -> Iterator[LabCall]:
             if len(shape) == 1 or not refusal(op, call):
                 yield call
         return
-    raise no_arguments(op, "its schema asks for more than tensors and numbers")
+    raise no_arguments(op, "its schema requires other arguments than tensors and numbers")
 
 
 def overloads(op: str) -> list[Any]:
@@ -118,12 +118,12 @@ def refusal(op: str, call: LabCall) -> str:
 def no_arguments(op: str, why: str) -> UsageError:
     if any(map(is_random, overloads(op))):
         return UsageError(f"op {op} draws random numbers: nothing can be its reference")
-    return UsageError(f"no arguments can be made for op {op}: {why}; {how_to_record(op)}")
+    return UsageError(f"cannot generate arguments for op {op}: {why}; {how_to_record(op)}")
 
 
 def how_to_record(op: str) -> str:
     """Return the remedy for missing arguments, as the end of an error message."""
-    return f"record some with numdrift run SCRIPT --mode cpu --trace-kernel {op}, then give --captured RUN"
+    return f"record some with numdrift run SCRIPT --mode cpu --trace-kernel {op}, then pass --captured RUN"
 
 
 # The table of the arguments of elementwise ops.

@@ -65,8 +65,8 @@ def read_call(op: str, file: Path) -> LabCall:
         lines = str(error).strip().splitlines()
         why = lines[0][:200] if lines else type(error).__name__
         raise UsageError(
-            f"{file} is not a captured call: torch.save({{'op': ..., 'args': [...], 'kwargs': {{...}}}}) of plain "
-            f"tensors writes one ({why})"
+            f"{file} is not a captured call ({why}); write one with "
+            "torch.save({'op': ..., 'args': [...], 'kwargs': {...}}) from plain tensors"
         ) from error
     if not isinstance(content, dict) or not {"op", "args"} <= set(content):
         raise UsageError(f"{file} is not a captured call: it has no 'op' and 'args'")
@@ -84,7 +84,10 @@ def _check_values(file: Path, values: list[Any]) -> None:
         if isinstance(value, (list, tuple)):
             _check_values(file, list(value))
         elif value is not None and not isinstance(value, (torch.Tensor, torch.dtype, int, float, str)):
-            raise UsageError(f"{file} holds a {type(value).__name__}: a call takes tensors, lists, numbers, texts")
+            raise UsageError(
+                f"{file} contains a value of type {type(value).__name__}; the arguments of a call are tensors, lists, "
+                "numbers or strings"
+            )
 
 
 # Keep the output of a user's kernel out of the lab's output.

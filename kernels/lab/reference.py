@@ -46,8 +46,8 @@ def describe(operation: Operation, dtype: torch.dtype) -> str:
     """Return the name of the reference with which kernels for this dtype are compared."""
     if operation.exact:
         return f"exact, in mpmath with {exact.DIGITS} or more digits"
-    what = "accurate formula in float64" if operation.reference else "op replayed in float64"
-    return f"{what}{', no finer than the kernels themselves' if dtype == torch.float64 else ''}"
+    what = "accurate formula in float64" if operation.reference else "op executed in float64"
+    return f"{what}{', no more precise than the kernels themselves' if dtype == torch.float64 else ''}"
 
 
 def expected(operation: Operation, case: Case, seed: int) -> list[Expected]:
@@ -96,7 +96,7 @@ def in_float64(operation: Operation) -> Evaluate:
                 return outputs(overload, own, overload(*own.args, **own.kwargs))
         except (RuntimeError, TypeError) as error:
             why = str(error).strip().splitlines()[0]
-            raise UsageError(f"op {operation.name} cannot be replayed in float64: {why}") from error
+            raise UsageError(f"op {operation.name} cannot be executed in float64: {why}") from error
 
     return evaluate
 

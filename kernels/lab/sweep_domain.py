@@ -58,7 +58,7 @@ class Domain:
         first = bisect.bisect_left(line, low, key=value) - encoding.infinity
         last = bisect.bisect_right(line, high, key=value) - 1 - encoding.infinity
         if math.isnan(low) or math.isnan(high) or first > last:
-            raise UsageError(f"--range {low:g}:{high:g} holds no {encoding.name} number")
+            raise UsageError(f"--range {low:g}:{high:g} contains no {encoding.name} number")
         intervals = []
         if last >= 0:
             intervals.append((max(first, 0), last))
@@ -77,7 +77,7 @@ class Domain:
         except ValueError:
             raise UsageError(f"--range {text!r} is not LOW:HIGH, as in --range -1:1") from None
         if low > high:
-            raise UsageError(f"--range {text!r} goes backwards: write {parts[1]}:{parts[0]}")
+            raise UsageError(f"--range {text!r} has the larger number first; write {parts[1]}:{parts[0]}")
         return cls.between(encoding, low, high)
 
     @property

@@ -187,7 +187,7 @@ def _held(op: str, arguments: Mapping[str, Any], varied: str, values: Mapping[st
             held.append((name, None))
         else:
             example = {"bool": "true", "str": "TEXT"}.get(str(argument.type), "1")
-            raise UsageError(f"op {op} needs {name} ({argument.type}): give it, as in --hold {name}={example}")
+            raise UsageError(f"op {op} needs a value for {name} ({argument.type}), as in --hold {name}={example}")
     return held
 
 
@@ -221,7 +221,7 @@ def _try(subject: Subject) -> None:
         shapes = f"{list(together.shape)} for inputs of shape {list(probe.shape)}"
         raise not_elementwise(op, f"returns shape {shapes}")
     if not together.is_floating_point():
-        raise UsageError(f"op {op} returns {together.dtype}, no floating-point numbers: it has no error in ULP")
+        raise UsageError(f"op {op} returns {together.dtype}, not floating-point numbers, so it has no error in ULP")
     if not torch.allclose(together, torch.cat(apart), rtol=1e-9, atol=0, equal_nan=True):
         raise not_elementwise(op, "mixes its inputs")
 

@@ -60,7 +60,7 @@ def tried(path: Path, op: str, opener: str = "") -> Trial:
             dtypes = tuple(exported(path, compile_library(user_source(path))))
             if not dtypes:
                 how = "--op OP prints their declarations"
-                raise UsageError(f"{path} defines no kernel_float32 nor kernel_float64; {how}")
+                raise UsageError(f"{path} defines neither kernel_float32 nor kernel_float64; {how}")
             return Trial(dtypes=dtypes)
         kernel, signature = user_kernel(op, path), signature_of(op)
         expects = signature.in_c(kernel.dtypes[0]) if kernel.native else signature.in_python()
@@ -154,8 +154,10 @@ def attempt(kernel: Kernel, calls: Sequence[LabCall], device: str) -> list[list[
     name = f"{kernel.op}={kernel.name}"
     for call in calls:
         if not kernel.supports(_name(call.dtype()), device.partition(":")[0]):
-            offers = f"it computes {', '.join(kernel.dtypes)} on {', '.join(kernel.devices)} device"
-            raise NotAvailable(f"kernel {name}", offers)
+            where = "any device"
+            if kernel.devices != ANY_DEVICE:
+                where = f"devices of type {', '.join(kernel.devices)}"
+            raise NotAvailable(f"kernel {name}", f"it computes {', '.join(kernel.dtypes)} on {where}")
     function, expectations = kernel.load(), Expectations()
     results = []
     for call in calls:
@@ -200,14 +202,17 @@ def attempt(kernel: Kernel, calls: Sequence[LabCall], device: str) -> list[list[
 def _require_alike(kernel: str, tensors: Sequence[torch.Tensor], expected: Sequence[ExpectedTensor]) -> None:
     """Raise KernelError if the number, shapes or dtypes of the tensors differ from those that the op returns."""
     if len(tensors) != len(expected):
-        raise KernelError(kernel, f"returned {len(tensors)} tensors, the op returns {len(expected)}")
+        count = "1 tensor" if len(tensors) == 1 else f"{len(tensors)} tensors"
+        raise KernelError(kernel, f"returned {count}, but the op returns {len(expected)}")
     for position, (tensor, wanted) in enumerate(zip(tensors, expected, strict=True)):
         which = f" as output {position}" if len(expected) > 1 else ""
         if tuple(tensor.shape) != wanted.shape:
-            shapes = f"shape {list(tensor.shape)}{which}, the op returns {list(wanted.shape)}"
+            shapes = f"shape {list(tensor.shape)}{which}, but the op returns {list(wanted.shape)}"
             raise KernelError(kernel, f"returned {shapes}")
         if tensor.dtype != wanted.dtype:
-            raise KernelError(kernel, f"returned {_name(tensor.dtype)}{which}, the op returns {_name(wanted.dtype)}")
+            raise KernelError(
+                kernel, f"returned {_name(tensor.dtype)}{which}, but the op returns {_name(wanted.dtype)}"
+            )
 
 
 def _name(dtype: torch.dtype) -> str:

@@ -186,10 +186,10 @@ class CKernel:
         if len(dtypes) != 1 or not dtypes <= self.functions.keys():
             called = " and ".join(sorted(str(input_dtype).removeprefix("torch.") for input_dtype in dtypes))
             supported = ", ".join(str(own_dtype).removeprefix("torch.") for own_dtype in self.functions)
-            raise KernelError(self.name, f"computes {supported}, and was called with {called}")
+            raise KernelError(self.name, f"computes {supported}, but was called with {called}")
         dtype = dtypes.pop()
 
-        untraceable = KernelError(self.name, "is C and cannot be traced: its tensors have no values here")
+        untraceable = KernelError(self.name, "is written in C and cannot be traced: the tensors have no values here")
         if any(tensor.is_meta for tensor in inputs):
             raise untraceable
         on_cpu = [
@@ -239,7 +239,7 @@ def bind(path: Path, signature: KernelSignature) -> CKernel:
         )
     functions = exported(path, compile_library(user_source(path)))
     if not functions:
-        raise UsageError(f"{path} defines no `{signature.in_c('float32')}` (nor kernel_float64)")
+        raise UsageError(f"{path} defines neither `{signature.in_c('float32')}` nor kernel_float64")
     scalars = [ctypes.c_double if argument.kind == "number" else ctypes.c_char_p for argument in signature.scalars()]
     pointers = [ctypes.c_void_p] * (len(signature.named("tensor")) + 1)
     bound: dict[torch.dtype, Callable[..., None]] = {}

@@ -41,5 +41,5 @@ def checked_path(path: Path) -> Path:
     if path.suffix not in SUFFIXES:
         raise UsageError(f"{path} is not a kernel: a kernel is a file that ends in {' or '.join(SUFFIXES)}")
     if not path.is_file():
-        raise UsageError(f"{path} is {'not a file' if path.exists() else 'not there'}; name a .c or .py file")
+        raise UsageError(f"{path} {'is not a file' if path.exists() else 'does not exist'}; name a .c or .py file")
     return path

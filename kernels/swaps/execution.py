@@ -239,7 +239,7 @@ def refuse_unsupported(kernel: Kernel, tensors: Sequence[torch.Tensor]) -> None:
             devices = "" if kernel.devices == ANY_DEVICE else f" on {', '.join(kernel.devices)}"
             raise KernelError(
                 f"{kernel.op}={kernel.name}",
-                f"computes {', '.join(kernel.dtypes)}{devices}, and the script calls it with {dtype} on "
+                f"computes {', '.join(kernel.dtypes)}{devices}, but the script calls it with {dtype} on "
                 f"{tensor.device.type}",
             )
 

@@ -86,7 +86,8 @@ def check_swaps(requests: Sequence[SwapRequest], registry: KernelRegistry, devic
         kernel = find_kernel(request, registry, run=False)
         if kernel.devices != ANY_DEVICE and device.partition(":")[0] not in kernel.devices:
             raise UsageError(
-                f"{request} runs on {' and '.join(kernel.devices)}, and this mode on {device}; choose another kernel"
+                f"{request} runs on {' and '.join(kernel.devices)}, but this mode runs on {device}; choose another "
+                "kernel"
             )
 
 

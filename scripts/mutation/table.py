@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from .sample import Mutant
 from .trial import Result
 
-COLUMNS = ("area", "mutants", "killed", "survived", "of them not reached", "gone", "share killed")
+COLUMNS = ("area", "mutants", "killed", "survived", "not reached", "gone", "share killed")
 
 
 def table(results: Mapping[str, Result]) -> str:

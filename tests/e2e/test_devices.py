@@ -36,7 +36,7 @@ def test_a_script_for_cuda_computes_on_the_cpu_what_it_would_there(numdrift: Num
     assert ran(numdrift, tmp_path, "hard_coded.py", "cpu") == bare("hard_coded.py", BARE="cpu")
     facts = facts_of(tmp_path, "hard_coded", "cpu")
     assert "cuda is cpu in this mode" in facts
-    assert "autocast to bfloat16 is done on cpu" in facts
+    assert "autocast to bfloat16 runs on cpu" in facts
     assert "GradScaler scales on cpu" in facts
 
 

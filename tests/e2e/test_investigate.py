@@ -61,7 +61,7 @@ def test_a_mode_without_a_fault_is_identical_and_one_with_a_fault_is_not(kind: s
 
 
 FAULTS = {
-    "init": ("different-setup", ["embedding.weight", "starts from other values"]),
+    "init": ("different-setup", ["embedding.weight", "starts from different values"]),
     "lr": ("different-setup", ["lr", "0.005"]),
     "batch": ("different-setup", ["batch of step 3"]),
     "nan": ("nonfinite", ["step 3"]),  # dated

@@ -114,7 +114,7 @@ def test_a_bad_kernel_is_one_line(case: str, numdrift: Numdrift, tmp_path: Path)
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["nowhere.c"], "nowhere.c is not there"),
+        (["nowhere.c"], "nowhere.c does not exist"),
         (["."], "ends in .c or .py"),
         (["mine.py"], "--op tanh_backward"),
         (["mine.c", "--op", "tanh_backwrd"], "did you mean 'tanh_backward'"),
@@ -145,7 +145,7 @@ BUILD = ("mine.c", "--op", "tanh_backward")
 BUILD_PY = ("mine.py", "--op", "tanh_backward")
 CAUSES = {
     "does not compile": (BUILD, "\n\nflot x;\n"),
-    "defines no `void": (BUILD, "static void kernel_float32(void) {}\n"),
+    "defines neither `void": (BUILD, "static void kernel_float32(void) {}\n"),
     "crashed with SIGSEGV": (BUILD, KERNEL.format("*(volatile int *)8 = 1;")),
     "was not loaded": ((*BUILD_PY, "--timeout", "3"), "while True: pass\n"),
     "a kernel in C computes": (("mine.c", "--op", "mm"), MINE_C),

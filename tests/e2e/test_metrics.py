@@ -182,7 +182,7 @@ def test_a_run_without_metrics_and_one_that_was_killed(numdrift: Numdrift, tiny:
     # then
     none = numdrift("metrics", "runs/none/cpu")
     assert (none.returncode, none.stdout) == (2, "")
-    assert none.stderr == "numdrift: runs/none/cpu has no metrics: `numdrift run` takes them with --metrics\n"
+    assert none.stderr == "numdrift: runs/none/cpu has no metrics: record them with `numdrift run --metrics`\n"
     # and the killed one has what there was
     shown = numdrift("metrics", "killed")
     assert shown.returncode == 0

@@ -211,7 +211,7 @@ def test_a_script_that_ends_within_the_steps_leaves_what_was_traced(
     assert "Traceback" not in done.stderr
     (run,) = json.loads((tmp_path / "found.json").read_text())["runs"]
     assert (run["steps"], run["partial"]) == (steps, partly)
-    assert "not to its end" in done.stdout if partly else "the process was killed" in done.stdout
+    assert "only in part" in done.stdout if partly else "the process was killed" in done.stdout
     check_trace(json.loads(Path(tmp_path, run["trace"]).read_text()))
     assert (tmp_path / "runs/ends/cpu/profile/working").is_dir()
 
@@ -221,8 +221,8 @@ def test_fewer_steps_than_asked_for_is_one_line(numdrift: Numdrift) -> None:
     done = numdrift("profile", NAMED_BLOCKS, "--modes", "cpu", "--steps", "20-22", "--quiet")
     assert done.returncode == 2
     assert done.stderr == (
-        "numdrift: cpu: nothing was traced: the script has 8 steps, and none of the steps 20-22; choose some of them "
-        "with --steps 0-7\n"
+        "numdrift: cpu: nothing was traced: the script has 8 steps, but none of the requested steps 20-22; choose from "
+        "--steps 0-7\n"
     )
 
 

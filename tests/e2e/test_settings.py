@@ -42,7 +42,7 @@ def test_a_setting_is_one_cause_with_the_line_that_set_it_and_the_training_witho
     assert plain["culprits"][0]["source"] == f"{SCRIPT}:{LINE}"
     said = f"all 4 calls of convolution and convolution_backward differ because mkldnn is off ({SCRIPT.name}:{LINE})"
     assert said in done.stdout
-    assert "mkldnn is off by the mode, on in cpu" in done.stdout
+    assert "mkldnn is off (set by the mode), on in cpu" in done.stdout
     # what the mode states is not undone by the script
     assert deaf["verdict"] == "identical" and not deaf["culprits"]
     assert "mkldnn=off, overruled by mkldnn=on of the mode" in done.stderr

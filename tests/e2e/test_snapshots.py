@@ -78,7 +78,7 @@ def test_what_was_taken_is_listed_shown_and_replayed(by_callback: dict[str, Any]
     shown = numdrift_in(folder, "snapshot", "show", path)
     assert shown.returncode == 0, shown.stderr
     assert "parameter table.weight" in shown.stdout and "embedding 1x" in shown.stdout
-    assert "It may be confidential: it holds the values of parameters (7)" in shown.stdout
+    assert "It may be confidential: it contains the values of parameters (7)" in shown.stdout
     replayed = numdrift_in(folder, "snapshot", "replay", path)
     assert replayed.returncode == 0
     assert "identical, bit for bit" in replayed.stdout

@@ -186,7 +186,7 @@ def test_without_a_compiler_torch_formulas_stand_in_and_are_named(numdrift: Numd
         ),
         (["--mode", "cpu,kernel.arange=fp64"], "arange cannot be swapped"),
         (["--mode", "cpu,kernel.addcmul_=fma"], "kernel.addcmul=fma covers the in-place form"),
-        (["--mode", "cpu,kernel.tanh_backward=triton"], "runs on cuda, and this mode on cpu"),
+        (["--mode", "cpu,kernel.tanh_backward=triton"], "runs on cuda, but this mode runs on cpu"),
         (["--mode", "cpu,kernel.tanh_backward=fma.py"], "has a kernel 'fma' already"),
         (["--mode", "cpu,kernel.tanh_backward=broken.py"], "broken.py:1:"),
         (["--mode", "cpu,kernel.gelu@:-1=fp64"], "OP@:N"),

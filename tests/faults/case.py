@@ -11,7 +11,7 @@ need no change. What a declaration says:
     hidden    True where the noise of a step may hide what the case does
     culprit   the phase, the kind, the module, the op, the step, the number of places that is to blame; a tuple where a
               case plants several faults at once, which no culprit can be taken for at the same time
-    line      what stands in the line of a user's file that draws other random numbers, or does not repeat
+    line      what stands in the line of a user's file that draws different random numbers, or does not repeat
 """
 
 from __future__ import annotations

@@ -165,7 +165,7 @@ def test_a_library_that_was_cut_short_is_made_again(tmp_path: Path) -> None:
 def test_a_folder_that_others_can_write_is_refused(tmp_path: Path, cache: Path) -> None:
     cache.mkdir()
     cache.chmod(0o777)
-    with pytest.raises(NotAvailable, match=r"writable by.*NUMDRIFT_CACHE"):
+    with pytest.raises(NotAvailable, match=r"another user can write to it.*NUMDRIFT_CACHE"):
         compile_library(written(tmp_path, ANSWER))
 
 
@@ -180,5 +180,5 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path, monkeypatch: pyte
 def test_a_library_of_another_user_is_refused(tmp_path: Path) -> None:
     source = written(tmp_path, ANSWER)
     os.chown(compile_library(source).path, 12345, -1)
-    with pytest.raises(NotAvailable, match="belongs to somebody else"):
+    with pytest.raises(NotAvailable, match="belongs to another user"):
         compile_library(source)

@@ -127,7 +127,7 @@ void kernel_bfloat16(int64_t n, const uint16_t *self, uint16_t *result) {
     kernel = user_kernel("neg", written(tmp_path, text))
     assert kernel.dtypes == ("bfloat16",)
     assert kernel.load()(torch.tensor([1.5, -2.0], dtype=torch.bfloat16)).tolist() == [-1.5, 2.0]
-    with pytest.raises(KernelError, match=r"kernel neg=mine computes bfloat16, and was called with float32"):
+    with pytest.raises(KernelError, match=r"kernel neg=mine computes bfloat16, but was called with float32"):
         kernel.load()(torch.ones(1))
 
 
@@ -135,7 +135,7 @@ void kernel_bfloat16(int64_t n, const uint16_t *self, uint16_t *result) {
 def test_what_a_kernel_in_c_cannot_take(tmp_path: Path) -> None:
     function = user_kernel("tanh_backward", written(tmp_path, C)).load()
     ones = torch.ones(2)
-    with pytest.raises(KernelError, match=r"computes float32, float64, and was called with float16"):
+    with pytest.raises(KernelError, match=r"computes float32, float64, but was called with float16"):
         function(ones.half(), ones.half())
     with pytest.raises(KernelError, match="float32 and float64"):
         function(ones, ones.double())
@@ -251,7 +251,7 @@ def test_what_is_wrong_with_a_python_file_is_one_line(text: str, tmp_path: Path)
             "int other;\n",
             "kernel_float32(int64_t n, double value, const float *self, const float *",
         ),
-        ("tanh_backward", "static void kernel_float32(void) {}\n", "defines no `void kernel_float32("),
+        ("tanh_backward", "static void kernel_float32(void) {}\n", "defines neither `void kernel_float32("),
         (
             "tanh_backward",
             "void kernel_float32(flot x) {}\n",
@@ -277,7 +277,7 @@ def test_an_unknown_op_names_the_nearest(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("nowhere.c", "is not there"),
+        ("nowhere.c", "does not exist"),
         ("notes.txt", "ends in .c or .py"),
         ("folder.py", "is not a file"),
         ("no", ".py"),

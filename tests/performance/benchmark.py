@@ -176,7 +176,7 @@ def phases_of(told: Sequence[tuple[float, str]], seconds: float) -> dict[str, fl
         next((at for at, line in told if line.startswith("each once more")), None),
         max((at for at, line in told if at < judged and ": ended, " in line), default=None),
         judged,
-        next((at for at, line in told if "blocks compute other bits" in line), None),
+        next((at for at, line in told if "different bits, because of" in line), None),
         seconds,
     )
     known = [one for one in ends if one is not None]

@@ -103,7 +103,7 @@ TOLD = """0.5 cpu: started
 9 compile-from-cpu: ended, step 30  loss 2.57132
 12 compile against cpu: rounding: the largest drift of 15 steps
 13 localizing step 28 of compile
-17   compile: 75 of 910 blocks compute other bits, from 6 causes
+17   compile: 75 of 910 blocks compute different bits, because of 6 causes
 25 compile against cpu: rounding
 """
 

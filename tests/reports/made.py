@@ -59,8 +59,8 @@ CASES = (
         ("cpu", "lazy,env.FAULT=1"),
         1,
         (
-            "lazy calls native_batch_norm with other arguments (momentum: 0 instead of 0.1) in norm",
-            "running_statistics.py:21", "a proven fault from step 0 on", "forcing this into cpu reproduces the drift", "look at running_statistics.py:21",
+            "lazy calls native_batch_norm with different arguments (momentum: 0 instead of 0.1) in norm",
+            "running_statistics.py:21", "a proven fault from step 0 on", "swapping this into cpu reproduces the drift", "look at running_statistics.py:21",
         ),
     ),
     Case(
@@ -69,7 +69,7 @@ CASES = (
         ("cpu", "compile,env.FAULT=1"),
         1,
         (
-            "compile calls div with other arguments (6.32456 instead of 5.65685)", "attention_in_half.py:23", "a proven fault",
+            "compile calls div with different arguments (6.32456 instead of 5.65685)", "attention_in_half.py:23", "a proven fault",
             "div moves values by up to", "look at attention_in_half.py:23",
         ),
     ),

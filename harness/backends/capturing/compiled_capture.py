@@ -49,8 +49,10 @@ from .fx_graph import GraphParts, Reading, modules_by_sequence, read_graph
 from .generated_kernels import Compilation, GraphBefore, post_graph
 
 WITHOUT_KERNELS = "backend {} generates no kernels: it runs the pre graph op by op"
-NOTHING_MET = "it met nothing that it may compile (a forward under torch.compiler.disable, or parts called one by one)"
-WITHOUT_ATEN = "backend {} makes no graph of aten ops: it runs what dynamo captured"
+NOTHING_MET = (
+    "it found nothing that it may compile (a forward under torch.compiler.disable, or parts called one by one)"
+)
+WITHOUT_ATEN = "backend {} makes no graphs of aten ops: it runs what dynamo captured"
 
 COUNTED = ("compiled", "cached", "executed", "dynamo", "breaks")
 """The events that are counted in a step. An execution is `cached` if it is not the first of its graph."""

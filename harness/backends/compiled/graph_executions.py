@@ -36,7 +36,8 @@ from .execution_tape import CompiledExecution
 from .unrolling import copied_tensors, written_inputs
 
 NOTHING_SEEN = (
-    "numdrift saw no execution of a compiled graph: the backend makes no graph of aten ops, or met nothing to compile"
+    "numdrift saw no execution of a compiled graph: the backend makes no graphs of aten ops, or found nothing to "
+    "compile"
 )
 
 

@@ -139,7 +139,9 @@ class RecompiledStep:
             raise NotReplayable("a compiled backward belongs to no call of a captured graph in this step")
         wanted = [number for number, gradient in enumerate(call.gradients) if isinstance(gradient, View)]
         if any(live.inputs[number] is None for number in wanted):
-            raise NotReplayable("a compiled backward returns the gradient of a value that its call did not take")
+            raise NotReplayable(
+                "a compiled backward returns the gradient of a value that the captured graph's call did not take"
+            )
         gradients = torch.autograd.grad(
             [live.outputs[number] for number in call.tangents],
             [live.inputs[number] for number in wanted],

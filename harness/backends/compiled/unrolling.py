@@ -32,7 +32,7 @@ OTHER_RANDOM = (
     "draws those of eager mode"
 )
 OTHER_AMOUNT = "a compiled graph drew more or fewer random numbers than torch's own kernels do for its nodes"
-OTHER_NUMBERS = "other random numbers than torch's own kernel does for inputs in the same layout"
+OTHER_NUMBERS = "other random numbers than torch's own kernel draws for inputs in the same layout"
 
 
 class Regions:
@@ -245,7 +245,8 @@ class UnrolledRegion:
             fits = layout_of(value) == layout_of(real)
             if slots.get(address, slot) != slot or (address in slots and not fits):
                 raise NotReplayable(
-                    f"results of the compiled graph {self._graph.name!r} share memory unlike those of its nodes"
+                    f"the results of the compiled graph {self._graph.name!r} share memory in another way than the "
+                    "results of its nodes"
                 )
             given_back = table.slot_of(real) == slot and address in own
             elsewhere = address not in slots and slot in slots.values()

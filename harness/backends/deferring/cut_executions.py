@@ -24,10 +24,10 @@ SYNCS = ("CachedCompile", "UncachedCompile")
 """Counters of torch's lazy core and of torch_xla. Each execution of a graph increments one of them."""
 
 NOT_CUT = "no snapshots are taken: with mark_step=off nothing is cut"
-OP_BY_OP = "no snapshots are taken: with execute=op no graph is executed, but each op by itself"
+OP_BY_OP = "no snapshots are taken: with execute=op each op is executed by itself, so there is no graph"
 UNSEEN = (
-    "{} executed {} graphs besides those at its cuts (for ops that fall back to the CPU, for values that are read): "
-    "no snapshots are taken of them"
+    "no snapshots are taken of graphs that {} executed outside of cuts (for ops that fall back to the CPU, or for "
+    "values that are read): {} in all"
 )
 
 

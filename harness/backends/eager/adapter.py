@@ -57,7 +57,7 @@ class EagerAdapter:
     def without_execution(self) -> AbstractContextManager[None]:
         raise NotAvailable(
             f"a dry run in mode {self.spec.name!r}",
-            "it executes each operator when it is called",
+            "the mode executes each operator when the operator is called",
             "use --mode lazy or --mode compile, or leave --dry out",
         )
 
@@ -109,7 +109,7 @@ def observe_eager(script: str, device: str, report: Callable[[OperatorCall], Non
 
     def returned(call: OpCall, outputs: Any) -> None:
         on_cpu = kind_of_device != "cpu" and is_taken_by_fallback(call.operation, key)
-        reason = f"no kernel for {kind_of_device}: the fallback of the device takes it" if on_cpu else ""
+        reason = f"no kernel for {kind_of_device}: the device's fallback executes the operator" if on_cpu else ""
         tell(call, outputs, reason)
 
     def failed(call: OpCall, error: BaseException) -> None:

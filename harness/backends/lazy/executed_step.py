@@ -165,14 +165,15 @@ class LazyStepRecorder(HeldBackStep):
         """
         unseen = _executions() - self._executions
         if unseen:
-            self.give_up(f"the lazy core executed {unseen} graphs that numdrift did not observe")
+            graphs = "1 graph" if unseen == 1 else f"{unseen} graphs"
+            self.give_up(f"the lazy core executed {graphs} that numdrift did not observe")
         if self.reason is not None:
             raise NotReplayable(self.reason)
         watched = list(self._seen)
         with apart():
             for name, tensor in self._watched:
                 if not lazy_has_value(tensor):
-                    raise NotReplayable(f"{name} was not executed by the end of the step")
+                    raise NotReplayable(f"{name} was not computed by the end of the step")
                 watched.append(self._watched_value(name, *self._represented(tensor)))
         return self._tape_with(watched)
 

@@ -73,10 +73,11 @@ def _unmatched(script: ScriptGraph, alignment: Alignment) -> Iterator[str]:
     """Yield notes on the nodes and on the inputs that have no counterpart in the unoptimised graph."""
     lost = [node for index, node in enumerate(script.nodes) if index not in alignment.covers]
     if lost:
-        yield f"{len(lost)} nodes could not be matched with the graph before"
+        nodes = "1 node" if len(lost) == 1 else f"{len(lost)} nodes"
+        yield f"{nodes} could not be matched with the unoptimised graph"
     unbound = [name for name in script.inputs if name not in alignment.values]
     if unbound:
-        yield f"inputs that could not be matched with the graph before: {', '.join(unbound)}"
+        yield f"inputs that could not be matched with the unoptimised graph: {', '.join(unbound)}"
 
 
 NO_POST = "its optimised graph is unknown: another graph was executed before numdrift could read this one"
@@ -134,7 +135,7 @@ class ExecutedGraphs(GraphFiler):
             by_node = {pair[0]: name for name, pair in alignment.values.items() if name in script.inputs}
             order = list(dict.fromkeys(by_node[node.number] for node in dump.nodes if node.number in by_node))
             expected = [name for name in script.inputs if name in order]
-            doubts = [] if order == expected else ["the inputs are not in the order of the graph before"]
+            doubts = [] if order == expected else ["the inputs are not in the order of the unoptimised graph"]
             notes = (*post.notes, *doubts)
             self._folder.write(replace(post, name=f"{base}-post", pre=f"{base}-pre", notes=notes))
         return base

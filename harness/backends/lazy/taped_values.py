@@ -55,7 +55,7 @@ class TapedValues:
     def adopt(self, result: torch.Tensor, real: torch.Tensor, maker: str) -> None:
         """Let a result on the tape represent the core's value `real`. Raise NotReplayable if they differ."""
         if result.shape != real.shape or result.stride() != real.stride() or not is_same(result.detach(), real):
-            raise NotReplayable(f"{maker} returned other values than its ops return")
+            raise NotReplayable(f"{maker} returned values other than those of its ops")
         self._kept += [real, result]
         self._storages[storage_address(real)] = result.untyped_storage()
 

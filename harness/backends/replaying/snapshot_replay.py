@@ -29,7 +29,9 @@ from ..compiled.adapter import inductor_as_stated
 from ..eager.mode import EagerMode
 from ..mode_presence import require_here
 
-STATIC = "its graph was compiled for any size, but here for this size: the code differs, and perhaps the bits"
+STATIC = (
+    "its graph was compiled for any size, and is compiled here for one size: the code differs, and the bits may differ"
+)
 SWAPPED = "the mode's kernels ({}) are not in the snapshot: torch's own are executed in their place"
 ELSEWHERE = "it was taken with torch {}, and this is torch {}"
 

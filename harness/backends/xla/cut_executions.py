@@ -27,7 +27,7 @@ PHASES: Mapping[Progress, Phase] = {
 }
 """The phase of an op called outside of autograd, by the point that the training has reached."""
 
-MADE_UNSEEN = "{} pending values were made by ops that numdrift did not observe: no snapshots are taken of {}"
+MADE_UNSEEN = "no snapshot of {} is taken: numdrift did not observe the ops that made {} of its pending values"
 
 
 class XlaCuts(CutExecutions[XlaPending]):
@@ -98,7 +98,7 @@ class XlaCuts(CutExecutions[XlaPending]):
         if wish is None or self._camera.choice.on == "error":
             return None
         if len(roots) < pending:  # XLA will execute a graph whose outputs are not all known
-            self._camera.tell(MADE_UNSEEN.format(pending - len(roots), wish.execution.name))
+            self._camera.tell(MADE_UNSEEN.format(wish.execution.name, pending - len(roots)))
             return None
         data = xla_data(list(roots.values()))
         if not self._camera.has_room(wish, bytes_of_tensors([entry.tensor for entry in data])):

@@ -141,7 +141,7 @@ class XlaStepRecorder(HeldBackStep):
         with apart():
             self._values.read()
             if self._values.lacking is not None:
-                raise NotReplayable(f"{self._values.lacking} was not executed by the end of the step")
+                raise NotReplayable(f"{self._values.lacking} was not computed by the end of the step")
             for name, number, value in self._values:
                 twin = self._twins.at_end(number, value)
                 self._program.results[name] = number, value

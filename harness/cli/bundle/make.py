@@ -30,8 +30,8 @@ Examples:
 
 \b
 Kinds of files: {", ".join(KINDS)}.
-`values` are packed with --values only. A redacted bundle has digests (hash, min, max, mean, L2) in place of tensors and
-none of the script's output.
+`values` are packed with --values only. A redacted bundle has digests (hash, min, max, mean, L2) in place of tensors,
+and leaves out the script's output.
 """
 
 

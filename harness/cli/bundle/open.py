@@ -28,7 +28,7 @@ Every file is checked against its SHA-256, and nothing is unpacked unless all ar
 only ops that torch has registered, no code of the bundle's. --run-scripts executes the bundle's Python scripts
 with your rights: only for a bundle whose author you trust.
 Exit codes: 0 opened (and every replayed result equals the recorded one, or cannot be compared because the mode
-draws other random numbers), 1 a result differs, 2 wrong usage, 3 the bundle is damaged or was changed.
+draws different random numbers), 1 a result differs, 2 wrong usage, 3 the bundle is damaged or was changed.
 """
 
 
@@ -43,7 +43,7 @@ draws other random numbers), 1 a result differs, 2 wrong usage, 3 the bundle is 
 @click.option("--replay", is_flag=True, help="Execute its snapshots and compare the results with the recorded ones.")
 @click.option("--mode", metavar="SPEC", help="The mode to replay in (default: that in which each snapshot was taken).")
 @click.option("--run-scripts", is_flag=True, help="Execute the culprits' scripts: Python code of the bundle's author.")
-@click.option("--quiet", "-q", is_flag=True, help="Print only what does not replay.")
+@click.option("--quiet", "-q", is_flag=True, help="Print only what does not reproduce the recorded results.")
 @force_option
 @json_option
 def command(

@@ -35,7 +35,7 @@ all its spellings: add_, _foreach_add_ and add; t, t_copy and permute. Ops that 
 clone) are hidden without --all. A copy that changes the layout of an input of a product or sum is shown, because the
 library may then choose another kernel. Without --modes, each run of an investigation is compared with the first run of
 its batch.
-The JSON holds `schema` (1) and `pairs`, a list of differences: `a` and `b` (run, mode, step, graphs, cuts),
+The JSON contains `schema` (1) and `pairs`, a list of differences: `a` and `b` (run, mode, step, graphs, cuts),
 `answers`, `counts`, `pairs` (with `graph` and `node` of each place), `casts` and `post_changed`.
 Exit codes: 0 compared, 2 wrong usage or no graphs recorded, 3 a file cannot be read.
 """

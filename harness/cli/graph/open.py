@@ -35,8 +35,8 @@ Examples:
 
 \b
 Without options, the command opens the first forward graph as it was before the compiler. Netron is served to this
-machine only, until Ctrl-C; its own page reports its use to Google Analytics where there is internet. --png and --svg
-need no browser. Ops that an investigation found guilty are marked.
+machine only, until Ctrl-C; Netron's page reports its use to Google Analytics if the browser is online. --png and
+--svg need no browser. Ops that an investigation found to be culprits are marked.
 """
 
 

@@ -31,7 +31,7 @@ Examples:
 
 \b
 C computes element by element: void kernel_float32(int64_t n, <numbers>, <tensors>, float *result), and
-kernel_float64 alike. Python defines a function named as the op. --op prints the declaration of that op.
+likewise kernel_float64. Python defines a function named after the op. --op prints the declaration of that op.
 
 \b
 The file is loaded and tried in a process of its own, which is ended after --timeout SECONDS. A kernel that crashes,

@@ -34,7 +34,7 @@ Columns, each the worst over the op's outputs and over the input sets, which --v
   rho               error over the error that rounding the inputs would cause; above 16 is a fault
   bias, z           mean signed error in ULP; |z| above 6 is not chance, and the word names the direction
   differs           share of elements whose bits differ from aten's
-  non-finite        where the reference is finite and the kernel not, or the other way round
+  non-finite        where the reference is finite and the kernel's result is not, or vice versa
 For special, whose extremes overflow inside a kernel, only the last column counts towards the worst.
 
 Exit codes: 0 done, 2 wrong usage, 3 a kernel failed.

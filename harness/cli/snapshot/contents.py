@@ -55,7 +55,7 @@ def show(path: Path, json_path: str | None, *, hlo: bool = False) -> int:
     holds = " and ".join(snapshot.held) or "the graph"
     lines = [
         f"{execution.name}: step {execution.step}, execution {execution.count}, {place}{device}",
-        f"taken in {mode}; {in_mib(path.stat().st_size)}, holds {holds}",
+        f"taken in {mode}; {in_mib(path.stat().st_size)}, contains {holds}",
     ]
     if snapshot.reason != "chosen":
         lines.append(f"taken because of: {snapshot.reason}")
@@ -74,7 +74,7 @@ def show(path: Path, json_path: str | None, *, hlo: bool = False) -> int:
     sensitive = snapshot.sensitive()
     if sensitive:  # printed last, so that it is seen before the file is shared
         listed = ", ".join(f"{words} ({count})" for words, count in sensitive.items())
-        out.print(f"\nIt may be confidential: it holds the values of {listed}.", soft_wrap=True)
+        out.print(f"\nIt may be confidential: it contains the values of {listed}.", soft_wrap=True)
     return 0
 
 

@@ -21,8 +21,8 @@ Examples:
   numdrift snapshot list runs/train/compile --json -
 
 \b
-Each graph's executions are counted from 0. A snapshot is incomplete if it could not be written to its end. It is not
-replayable if its calls are not the whole execution; `numdrift snapshot show` says why.
+Each graph's executions are counted from 0. A snapshot is incomplete if it could not be written completely. It is not
+replayable if it does not have all calls of the execution; `numdrift snapshot show` says why.
 """
 
 

@@ -27,7 +27,8 @@ compiles them as a graph. Random ops return the values that they drew.
 \b
 An output is within rounding if it is no farther from the recorded one than 16 times the distance that random rounding
 after every op moves it (the L2 norm, rms of 8 repetitions), and NaN and infinities are at the same places.
-An output that depends on draws of Inductor's own generator cannot be compared in another mode, and is neither.
+An output that depends on draws of Inductor's own generator cannot be compared in another mode, so it counts neither as
+within rounding nor as beyond it.
 Exit codes: 0 all outputs are identical or within rounding, or cannot be compared (or a recorded error is raised
 again), 1 an output is beyond rounding, 2 the file cannot be read or executed, or there is no such mode,
 3 the mode's device or package is not on this machine.

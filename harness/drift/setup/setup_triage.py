@@ -91,19 +91,19 @@ def _other(a: InitialTensor, b: InitialTensor, state_a: TensorFile | None, state
         if a.dtype != b.dtype and _close(a.digest, b.digest, 0.0):
             return None
         floating = all(tensor.dtype.startswith(("float", "bfloat", "complex")) for tensor in (a, b))
-        text = f"starts from other values (norm {a.digest.l2:.4g} against {b.digest.l2:.4g})"
+        text = f"starts from different values (norm {a.digest.l2:.4g} against {b.digest.l2:.4g})"
         return _Other(a.name, text, None, floating and _close(a.digest, b.digest, tolerance))
     if not (is_floating(left) and is_floating(right)):
         equal = bool((left == right).all())
-        return None if equal else _Other(a.name, "starts from other values", None, False)
+        return None if equal else _Other(a.name, "starts from different values", None, False)
     apart = difference(left, right)
     if not apart.same_places:
-        return _Other(a.name, "starts from other values, not all of them finite", math.inf, False)
+        return _Other(a.name, "starts from different values, not all of them finite", math.inf, False)
     if not apart.differing:
         return None
     size = as_float(apart.distance.exact / apart.norm.exact) if apart.norm.mantissa else math.inf
     few_ulp = left.dtype == right.dtype and left.dtype.kind == "f" and max_ulp(left, right) <= ROUNDING_ULP
-    text = f"starts from other values (relative L2 {size:.2g})"
+    text = f"starts from different values (relative L2 {size:.2g})"
     return _Other(a.name, text, size, few_ulp or size <= tolerance)
 
 

@@ -26,7 +26,7 @@ def generator_setup(a: RecordedRun, b: RecordedRun) -> list[SetupDifference]:
     setup = []
     for difference in generator_differences(a, b):
         called = GENERATORS.get(difference.generator, (f"the generator of {difference.generator}", ""))[0]
-        text = f"{called} is at another state before step {difference.step}"
+        text = f"{called} is in a different state before step {difference.step}"
         if difference.drawn is not None:
             text = f"the modes draw different random numbers in step {difference.drawn} ({text})"
         harmless = "" if difference.used else "unused"

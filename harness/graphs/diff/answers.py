@@ -171,7 +171,7 @@ def _copies(names: tuple[str, str], pairs: Sequence[Matched]) -> Iterator[str]:
             copies = " and ".join(dict.fromkeys(copy for _, _, copy in reads))
             yield (
                 f"{name} copies the input of {_listed(readers)} by {copies}, and {other} does not: a copy changes no "
-                "number, but the op that reads it may take another path in its library for another layout."
+                "number, but the library may compute the op that reads the copy in another way for another layout."
             )
 
 

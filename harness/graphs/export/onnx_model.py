@@ -118,7 +118,7 @@ def _node(node: Node, marks: Mapping[str, Mark], written: dict[str, str] | None 
         # The source of a kernel that is launched several times is written once: it may have thousands of lines.
         first = written.setdefault(node.code, node.name)
         again = node.code and first != node.name
-        describe(made, {"code": f"that of {first}"} if again else dict(in_parts("code", node.code)))
+        describe(made, {"code": f"the same as that of {first}"} if again else dict(in_parts("code", node.code)))
     return made
 
 
@@ -251,5 +251,5 @@ def write_onnx(graph: Graph, path: Path, marks: Mapping[str, Mark], *, read_from
 def onnx_path(graphs: RunGraphs, folder: Path, name: str) -> Path:
     """Return the path of an exported graph. A stranger may have made the run: no name may lead out of the folder."""
     if not NAME.fullmatch(name):
-        raise JournalError(graphs.path, f"has a graph of the name {name!r}, which is not a file name")
+        raise JournalError(graphs.path, f"has a graph named {name!r}, which is not a plain file name")
     return folder / f"{name}.onnx"

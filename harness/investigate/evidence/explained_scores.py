@@ -6,8 +6,9 @@ step.
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ...drift.calibration import Threshold
 from ...drift.step_score import EDGE, StepScore
@@ -55,8 +56,8 @@ def with_explanations(scores: Scores, localized: Sequence[Localization]) -> Scor
         if localization is not None and step in chosen:
             choices = localization.choices
             notes.append(
-                f"step {step}: {choices['flipped']} elements of {', '.join(choices['ops'])} chose otherwise, "
-                f"next to their edges; with the choices of the reference the drift is {choices['score']:.3g}"
+                f"step {step}: {other_choices(choices)}; with the choices of the reference the drift is "
+                f"{choices['score']:.3g}"
             )
             scored = _with_the_choices(scored, float(choices["score"]))
         elif localization is not None and step in magnified and not scored.discrete:
@@ -67,8 +68,19 @@ def with_explanations(scores: Scores, localized: Sequence[Localization]) -> Scor
     alike = _as_ill_conditioned(steps, scores.threshold, looked=localization_of)
     if alike:
         steps = [replace(scored, ill_conditioned=True) if scored.step in alike else scored for scored in steps]
-        notes.append(f"these drift less than the worst of those, and were not looked into: {_listed(alike)}")
+        verbs = ("drifts", "was") if len(alike) == 1 else ("drift", "were")
+        notes.append(
+            f"{_listed(alike)} {verbs[0]} less than the worst ill-conditioned step and {verbs[1]} not examined"
+        )
     return replace(scores, steps=tuple(steps), notes=tuple(notes))
+
+
+def other_choices(choices: Mapping[str, Any]) -> str:
+    """Say how many elements of which ops took the other choice."""
+    ops = ", ".join(choices["ops"])
+    if choices["flipped"] == 1:
+        return f"1 element of {ops}, next to its edge, took the other choice"
+    return f"{choices['flipped']} elements of {ops}, next to their edges, took the other choice"
 
 
 def _with_the_choices(scored: StepScore, left: float) -> StepScore:

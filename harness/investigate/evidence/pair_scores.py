@@ -31,7 +31,7 @@ from .joined_outcome import outcome_against
 from .mode_spreads import Spreads, mode_spreads
 from .pair_evidence import PairEvidence
 
-ANEW = " (remove that run's folder, and `numdrift investigate` makes it anew)"
+ANEW = " (remove that run's folder; `numdrift investigate` then repeats the run)"
 
 
 def spec_of(run: RecordedRun) -> ModeSpec:

@@ -108,7 +108,7 @@ class InvestigationRequest(TrainingRequest):
     )
     seeds: int = option(
         0,
-        "Train every mode with N seeds, to test for a systematic lag (12 is usual, 10 the least that can tell).",
+        "Train every mode with N seeds, to test for a systematic lag (12 is usual, fewer than 10 cannot tell).",
         least=0,
         metavar="N",
     )
@@ -213,7 +213,7 @@ def pair_to_localize(a: RecordedRun, b: RecordedRun) -> list[RecordedRun]:
     """Return the two runs. Raises UsageError if they belong to different investigations or cannot be investigated."""
     if a.path.parent != b.path.parent or a.path == b.path:
         raise UsageError(
-            f"{a.path} and {b.path} are not two runs of one investigation: the experiments lie beside them"
+            f"{a.path} and {b.path} are not two runs of one investigation, which keeps its experiments beside its runs"
         )
     for run in (a, b):
         require_parameters(run)

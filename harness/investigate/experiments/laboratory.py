@@ -115,8 +115,8 @@ class Laboratory:
                     _remove(folder)
                     continue
                 raise UsageError(
-                    f"{folder.path} is a run of another script, arguments or mode (or one that failed): choose another "
-                    "--name, replace it with --force, or investigate what is there by `numdrift investigate "
+                    f"{folder.path} is the run of a different script, mode or arguments, or it failed: choose another "
+                    "--name, replace it with --force, or investigate the existing runs with `numdrift investigate "
                     f"{plan.investigation.path}`"
                 )
         if missing:

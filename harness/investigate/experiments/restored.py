@@ -52,9 +52,10 @@ def not_restored(run: RecordedRun) -> list[str]:
         if now and name in then and str(then[name]).partition("+")[0] != now.partition("+")[0]
     ]
     if then.get("cores") not in (None, cores()):
+        number, threads = then["cores"], then.get("threads")
         sentences.append(
-            f"{run.manifest.label} was recorded on {then['cores']} cores, and {cores()} are here: it is repeated with "
-            f"its {then.get('threads')} threads"
+            f"{run.manifest.label} was recorded on {number} core{'' if number == 1 else 's'}, and this machine has "
+            f"{cores()}: it is repeated with its {threads} thread{'' if threads == 1 else 's'}"
         )
     return sentences
 

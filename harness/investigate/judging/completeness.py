@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from ...records.results.culprit import MARK_STEP, Culprit
 from ...records.results.findings import Verdict
 from ...records.results.localization_record import LeftOver, Localization
-from ..evidence.explained_scores import Scores
+from ..evidence.explained_scores import Scores, other_choices
 from ..evidence.pair_evidence import PairEvidence
 from ..questions.ops import AGAINST_ONE
 from ..questions.question import proven
@@ -88,14 +88,14 @@ def _what_is_left(localization: Localization, verdict: Verdict, scores: Scores, 
         return f"{sentence}, but {'; '.join(doubts)}" if doubts else ""
     rest = "" if left.score is None else f"z {left.score:.3g}"
     if left.discrete:
-        rest += f"{' and ' if rest else ''}{left.discrete} of integers"
-    where = [f"it may lie in {left.blocks} blocks that could not be swapped ({_named(left)})"] if left.blocks else []
+        differing = f"{left.discrete} integer tensor{' that differs' if left.discrete == 1 else 's that differ'}"
+        rest += f"{' and ' if rest else ''}{differing}"
+    blocks = "1 block" if left.blocks == 1 else f"{left.blocks} blocks"
+    where = [f"it may come from {blocks} that could not be swapped ({_named(left)})"] if left.blocks else []
     where += doubts
     flipped = localization.choices.get("flipped")
     if localization.is_explained(threshold) and flipped:
-        where.insert(
-            0, f"{flipped} elements of {', '.join(localization.choices['ops'])} chose otherwise next to their edges"
-        )
+        where.insert(0, other_choices(localization.choices))
     elif verdict.word == "beyond-rounding" and proven_culprits and left.score is not None and not left.discrete:
         where += ["it is within rounding"] if left.score <= threshold else []
     if left.why:
@@ -144,11 +144,12 @@ def _not_looked(evidence: PairEvidence, verdict: Verdict, scores: Scores, locali
     if evidence.one_against_several:
         return f"no cause was found: {AGAINST_ONE}"
     if a.manifest.rank:
-        return f"{start} in rank {a.manifest.rank}: of several processes only rank 0 is taken apart"
+        why = "if there are several processes, only the steps of rank 0 are taken apart"
+        return f"{start} in rank {a.manifest.rank}: {why}"
     if not scores.steps:
         return f"{start}: {scores.why or f'no step of {b.manifest.label} was begun in the state of the reference'}"
     if all(not step_score.score and not step_score.discrete for step_score in scores.steps):
-        return "nothing is left to look for: from one state both modes compute the same bits"
+        return "there is nothing to look for: from the same state, both modes compute the same bits"
     if scores.unreplayed:
         return f"{start}: {scores.unreplayed[0]}"
     runs = f"{a.path} {b.path}" if a.path.parent == b.path.parent else "RUN_A RUN_B"

@@ -206,7 +206,7 @@ def _culprit(inquiry: Inquiry, own: str, best: str, scores: Mapping[str, float],
         ops = list(dict.fromkeys(node.full_op for node in nodes))
         places = [module for module in dict.fromkeys(node.module for node in nodes) if module]
         times = max(map(len, drawn))
-        text = f"draws other random numbers, as it is executed {times} times: {text}"
+        text = f"draws different random numbers, because it is executed {times} times: {text}"
         op, source, sites = ops[0], nodes[0].source or None, len(drawn)
         more = {"module": places[0] if places else None, "places": places}
     a, b = inquiry.evidence.a.manifest.label, inquiry.evidence.b.manifest.label

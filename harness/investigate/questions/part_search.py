@@ -109,7 +109,8 @@ class _PartitionedStep:
             raise self._lacks("the mode itself did not take the step from the reference's state")
         if control >= CARRIED * own:
             raise self._lacks(
-                f"with the whole model on the CPU the step is at z {control:.3g} already, and at {own:.3g} in the mode"
+                "the step drifts without the backend: "
+                f"z {control:.3g} with the whole model on the CPU, {own:.3g} in the mode"
             )
         if not self._record.calls:
             raise self._lacks("; ".join(self._record.notes) or "no model was called in it")
@@ -243,8 +244,8 @@ def part_culprits(scores: PartScores | None, threshold: float) -> Iterator[Culpr
                 before=before,
                 after=carrier.without,
                 threshold=threshold,
-                why=f"alone on {scores.backend} z {carrier.alone:.3g}, "
-                f"all but it {carrier.without:.3g} instead of {before:.3g}",
+                why=f"alone on {scores.backend}: z {carrier.alone:.3g}; "
+                f"with all other parts on it: z {carrier.without:.3g} instead of {before:.3g}",
                 op=ops[0],
                 source=line or None,
                 module=module,

@@ -157,7 +157,7 @@ def wrong_by_itself(culprit: Culprit, a: str, b: str) -> str:
     worse = max(culprit.rho, key=lambda side: culprit.rho[side], default="b")
     match culprit.local_rule:
         case "generator":
-            return "draws other random numbers, because its generator is at another state"
+            return "draws different random numbers, because its generator is in a different state"
         case "choice":
             return "computes different results from equal inputs, where all correct kernels agree"
         case "values" if not culprit.roundings:
@@ -178,7 +178,9 @@ def wrong_by_itself(culprit: Culprit, a: str, b: str) -> str:
             return f"errs in {sides[side]} by up to {units}, where each element is computed in float32 and rounded once"
         case "bias":
             lean = abs(culprit.bias[worse])
-            return f"errs in {sides[worse]} to one side, by {lean:.3g} standard errors, where rounding errs to both"
+            return (
+                f"errs to one side in {sides[worse]}, by {lean:.3g} standard errors, while rounding errs to both sides"
+            )
     return ""
 
 

@@ -35,8 +35,8 @@ def sentence_of(difference: CallDifference) -> str:
             place_of(call) if call is not None else "the end of the step" for call in (first_call, second_call)
         )
         return (
-            f"{when} one run goes on with {left} and the other with {right}, though every value was the same until "
-            "then: what decides it came from outside of torch"
+            f"{when} one run continues with {left} and the other with {right}, although every value was the same "
+            "until then: the decision came from outside of torch"
         )
     assert first_call is not None
     place = place_of(first_call)
@@ -51,7 +51,7 @@ def sentence_of(difference: CallDifference) -> str:
         case "generator":
             return f"{when} {place} draws from {_generator(difference.numbers[0])}, whose state differs from run to run"
         case "seeded":
-            return f"{when} {place} puts {_generator(difference.numbers[0])} at a different state in each run"
+            return f"{when} {place} sets {_generator(difference.numbers[0])} to a different state in each run"
         case "race":
             assert made is not None
             return (
@@ -60,13 +60,11 @@ def sentence_of(difference: CallDifference) -> str:
             )
         case "unfilled" if made is not None:
             return (
-                f"{when} {place} reads memory that {place_of(made)} has allocated without values, a part of which no "
-                "op has written: it holds different values in each run"
+                f"{when} {place} reads uninitialized memory that {place_of(made)} has allocated, part of which no op "
+                "has written: it contains different values in each run"
             )
         case "unfilled":
-            return (
-                f"{when} {place} reads memory that was allocated without values, and holds different ones in each run"
-            )
+            return f"{when} {place} reads uninitialized memory, which contains different values in each run"
     by = f" that {place_of(made)} has returned and" if made is not None else ""
     return (
         f"{when} {place} reads memory{by} that no op has written since, and yet it holds different values in each "
@@ -81,8 +79,8 @@ def unfilled_sentence(unfilled: UnfilledRead) -> str:
         f"returns memory that {made_by} has allocated without values and" if call.op != made_by else "allocates memory"
     )
     return (
-        f"{_when(call.step, call.phase)} {place_of(call)} {how} that no op has filled: the values that happen to lie "
-        "there go into the results"
+        f"{_when(call.step, call.phase)} {place_of(call)} {how} that no op has filled: the values that happen to be "
+        "there enter the results"
     )
 
 
@@ -140,12 +138,12 @@ def draw_sentence(difference: DrawDifference, generator: str, a: str, b: str) ->
     after = "" if difference.after is None else f", after {place_of(difference.after)}, which is the same in both"
     if difference.side != "both":
         alone, without = (a, b) if difference.side == "a" else (b, a)
-        does = "draws from" if difference.call.op else "moves"
+        does = "draws from" if difference.call.op else "changes the state of"
         return f"{when} {place_of(difference.call)} {does} {called} in {alone} and not in {without}{after}"
     assert difference.a is not None and difference.b is not None
     if (difference.a.op, difference.a.line) == (difference.b.op, difference.b.line):
-        does = "moves" if difference.seeded else "draws a different count of numbers from"
-        state = " to another state" if difference.seeded else ""
+        does = "sets" if difference.seeded else "draws a different count of numbers from"
+        state = " to a different state" if difference.seeded else ""
         return f"{when} {place_of(difference.call)} {does} {called}{state} in {b} than in {a}{after}"
     return f"{when} {a} draws from {called} by {place_of(difference.a)}, and {b} by {place_of(difference.b)}{after}"
 

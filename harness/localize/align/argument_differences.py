@@ -32,7 +32,7 @@ SUMS = ("sum", "mean")
 NAMELESS = ("self", "other")
 """Names of arguments in schemas that carry no meaning, as in `mul(self, other)`."""
 
-GENERATOR = "the generator is at another state"
+GENERATOR = "the generator is in a different state"
 
 
 def argument_differences(left: FlowNode, right: FlowNode, links: Links) -> list[str]:

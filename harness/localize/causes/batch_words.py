@@ -2,8 +2,8 @@
 
 triu (train.py:32) is given diagonal=0 in bad, 1 in cpu
 only bad executes _to_copy with dtype=int8 (train.py:31)
-randint (train.py:31) draws other numbers: the generator is at another state after rand (train.py:30), which ...
-no op of the step made it (float32 [8, 4], 3 of 32 elements differ, by up to 0.5; first read by addmm (...)): it ...
+randint (train.py:31) draws different numbers: the generator is in a different state after rand (train.py:30), which ...
+no op of the step computed it (float32 [8, 4], 3 of 32 elements differ, by up to 0.5; first read by addmm (...)): it ...
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Begins = Literal["step", "script"]
 
 MOST_LISTED = 4
 
-BEFORE = "before the step, or from "
+BEFORE = "existed before the step or "
 
 
 def how_apart(reference_value: torch.Tensor, value: torch.Tensor) -> str:
@@ -59,7 +59,7 @@ def what_it_does(
     first = (nodes["b"] or nodes["a"])[0]
     placed_op, op = _placed(first), f"{first.call.op.split('.')[0]}.{op_name(first)}"
     if part.kind == SETUP:
-        text = f"{placed_op} draws other numbers: {_draw_before(pair, first, labels, begins)}"
+        text = f"{placed_op} draws different numbers: {_draw_before(pair, first, labels, begins)}"
     elif pair.blocks[lead].is_pair and part.kind == "arguments":
         left, right = nodes["a"][0], nodes["b"][0]
         text = f"{placed_op} receives {_other_arguments(left, right, labels) or ', '.join(part.reasons)}"
@@ -67,9 +67,9 @@ def what_it_does(
         side: Side = "b" if nodes["b"] else "a"
         text = f"only {labels[side]} executes {_listed(nodes[side])}"
     elif part.kind == "kernel" and [node.call.op for node in nodes["a"]] == [node.call.op for node in nodes["b"]]:
-        text = f"{placed_op} returns other values in {labels['b']} on equal inputs"
+        text = f"{placed_op} returns different values in {labels['b']} on equal inputs"
     elif WIRING in part.reasons:
-        text = f"{placed_op} reads another tensor in {labels['b']} than in {labels['a']}"
+        text = f"{placed_op} reads a different tensor in {labels['b']} than in {labels['a']}"
     else:
         text = f"{labels['b']} executes {_listed(nodes['b'])} where {labels['a']} executes {_listed(nodes['a'])}"
     return text, op, first.call.line
@@ -134,7 +134,7 @@ def _draw_before(pair: TapePair, node: FlowNode, labels: Labels, begins: Begins)
     generator in different states.
     """
     if node.call.draw is None or not node.call.draw.states:
-        return "a generator that the script made is at another state"
+        return "a generator that the script created is in a different state"
     drawing: dict[Side, list[tuple[int, FlowNode, torch.Tensor]]] = {
         side: [
             (pair.home[side][number], draw_node, draw_node.call.draw.states[0].state)
@@ -147,9 +147,9 @@ def _draw_before(pair: TapePair, node: FlowNode, labels: Labels, begins: Begins)
         itertools.takewhile(lambda draws: torch.equal(draws[0][2], draws[1][2]), zip(*drawing.values(), strict=False))
     )
     if not alike:
-        return f"the generator is at another state where the {begins} begins to draw"
+        return f"the generator is in a different state where the {begins} begins to draw"
     before = dict(zip(SIDES, alike[-1], strict=True))
-    moved = "the generator is at another state after"
+    moved = "the generator is in a different state after"
     for side in reversed(SIDES):
         home, last_node, _ = before[side]
         if not pair.blocks[home].is_pair:
@@ -161,7 +161,7 @@ def _draw_before(pair: TapePair, node: FlowNode, labels: Labels, begins: Begins)
     last = _placed(before["b"][1])
     if sizes["a"] != sizes["b"]:
         return f"{moved} {last}, which draws {sizes['b']} in {labels['b']}, {sizes['a']} in {labels['a']}"
-    return f"the generator was set to another state after {last}"
+    return f"the generator was set to a different state after {last}"
 
 
 def _outside(pair: TapePair, inputs: Sequence[FlowValue], begins: Begins) -> tuple[str, str | None, str | None]:
@@ -174,8 +174,9 @@ def _outside(pair: TapePair, inputs: Sequence[FlowValue], begins: Begins) -> tup
         descriptions.append(f"{how_apart(*_both(pair, value))}{read}")
     is_argument = all(value in [use.value for use in pair.flows["a"].batch.values()] for value in inputs)
     subject = "it" if is_argument else "the values from which it is computed"
-    why = f"it came from {BEFORE if begins == 'step' else ''}outside of torch (a file, NumPy, Python)"
-    return f"no op of the {begins} made {subject} ({' and '.join(descriptions)}): {why}", None, source
+    before = f"{'it' if is_argument else 'they'} {BEFORE if begins == 'step' else ''}"
+    why = f"{before}came from outside of torch (a file, NumPy, Python)"
+    return f"no op of the {begins} computed {subject} ({' and '.join(descriptions)}): {why}", None, source
 
 
 def _both(pair: TapePair, value: FlowValue) -> tuple[torch.Tensor, torch.Tensor]:

@@ -243,7 +243,7 @@ def _by_layout(
             return replace(suspect, kind="kernel", reasons=(LAYOUT,)), ()
         case _:
             layout_side = "the reference" if swapped.effect == "kernel in a" else "the other mode"
-            reasons = (f"the kernels differ in the layout of {layout_side} only", *looks)
+            reasons = (f"the kernels compute different bits only in the layout of {layout_side}", *looks)
             return replace(suspect, kind="kernel", reasons=reasons), swapped.arguments
 
 

@@ -36,7 +36,10 @@ def _astray(flow: StorageFlow, number: int, found: Found) -> tuple[str, ...]:
 
     The values that the node computes within its graph differ from those that it computes alone on the tape's inputs.
     """
-    reason = "returns other values within its compiled graph than alone on the same inputs, beyond rounding"
+    reason = (
+        "returns values within its compiled graph that differ by more than rounding from those that it returns alone "
+        "on the same inputs"
+    )
     # An input may be wrong instead, if its bits are not known.
     makers = [flow.makers.get(use.value) for use in flow.nodes[number].reads]
     unread = dict.fromkeys(
@@ -44,8 +47,8 @@ def _astray(flow: StorageFlow, number: int, found: Found) -> tuple[str, ...]:
     )
     if not unread:
         return (reason,)
-    names = " and ".join(unread)
-    return reason, f"or the value from {names} is wrong there: reading it changes the results"
+    names = " or ".join(unread)
+    return reason, f"or the value from {names} is wrong within the graph: reading that value changes the results"
 
 
 def _unrounded(flow: StorageFlow, number: int) -> tuple[str, ...]:

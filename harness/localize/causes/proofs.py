@@ -115,11 +115,11 @@ def _proof(tests: HybridTests, cause: Cause, whole_drift: Drift) -> MeasuredCaus
     try:
         proof = replace(proof, swapped_in=tests.swapped_in([cause]))
     except Infeasible as error:
-        proof = replace(proof, why=f"it cannot be put into the reference alone: {error}")
+        proof = replace(proof, why=f"it cannot be swapped into the reference by itself: {error}")
     try:
         out = tests.swapped_out([cause])
     except Infeasible as error:
-        return replace(proof, why=proof.why or f"it cannot be taken out alone: {error}")
+        return replace(proof, why=proof.why or f"it cannot be swapped out by itself: {error}")
     return replace(proof, swapped_out=out, share=_share(whole_drift, out, proof.swapped_in))
 
 

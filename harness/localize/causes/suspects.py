@@ -47,7 +47,7 @@ KINDS: Mapping[tuple[str, ...], Kind] = {
 
 MOST_LISTED = 6
 
-DRAWS = f"draws other random numbers: {GENERATOR}"
+DRAWS = f"draws different random numbers: {GENERATOR}"
 
 
 @dataclass(frozen=True, slots=True)

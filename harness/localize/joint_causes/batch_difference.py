@@ -193,7 +193,7 @@ def with_batch(
         proof = Proof(
             SwappedIn(entry.comes),
             SwappedOut(True),
-            why=f"without it {names} would be {'that' if len(entry.arguments) == 1 else 'those'} of {a}, bit for bit",
+            why=f"without it, {names} would equal {a}'s, bit for bit",
         )
         first.append(
             replace(

@@ -247,7 +247,8 @@ def _cause(
         why += f", {difference.shown['a']}{_where(difference, 'a')} in {reference}"
     else:
         effect += " by more than rounding"
-        why += f": with {difference.swapped} they are within rounding of {reference}"
+        subject = "it is" if len(blocks) == 1 else "they are"
+        why += f": with {difference.swapped} {subject} within rounding of {reference}"
     ordered = tuple(sorted(sites, key=lambda site: site.lead))
     setting = SettingReason(difference, effect)
     return Cause("setting", pair.phase(blocks[0]), ops, (f"{effect} because {why}",), ordered, setting=setting)
@@ -266,9 +267,8 @@ def _effect(pair: TapePair, blocks: Sequence[int]) -> str:
     several, some = len(blocks) > 1, len(blocks) < alike_count
     every = "both" if len(blocks) == 2 else f"all {len(blocks)}" if several else "1"
     count = f"{len(blocks)} of {alike_count}" if some else every
-    noun = (
-        f"matrix product{'s' * several}" if PRODUCTS.issuperset(names) else f"call{'s' * several} of {_listed(names)}"
-    )
+    plural = "s" * (several or some)
+    noun = f"matrix product{plural}" if PRODUCTS.issuperset(names) else f"call{plural} of {_listed(names)}"
     return f"{count} {noun} differ{'' if several else 's'}"
 
 
@@ -278,4 +278,4 @@ def _listed(names: Sequence[str]) -> str:
 
 def _where(difference: SettingDifference, side: Side) -> str:
     line = difference.lines.get(side)
-    return f" ({Path(line).name})" if line else " by the mode" if side in difference.stated else ""
+    return f" ({Path(line).name})" if line else " (set by the mode)" if side in difference.stated else ""

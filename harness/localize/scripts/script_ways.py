@@ -141,8 +141,8 @@ def _sentences(way: Way, block: ShownBlock, culprit: Culprit, modes: Mapping[Sid
                 "results for these inputs."
             )
         else:
-            how = "as Inductor compiles it" if kind == "compiled" else "as plain calls"
-            yield f"side_{side}: what {spec} executes, {how}."
+            how = "as Inductor compiles them" if kind == "compiled" else "as plain calls"
+            yield f"side_{side}: the calls that {spec} executes, {how}."
     for argument in culprit.layouts:
         looks = [f"{argument.look[side]} {tuple(argument.stride[side])} in {modes[side].label}" for side in SIDES]
         yield f"Argument {argument.number} ({argument.name}) has equal values on both sides: {', '.join(looks)}."

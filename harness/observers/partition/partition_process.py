@@ -92,7 +92,7 @@ def _module_and_arguments(target: str) -> tuple[torch.nn.Module, Any]:
         path = Path(place).absolute()
         spec = importlib.util.spec_from_file_location(path.stem, path)
         if spec is None or spec.loader is None or not path.exists():
-            raise UsageError(f"there is no file {place}; name it as FILE.py:FACTORY")
+            raise UsageError(f"there is no file {place}; write the module as FILE.py:FACTORY")
         sys.path.insert(0, str(path.parent))  # the file may import its neighbours
         source = importlib.util.module_from_spec(spec)
         sys.modules[path.stem] = source

@@ -85,7 +85,7 @@ def partitioned(
     elsewhere = {tensor.device.type for tensor in [*module.parameters(), *module.buffers()]} - {"cpu"}
     if elsewhere:
         raise UsageError(
-            f"{type(module).__name__} is on {' and '.join(sorted(elsewhere))}; give a module on the CPU: the backend's "
+            f"{type(module).__name__} is on {' and '.join(sorted(elsewhere))}; pass a module on the CPU: the backend's "
             "part is moved when it runs"
         )
     try:

@@ -225,8 +225,9 @@ class StateFiles:
                 if size * count > free:
                     self._steps = None
                     self._notice(
-                        f"no states are kept from step {step} on: {count} of {in_units(size)} each need "
-                        f"{in_units(size * count)} in {folder}, where {in_units(free)} are free; choose fewer steps"
+                        f"no states are kept from step {step} on: the states still to come ({count}, {in_units(size)} "
+                        f"each) would take {in_units(size * count)} in {folder}, where {in_units(free)} are free; "
+                        "choose fewer steps"
                     )
                     return
                 if size >= GROWN * self._announced:

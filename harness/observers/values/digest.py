@@ -100,7 +100,7 @@ class Digester:
     """
 
     def __init__(self, *, native: bool = True) -> None:
-        self._function, self.reason = load() if native else (None, "not asked for")
+        self._function, self.reason = load() if native else (None, "native code not requested")
         self.implementation = "torch" if self._function is None else "native"
 
     def digest(self, tensors: Sequence[torch.Tensor]) -> bytes:

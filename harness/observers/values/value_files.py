@@ -60,8 +60,8 @@ class ValueFiles:
             self._lowest = lowest + 1
             share = 1 << self._lowest
             self._notice(
-                f"parameter values exceed {self._budget / 2**20:g} MiB: one in {share} is kept from now on "
-                "(--keep-params and --keep-budget change that)"
+                f"parameter values exceed {self._budget / 2**20:g} MiB: from now on they are kept at one step in "
+                f"{share} (change this with --keep-params and --keep-budget)"
             )
 
     def write_last(self, table: int, step: int, tensors: Sequence[torch.Tensor]) -> None:

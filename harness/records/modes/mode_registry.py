@@ -59,7 +59,10 @@ class ModeRegistry:
     def register(self, entry: ModeEntry) -> None:
         """Add a base. Raises ValueError, which names both bases, if the name is taken."""
         if entry.name in self._entries:
-            raise ValueError(f"mode {entry.name!r} is {self._entries[entry.name].target} already, not {entry.target}")
+            other_target = self._entries[entry.name].target
+            raise ValueError(
+                f"mode {entry.name!r} is already registered as {other_target}; it cannot be {entry.target} too"
+            )
         self._entries[entry.name] = entry
 
     def names(self) -> tuple[str, ...]:

@@ -197,7 +197,9 @@ def parse_mode(text: str) -> ModeSpec:
         raise ModeError(text, base, f"there is no mode {base!r}; {nearest(base, registry.names())}")
     if not NAME.fullmatch(name):
         raise ModeError(
-            text, name, f"{name!r} is not a name: letters, digits, '.', '_' and '-', beginning with a letter or digit"
+            text,
+            name,
+            f"{name!r} is not a valid name: use letters, digits, '.', '_' and '-', beginning with a letter or digit",
         )
     values: dict[str, Any] = {group: {} for group in DOTTED_KEYS}
     if device is not None:
@@ -238,7 +240,7 @@ def parse_modes(listed: str | None, single: Sequence[str] = ()) -> list[ModeSpec
     """
     texts = [part.strip() for part in listed.split(",")] if listed is not None else []
     if listed is not None and not all(texts):
-        raise UsageError(f"--modes {listed!r} names no mode in one place; for example --modes cpu,compile,lazy")
+        raise UsageError(f"--modes {listed!r} has an empty entry; for example --modes cpu,compile,lazy")
     specs = [parse_mode(text) for text in [*texts, *single]]
     if not specs:
         raise UsageError("no mode is stated; for example --modes cpu,compile,lazy")

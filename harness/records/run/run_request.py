@@ -45,7 +45,8 @@ class RunRequest:
 
     record: str = option(
         "params",
-        "Losses; parameters and digests of them and of gradients; digests of every op; every op's output.",
+        "What each level adds: losses; values of parameters, and digests of parameters and gradients; a digest of "
+        "every op's output; the outputs themselves.",
         choices=LEVELS,
         shows_default=True,
     )
@@ -99,8 +100,8 @@ class RunRequest:
     )
     sketches: bool = option(
         False,
-        "Keep a linear sketch of every tensor and gradient: sharded runs, which have them anyway, "
-        "are compared with these.",
+        "Keep a linear sketch of every tensor and gradient, for comparisons with sharded runs, which always keep "
+        "sketches.",
     )
     max_steps: int | None = option(
         None,
@@ -110,13 +111,14 @@ class RunRequest:
     )
     max_seconds: float | None = option(  # measured from the same moment as `seconds` in the journal's steps
         None,
-        "End each training with the first step that ends SECONDS after the script began; it counts as complete.",
+        "End each training with the first step that ends at least SECONDS after the script began; it counts as "
+        "complete.",
         positive_seconds,
         metavar="SECONDS",
     )
     keep_files: bool = option(
         False,
-        "Keep what the script writes to its working folder, as files/ in the run's; it is thrown away otherwise.",
+        "Keep what the script writes to its working folder, in files/ in the run's folder; otherwise it is deleted.",
     )
     in_place: bool = option(
         False,

@@ -50,7 +50,7 @@ class AutocastRedirection:
                     device_type = self._kind
                     if enabled and is_reported:
                         name = str(dtype).removeprefix("torch.")
-                        self._notes.note("autocast", f"autocast to {name} is done on {self._kind}")
+                        self._notes.note("autocast", f"autocast to {name} runs on {self._kind}")
             elif enabled and (is_redirected or device_type in ("cpu", self._kind)):
                 if dtype != torch.float32 and is_reported:
                     self._notes.doubt(

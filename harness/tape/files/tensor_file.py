@@ -70,7 +70,9 @@ def read_tensors(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
                 try:
                     tensor = torch.empty(entry.shape, dtype=dtype, device="cpu")
                 except RuntimeError as error:
-                    raise JournalError(path, f"{entry.name!r} cannot be made: {str(error).splitlines()[0]}") from error
+                    raise JournalError(
+                        path, f"{entry.name!r} cannot be created: {str(error).splitlines()[0]}"
+                    ) from error
                 # Read directly into the tensor's memory; skip an empty tensor, whose buffer is read-only.
                 file.seek(entry.start)
                 buffer = memoryview(bytes_of(tensor)).cast("B")

@@ -43,7 +43,7 @@ def main(config: Path) -> int:
         folder, remaining = Path(request["tapes"]), [int(step) for step in request["steps"]]
         replays, threads, ended = int(request["replays"]), int(request["threads"]), Path(request["ended"])
     except (OSError, ValueError, TypeError, KeyError) as error:
-        failure = JournalError(config, f"does not say what is to be measured: {in_words(error)}")
+        failure = JournalError(config, f"does not say what to measure: {in_words(error)}")
         print(f"numdrift: {failure}", file=sys.stderr)
         return failure.exit_code
     os.nice(YIELDING)

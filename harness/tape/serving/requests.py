@@ -170,7 +170,8 @@ class Requests:
                 tensor is None or tuple(tensor.size()) != view.size or tensor.dtype != view.dtype
                 for view, tensor in zip(views, tensors, strict=True)
             ):
-                raise ValueError(f"{computation.call.op} takes other tensors")
+                op = computation.call.op
+                raise ValueError(f"the sent tensors do not have the number, sizes and dtypes that {op} takes")
             sent_tensors = iter(tensors)
             devices = iter(step.tape.slots[view.slot].device for view in views)
 

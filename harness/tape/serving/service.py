@@ -39,7 +39,7 @@ def serve(config: RunConfig, notice: Callable[[str], None], kernels: Mapping[int
     """
     path = Path(config.serve)
     if len(os.fsencode(path)) > LONGEST_PATH:
-        notice(f"the run is not served: {path} is longer than the {LONGEST_PATH} bytes of a socket's path")
+        notice(f"the run is not served: {path} is longer than {LONGEST_PATH} bytes, the limit for a socket's path")
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
         try:

@@ -229,7 +229,7 @@ class _Place:
         during = f" in {steps:,} step{'s' * (steps != 1)}" if steps else ""
         often = "once" if self.count == 1 else f"{self.count:,} times{during}"
         cost = f"{often}{'' if seconds is None else f', {seconds * 1e3:,.3g} ms in all'}"
-        fragments = f"; it fragments the graph ({self.graphs:,} cut)" if self.graphs else ""
+        fragments = f"; it fragments the graph (graphs cut: {self.graphs:,})" if self.graphs else ""
         if what in READS:
             reading = "item() (or float(), or an `if`)" if what == "item" else "reading a value"
             text = f"{reading}{where} cuts the graph: {cost}"
@@ -237,7 +237,8 @@ class _Place:
             text = f"{what}{where}, {often}: it fragments the graph"
         elif compiles:
             calls = f" ({self.count:,} calls)" if self.count > 1 else ""
-            text = f"{what}{where} is torch's own kernel{calls}: Inductor has none for it, and fuses nothing with it"
+            why = "Inductor has no kernel for it and fuses nothing with it"
+            text = f"{what}{where} runs as torch's own kernel{calls}: {why}"
         else:
             text = f"{what}{where} falls back to the CPU: {cost}{fragments}"
         return Fragmentation(what, call, self.count, steps, seconds, self.graphs, text)

@@ -51,7 +51,7 @@ def metrics_of(run: RecordedRun) -> RunMetrics:
     """
     path = run.path / FILE
     if not path.is_file():
-        raise MetricsNotFound(f"{run.path} has no metrics: `numdrift run` takes them with --metrics")
+        raise MetricsNotFound(f"{run.path} has no metrics: record them with `numdrift run --metrics`")
     start: dict[str, Any] = {}
     end: dict[str, Any] = {}
     parts: list[StepMetrics] = []

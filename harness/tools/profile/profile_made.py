@@ -187,7 +187,8 @@ def _why_none(manifest: RunManifest, events: _TraceEvents) -> str:
         return "the script runs its own torch profiler, and only one can run at a time"
     if manifest.failed:
         return (
-            f"it ended ({manifest.status}: {manifest.message}) before the end of the first step to be traced ({plan})"
+            f"the script ended ({manifest.status}: {manifest.message}) before the end of the first step that was to be "
+            f"traced ({plan})"
         )
     if not steps:
         return (
@@ -195,7 +196,8 @@ def _why_none(manifest: RunManifest, events: _TraceEvents) -> str:
             "numdrift.step() where a step ends"
         )
     last = f"0-{steps - 1}" if steps > 1 else "0"
-    return f"the script has {steps} steps, and none of the steps {plan}; choose some of them with --steps {last}"
+    count = "1 step" if steps == 1 else f"{steps} steps"
+    return f"the script has {count}, but none of the requested steps {plan}; choose from --steps {last}"
 
 
 def _events_of(path: Path) -> _TraceEvents:

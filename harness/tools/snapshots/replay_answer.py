@@ -96,18 +96,20 @@ def _outputs(comparison: ReplayComparison) -> str:
 def _text_of_compared(comparison: ReplayComparison) -> str:
     count, outputs = len(comparison.outputs), _outputs(comparison)
     if all(output.state == "not held" for output in comparison.outputs):
-        return f"it was executed; its {outputs} were not kept, so there is nothing to compare with"
+        were = "was" if count == 1 else "were"
+        return f"it was executed, but its recorded {outputs} {were} not kept, so there is nothing to compare with"
     if comparison.identical:
         return f"all {outputs} are identical, bit for bit" if count > 1 else "its output is identical, bit for bit"
     differing = sum(output.state in ("within rounding", "beyond rounding") for output in comparison.outputs)
     if not differing:
         return f"all values of {outputs} are equal; NaN or zeros differ in sign"
+    differ = "differs" if differing == 1 else "differ"
     if not comparison.beyond:
-        return f"{differing} of {outputs} differ, within rounding"
+        return f"{differing} of {outputs} {differ}, within rounding"
     why = f" (rounding could not be measured: {comparison.unmeasured})" if comparison.unmeasured else ""
     names = ", ".join(output.name for output in comparison.beyond[:3])
     more = f" and {len(comparison.beyond) - 3} more" if len(comparison.beyond) > 3 else ""
-    return f"{differing} of {outputs} differ, beyond rounding {names}{more}{why}"
+    return f"{differing} of {outputs} {differ}; beyond rounding: {names}{more}{why}"
 
 
 # The replay's outputs compared with the recorded ones: bit for bit, in ULP, and in units of the noise of rounding.

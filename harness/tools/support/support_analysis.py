@@ -148,7 +148,8 @@ class AnalysisRequest(TrainingRequest):
 
     dry: bool = option(
         False,
-        f"Capture and lower, and execute nothing on the backend: values read are zeros (default {DRY_STEPS} steps).",
+        "Capture and lower the graphs, but execute nothing on the backend: every value that the script reads is zero "
+        f"(default: {DRY_STEPS} steps).",
     )
     output: Path | None = None
     """The report's file; None writes no report."""
@@ -213,7 +214,7 @@ def analyzed(plan: BatchPlan, reporter: Reporter, verbosity: int = 2) -> Support
         raise UsageError(why)
     what = f"what it printed is in {finished.folder.stderr}"
     if manifest.failed:
-        raise AdoptionError(f"nothing was analysed, the script {manifest.status} before: {why}; {what}")
+        raise AdoptionError(f"nothing was analysed, because the script ended first ({manifest.status}): {why}; {what}")
     raise AdoptionError(
         f"nothing was analysed: the script called no operator in mode {manifest.mode} ({why}); name the script that "
         f"calls the model; {what}"

@@ -215,7 +215,7 @@ def _reason(node: torch.fx.Node) -> str:
     registered = getattr(lowering, "lowerings", {}).get(node.target)
     if registered is None or getattr(registered, "_is_fallback_handler", False):
         return f"Inductor has no lowering for {node.target}: ATen's kernel is called"
-    return f"Inductor's lowering of {node.target} hands this configuration to ATen's kernel"
+    return f"Inductor's lowering of {node.target} calls ATen's kernel for this configuration"
 
 
 class _LoweredOnly(Exception):

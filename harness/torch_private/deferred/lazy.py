@@ -184,7 +184,8 @@ def set_lazy_source_locations(wanted: bool) -> bool:
         library = ctypes.CDLL(str(folder / _LIBRARY.get(sys.platform, "libtorch_cpu.so")))
         flag = ctypes.c_bool.in_dll(library, "FLAGS_torch_lazy_ir_debug")
     except (OSError, ValueError) as error:
-        raise NotAvailable("source lines of lazy nodes", f"torch {torch.__version__} does not have the flag") from error
+        why = f"torch {torch.__version__} does not have FLAGS_torch_lazy_ir_debug"
+        raise NotAvailable("source lines of lazy nodes", why) from error
     before, flag.value = flag.value, wanted
     return before
 

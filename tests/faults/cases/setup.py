@@ -172,7 +172,7 @@ def noise_subtracted(training: Training) -> None:
 
 @CASES.planted(models=("tanh_sam", "gru", "cnn"), expected="different-setup")
 def other_init(training: Training) -> None:
-    """One layer starts from other values, as with another seed."""
+    """One layer starts from different values, as with another seed."""
     layer = training.model.get_submodule("last")
     with torch.random.fork_rng():
         torch.manual_seed(1)

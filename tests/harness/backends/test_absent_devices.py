@@ -38,7 +38,7 @@ def test_gpus_that_a_variable_hides(hidden: str, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: True)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
     text = said()
-    assert f"CUDA_VISIBLE_DEVICES={hidden} hides all of them" in text and "unset it" in text
+    assert f"CUDA_VISIBLE_DEVICES={hidden} hides all CUDA devices" in text and "unset it" in text
 
 
 def test_a_machine_without_a_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

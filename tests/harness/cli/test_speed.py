@@ -27,7 +27,7 @@ def test_a_slow_mode_has_its_seconds_a_step(steps: int, seconds: float, said: st
 def test_what_is_compiled_again_is_said_to_be() -> None:
     again = Compilations(6, True, True, "/home/train.py:7", time.monotonic(), 2)
     said = describe(JournalProgress(1, None, 0.0, compilations=again), expected=6)
-    assert said == "step 1  compiling graph 2 again, to see inside of it (backward, train.py:7), 0 s so far"
+    assert said == "step 1  compiling graph 2 again, to look inside it (backward, train.py:7), 0 s so far"
 
 
 def test_a_long_compilation_is_said_once_and_then_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,7 +81,7 @@ def test_calibrating_keeps_every_benign_variant_at_half_of_the_threshold(
 
 
 def test_two_variants_calibrate_nothing() -> None:
-    with pytest.raises(UsageError, match="2 benign variants were measured on lazy: it takes 3"):
+    with pytest.raises(UsageError, match="a calibration of lazy needs at least 3 benign variants, but 2 were measured"):
         calibrated(packaged_table(), "lazy", {"a": [1.0], "b": [2.0], "c": []}, HERE)
 
 

@@ -84,7 +84,7 @@ def test_from_the_horizon_on_nothing_is_judged() -> None:
     assert found.words("compile") == (
         "up to step 1 a one-ULP change of the initial parameters moves the loss by at most 3e-05 of its value; "
         "compile stays inside; after step 1 this script cannot distinguish compile from a one-ULP change; the "
-        "envelope is of only 1 perturbed run (8 are the default)"
+        "envelope comes from only 1 perturbed run (the default is 8)"
     )
 
 

@@ -152,7 +152,7 @@ def test_a_systematic_lag_is_found_and_said() -> None:
     assert found.p == found.p_corrected == pytest.approx(2 / 2**12)
     assert found.median_lag == pytest.approx(0.03, abs=0.005)
     assert found.text == (
-        "compile needs 3 % more steps to the same loss (12 seeds: 12 later, 0 earlier, 0 equal; p = 0.00049): "
+        "compile needs 3 % more steps to reach the same loss (12 seeds: 12 later, 0 earlier, 0 equal; p = 0.00049): "
         "a systematic lag"
     )
 
@@ -177,7 +177,7 @@ def test_a_run_against_itself_is_no_lag() -> None:
     found = lag_of([1.0] * 12)
     assert (found.p, found.median_lag, found.significant) == (1.0, 0.0, False)
     assert found.text == (
-        "no systematic lag: compile needs as many steps to the same loss "
+        "no systematic lag: compile needs as many steps to reach the same loss "
         "(12 seeds: 0 later, 0 earlier, 12 equal; p = 1)"
     )
 

@@ -50,7 +50,7 @@ def test_the_first_value_in_the_order_of_execution(
     assert (result.only, result.in_b, result.equal) == (expected, in_b, False)
     assert (result.b if in_b else result.a) == expected
     assert (result.a if in_b else result.b) is None
-    assert result.text.endswith(f"holds {holds} in {'lazy' if in_b else 'cpu'} alone")
+    assert result.text.endswith(f"contains {holds} only in {'lazy' if in_b else 'cpu'}")
 
 
 def test_what_both_hold_alike_is_said(tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_what_both_hold_alike_is_said(tmp_path: Path) -> None:
     # then
     assert result is not None
     assert result.equal
-    assert result.text == "step 0: the value of `mask` holds infinity in both runs alike"
+    assert result.text == "step 0: the value of `mask` contains infinity in both runs"
 
 
 def test_a_later_value_of_one_run_alone_is_found_behind_those_of_both(tmp_path: Path) -> None:

@@ -91,10 +91,12 @@ def test_another_initial_value(tmp_path: Path, with_states: bool) -> None:
     )
     if with_states:
         assert difference.size == pytest.approx(relative, rel=1e-6)
-        assert difference.text == f"`fc.weight` starts from other values (relative L2 {relative:.2g})"
+        assert difference.text == f"`fc.weight` starts from different values (relative L2 {relative:.2g})"
     else:
         norms = [np.linalg.norm(side.astype(np.float64)) for side in (WEIGHT, other)]
-        assert difference.text == (f"`fc.weight` starts from other values (norm {norms[0]:.4g} against {norms[1]:.4g})")
+        assert difference.text == (
+            f"`fc.weight` starts from different values (norm {norms[0]:.4g} against {norms[1]:.4g})"
+        )
 
 
 @pytest.mark.parametrize("with_states", [True, False])
@@ -133,7 +135,7 @@ def test_many_tensors_are_one_difference_named_by_the_worst(tmp_path: Path) -> N
     difference = one(found(tmp_path, initial=(first, second), with_states=True))
     # then
     assert difference.name == "w4"
-    assert difference.text == "`w4` starts from other values (relative L2 0.5), and so do 4 more tensors"
+    assert difference.text == "`w4` starts from different values (relative L2 0.5), and so do 4 more tensors"
 
 
 def test_a_state_of_a_later_step_says_nothing_of_the_beginning(tmp_path: Path) -> None:
@@ -331,12 +333,12 @@ def with_generator(states: str, name: str = "torch") -> list[Step]:
 @pytest.mark.parametrize(
     ("a", "b", "name", "text"),
     [
-        ("012345", "xyzuvw", "python", "Python's generator is at another state before step 0"),
+        ("012345", "xyzuvw", "python", "Python's generator is in a different state before step 0"),
         (
             "012345",
             "01yzuv",
             "torch",
-            "the modes draw different random numbers in step 1 (torch's generator is at another state before step 2)",
+            "the modes draw different random numbers in step 1 (torch's generator is in a different state before step 2)",
         ),
     ],
 )

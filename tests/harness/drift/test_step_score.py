@@ -171,7 +171,7 @@ def test_integers_that_rounding_flips_say_nothing() -> None:
     found = step({"buffer n": np.array([1])}, {"buffer n": np.array([2])}, noise)
     # then
     assert (found.score, found.tensor, found.discrete) == (0.0, "", ())
-    assert found.tensors[0].why == "a discrete choice on the edge: it differs in 3 of 8 replays too"
+    assert found.tensors[0].why == "a discrete choice depends on rounding: the value differs in 3 of 8 replays, too"
 
 
 def test_of_equally_bad_values_the_first_of_the_step_is_named() -> None:
@@ -197,7 +197,7 @@ def test_a_value_without_noise_of_its_own_takes_that_of_its_kind() -> None:
     found = step({"gradient 0 new": [3.0, 4.0]}, {"gradient 0 new": [3.0, 5.0]}, noise)
     # then
     assert found.score == pytest.approx(1.0 / (0.2 * 5), rel=1e-6)
-    assert found.why == "its own noise is not known"
+    assert found.why == "the noise of this value is not known"
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ NONDETERMINISTIC = {
     )
 }  # fmt: skip
 SETUP = {"setup": (SetupDifference("hyper-parameter", 1, "lr", "lr 0.1 against 0.2"),)}
-NONFINITE = {"nonfinite": Nonfinite(None, NAN, NAN, True, "step 2: the loss 0 holds NaN in compile alone")}
+NONFINITE = {"nonfinite": Nonfinite(None, NAN, NAN, True, "step 2: the loss 0 contains NaN only in compile")}
 BEYOND = {"steps": (scored(0, 2.0), scored(4, 20.0), scored(5, 100.0))}
 ROUNDING = {"steps": (scored(0, 2.6), scored(4, 1.0))}
 
@@ -130,17 +130,17 @@ def test_a_score_without_a_distance_is_explained() -> None:
 def test_integers_alone_are_a_fault() -> None:
     verdict = decide(replace(DIFFERING, steps=(scored(0, 1.0), scored(2, 0.0, discrete=("buffer n",)))))
     assert (verdict.word, verdict.score, verdict.first_significant_step) == ("beyond-rounding", 1.0, 2)
-    assert verdict.text == "beyond-rounding: integers differ that rounding leaves alone (buffer n, step 2)"
+    assert verdict.text == "beyond-rounding: integers differ that rounding never changes (buffer n, step 2)"
     assert worst_of([scored(2, 0.0, discrete=("buffer n",))]) == math.inf
 
 
 @pytest.mark.parametrize("kind", ["follows", "harmless"])
 def test_what_follows_or_is_harmless_is_no_setup(kind: str) -> None:
     fields: dict[str, Any] = {"follows": True} if kind == "follows" else {"harmless": "rounding"}
-    one = SetupDifference("initial", 0, "w", "`w` starts from other values", **fields)
+    one = SetupDifference("initial", 0, "w", "`w` starts from different values", **fields)
     verdict = decide(replace(DIFFERING, setup=(one,), **ROUNDING))  # type: ignore[arg-type]
     assert verdict.word == "rounding"
-    assert verdict.notes == (() if kind == "follows" else ("`w` starts from other values (rounding)",))
+    assert verdict.notes == (() if kind == "follows" else ("`w` starts from different values (rounding)",))
 
 
 def test_different_draws_have_a_remedy_and_the_rest_is_counted() -> None:
@@ -156,16 +156,16 @@ def test_different_draws_have_a_remedy_and_the_rest_is_counted() -> None:
 
 
 def test_a_loss_that_is_nan_in_both_runs_is_nonfinite_even_where_all_bits_agree() -> None:
-    both = Nonfinite(NAN, NAN, None, False, "step 2: the loss 0 holds NaN in both runs alike", loss=NAN)
+    both = Nonfinite(NAN, NAN, None, False, "step 2: the loss 0 contains NaN in both runs", loss=NAN)
     verdict = decide(replace(IDENTICAL, nonfinite=both))
     assert (verdict.word, verdict.step) == ("nonfinite", 2)
 
 
 def test_nans_of_both_runs_alike_are_no_drift() -> None:
-    both = Nonfinite(NAN, NAN, None, False, "step 2: the loss 0 holds NaN in both runs alike")
+    both = Nonfinite(NAN, NAN, None, False, "step 2: the loss 0 contains NaN in both runs")
     verdict = decide(replace(IDENTICAL, nonfinite=both))
     assert verdict.word == "identical"
-    assert verdict.notes == ("step 2: the loss 0 holds NaN in both runs alike",)
+    assert verdict.notes == ("step 2: the loss 0 contains NaN in both runs",)
 
 
 def test_without_a_score_there_is_no_word() -> None:
@@ -201,7 +201,7 @@ def test_steps_that_agree_from_one_state_explain_no_difference() -> None:
     assert "look for other state that the script carries" in decide(evidence).undecided
     assert "(--steps 3)" in decide(replace(evidence, first_differing_step=3)).undecided
     # when they start a few ULP apart
-    apart = SetupDifference("initial", 0, "w", "`w` starts from other values", harmless="rounding")
+    apart = SetupDifference("initial", 0, "w", "`w` starts from different values", harmless="rounding")
     verdict = decide(replace(evidence, setup=(apart,)))
     # then that is all
     assert verdict.word == "rounding"

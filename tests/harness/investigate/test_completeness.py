@@ -32,7 +32,9 @@ PROVEN = Culprit(
     significance="rounding",
     proof=Proof(SwappedIn(True, 0.0, 3.0), SwappedOut(True, 7.0, 1.0, 1.0)),
 )
-SUSPECT = replace(PROVEN, status="suspect", proof=Proof(SwappedIn(), SwappedOut(), why="it cannot be taken out alone"))
+SUSPECT = replace(
+    PROVEN, status="suspect", proof=Proof(SwappedIn(), SwappedOut(), why="it cannot be swapped out by itself")
+)
 
 
 def evidence(**more: Any) -> PairEvidence:
@@ -64,8 +66,8 @@ def test_what_is_left_is_said_with_what_was_excluded() -> None:
 
     assert share == 0.83
     assert said == (
-        "the causes explain 83 % of the drift of step 3; what is left (z 1.2): it may lie in 4 blocks that could not be "
-        "swapped (mm, add)"
+        "the causes explain 83 % of the drift of step 3; what is left (z 1.2): it may come from 4 blocks that could not "
+        "be swapped (mm, add)"
     )
 
 
@@ -74,7 +76,7 @@ def test_what_is_left_is_said_with_what_was_excluded() -> None:
     [
         (localized(LeftOver(0.0, 7.0), SUSPECT), "no cause of the drift of step 3 (z 7) is proven; a suspect has"),
         (localized(LeftOver(0.0, 7.0)), "no cause of the drift of step 3 (z 7) is proven; no op was found"),
-        (localized(LeftOver(0.9, 0.7, discrete=2), PROVEN), "what is left (z 0.7 and 2 of integers)"),
+        (localized(LeftOver(0.9, 0.7, discrete=2), PROVEN), "what is left (z 0.7 and 2 integer tensors that differ)"),
         (localized(LeftOver(why="storage 3 is made by the other"), PROVEN), "could not be swapped out together"),
         (
             localized(LeftOver(), op_by_op_differs=["w"]),
@@ -106,7 +108,7 @@ def test_a_choice_on_its_edge_is_named() -> None:
 
     said = told(localized(LeftOver(0.0, 40.0), choices=choices))[1]
 
-    assert "2 elements of relu chose otherwise next to their edges" in said
+    assert "2 elements of relu, next to their edges, took the other choice" in said
 
 
 @pytest.mark.parametrize(
@@ -114,7 +116,7 @@ def test_a_choice_on_its_edge_is_named() -> None:
     [
         ([Localization(Path(), {"step": 3, "reason": "cpu has no tape of it"})], SCORED, {}, "cpu has no tape of it"),
         ([], SCORED, {"one_against_several": True}, AGAINST_ONE),
-        ([], SCORED, {"rank": 2}, "only rank 0 is taken apart"),
+        ([], SCORED, {"rank": 2}, "only the steps of rank 0 are taken apart"),
         (
             [],
             replace(SCORED, steps=(), why="none of its steps was started"),

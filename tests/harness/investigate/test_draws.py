@@ -304,14 +304,14 @@ BERNOULLI = f"aten.bernoulli_ in the forward, {SCRIPT}:2"
             [call("", 4, phase="data", drew=[("torch", "s", "p")])],
             [call("", 4, phase="data", drew=[("torch", "s", "q")])],
             (None, 4),
-            f"in step 0 {SCRIPT}:4 moves {TORCH} to another state in b than in cpu",
+            f"in step 0 {SCRIPT}:4 sets {TORCH} to a different state in b than in cpu",
             id="a line that seeds it otherwise",
         ),
         pytest.param(
             draws(":4"),
             draws(":4", ":8"),
             (None, 8),
-            f"in step 0 {SCRIPT}:8 moves {TORCH} in b and not in cpu, after {SCRIPT}:4, which is the same in both",
+            f"in step 0 {SCRIPT}:8 changes the state of {TORCH} in b and not in cpu, after {SCRIPT}:4, which is the same in both",
             id="a line that moves it without an op",
         ),
         pytest.param(

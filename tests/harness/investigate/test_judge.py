@@ -74,7 +74,7 @@ def test_equal_runs_stay_identical_after_an_investigation(tmp_path: Path) -> Non
             3,
             1.0,
             False,
-            "integers differ that rounding leaves",
+            "integers differ that rounding never changes",
         ),
     ],
 )
@@ -176,7 +176,7 @@ NOTHING_MEASURED = noise_record(0, **UNREPLAYED)
             [
                 "the runs differ from step 1 on, and none of its steps was started",
                 "run `numdrift investigate",
-                "one state",
+                "from the same state",
             ],
         ),
         (
@@ -191,14 +191,17 @@ NOTHING_MEASURED = noise_record(0, **UNREPLAYED)
             None,
             None,
             0.0,
-            ["but every step that both modes made from one state is equal", "neither in parameters and buffers nor"],
+            [
+                "but every step that both modes computed from the same state is equal",
+                "neither in parameters and buffers nor",
+            ],
         ),
         (
             scored({0: 0.0, 2: 0.0}, noise_record(0)),
             None,
             None,
             0.0,
-            ["but every step that both modes made from one state is equal: look at that step (--steps 1)"],
+            ["but every step that both modes computed from the same state is equal: look at that step (--steps 1)"],
         ),
         (
             scored({1: Outcome(loss=1 + 1000 * ULP)}, NOTHING_MEASURED),
@@ -257,7 +260,7 @@ def test_what_cannot_be_read_is_noted_and_the_rest_decides(tmp_path: Path) -> No
     assert pair.score == pytest.approx(40.0, rel=1e-3)
     assert [step.step for step in pair.steps] == [0, 1, 2, 4]
     assert in_notes(
-        pair, "step 3 is not scored: ", "remove that run's folder, and `numdrift investigate` makes it anew"
+        pair, "step 3 is not scored: ", "remove that run's folder; `numdrift investigate` then repeats the run"
     )
 
 

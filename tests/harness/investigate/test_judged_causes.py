@@ -53,9 +53,9 @@ CHOICES: Mapping[str, Any] = {"choices": {"score": 2.0, "discrete": 0, "flipped"
             "rounding",
             None,
             2.0,
-            ["step 2: 3 elements of relu chose otherwise, next to their edges"],
+            ["step 2: 3 elements of relu, next to their edges, took the other choice"],
         ),
-        (BEYOND, {2: CHOICES}, "beyond-rounding", 3, 90.0, ["step 2: 3 elements of relu chose otherwise"]),
+        (BEYOND, {2: CHOICES}, "beyond-rounding", 3, 90.0, ["step 2: 3 elements of relu"]),
         (BEYOND, {2: CHOICES, 3: CHOICES}, "rounding", None, 2.0, ["step 2: 3 elements", "step 3: 3 elements"]),
         # with the reference's choices too much is left, or an op is wrong alone
         (MANY, {2: {"choices": {**CHOICES["choices"], "score": 30.0}}}, "beyond-rounding", 2, 40.0, []),

@@ -409,13 +409,13 @@ DIFFERENCES = [
         {"what": "generator", "op": "aten.rand", "line": 7},
         "draws from torch's generator, whose state differs from run to run",
         SAME_SEED,
-        id="a draw from a generator at another state",
+        id="a draw from a generator in a different state",
     ),
     pytest.param(
         [call("", 7, phase="data", drew=[("numpy", "s", "p")])],
         [call("", 7, phase="data", drew=[("numpy", "s", "q")])],
         {"what": "seeded", "op": None, "line": 7, "phase": "data"},
-        f"in step 1 {SCRIPT}:7 puts NumPy's generator at a different state in each run",
+        f"in step 1 {SCRIPT}:7 sets NumPy's generator to a different state in each run",
         SAME_SEED,
         id="a line that seeds with another number",
     ),
@@ -439,7 +439,7 @@ DIFFERENCES = [
         [call("empty", 6, results=[(4, "p")]), call("mul", 7, tensors=[(4, "p")], results=[(1, "p")])],
         [call("empty", 6, results=[(4, "q")]), call("mul", 7, tensors=[(4, "q")], results=[(1, "q")])],
         {"what": "unfilled", "op": "aten.mul", "line": 7},
-        f"reads memory that aten.empty in the forward, {SCRIPT}:6 has allocated without values",
+        f"reads uninitialized memory that aten.empty in the forward, {SCRIPT}:6 has allocated",
         "fill it before it is read (torch.zeros in place of torch.empty)",
         id="memory without values, where it is read",
     ),
@@ -447,7 +447,7 @@ DIFFERENCES = [
         [call("mul", 7, tensors=[(0, "0")], results=[(1, "m")])],
         [call("exp", 9, tensors=[(0, "0")], results=[(1, "e")])],
         {"what": "branch", "op": "aten.mul", "line": 7},
-        f"aten.mul in the forward, {SCRIPT}:7 and the other with aten.exp in the forward, {SCRIPT}:9, though every",
+        f"aten.mul in the forward, {SCRIPT}:7 and the other with aten.exp in the forward, {SCRIPT}:9, although every",
         FROM_SEED,
         id="another way of the script",
     ),
@@ -488,7 +488,7 @@ def test_a_draw_before_the_first_step_is_of_no_step(tmp_path: Path) -> None:
     looked(found, {f"b-calls-{number}": Training([seed]) for number, seed in enumerate(seeds)})
     [culprit], _ = answered(found)
     assert str(culprit.text).startswith(
-        f"before the first step {SCRIPT}:2 puts Python's generator at a different state"
+        f"before the first step {SCRIPT}:2 sets Python's generator to a different state"
     )
     assert culprit.phase == SETUP_PHASE
 

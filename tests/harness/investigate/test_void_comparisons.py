@@ -115,14 +115,14 @@ def another_seed(folder: Path) -> Sequence[RecordedRun]:
         (failed_experiment(AGAIN, 3), "failed", 3, None, ["failed: the repetition of cpu crashed after 3 steps"]),
         (failed_experiment(MODE_AGAIN, 3), "failed", 3, None, ["the repetition of compile crashed after 3 steps"]),
         (failed_experiment(FORCED, 3), "failed", 3, None, ["the second training of compile crashed after 3 steps"]),
-        (differing(losses=(math.nan,)), "nonfinite", 1, 2, ["step 2: the loss 0 holds NaN in compile alone"]),
-        (differing(losses=(math.inf,)), "nonfinite", 1, 2, ["the loss 0 holds infinity in compile alone"]),
+        (differing(losses=(math.nan,)), "nonfinite", 1, 2, ["step 2: the loss 0 contains NaN only in compile"]),
+        (differing(losses=(math.inf,)), "nonfinite", 1, 2, ["the loss 0 contains infinity only in compile"]),
         (
             differing(gradients={"w": [math.nan, 1.0]}),
             "nonfinite",
             1,
             2,
-            ["step 2: the gradient of `w` holds NaN in compile alone"],
+            ["step 2: the gradient of `w` contains NaN only in compile"],
         ),
         (
             differing(batches=((X, ("int64", (4,), "cc")),)),
@@ -133,7 +133,7 @@ def another_seed(folder: Path) -> Sequence[RecordedRun]:
         ),
         (longer, "different-setup", 1, 1, ["different-setup: 5 against 6 steps"]),
         (other_script, "different-setup", 1, 1, ["different-setup: the runs are of different scripts"]),
-        (another_seed, "different-setup", 1, 0, ["torch's generator is at another state before step 0", "seeds"]),
+        (another_seed, "different-setup", 1, 0, ["torch's generator is in a different state before step 0", "seeds"]),
     ],
 )
 def test_what_makes_a_comparison_void_comes_before_every_score(
@@ -182,7 +182,7 @@ def test_of_several_troubles_the_one_that_makes_void_the_others_is_the_verdict(
     # and what was measured is in the findings whatever the word
     assert pair.score == pytest.approx(90.0, rel=1e-3)
     assert pair.first_significant_step == 2
-    others = {"of different scripts": OTHER_SCRIPT in troubles, "holds NaN": NOT_FINITE in troubles}
+    others = {"of different scripts": OTHER_SCRIPT in troubles, "contains NaN": NOT_FINITE in troubles}
     for fragment, is_there in others.items():
         assert (fragment in pair.text[0] or in_notes(pair, fragment)) == is_there
 
@@ -197,7 +197,7 @@ def test_both_runs_that_go_wrong_alike_are_not_finite(tmp_path: Path) -> None:
     steps = changed(training(), 2, losses=(math.nan,))
     free = changed(steps, 1, gradients={"w": [0.1, 0.3]})
     _, runs = compared_study(tmp_path, HARMLESS, reference=steps, free=free)
-    assert in_text(only_pair(runs), "nonfinite: step 2: the loss 0 holds NaN in both runs alike")
+    assert in_text(only_pair(runs), "nonfinite: step 2: the loss 0 contains NaN in both runs")
 
 
 def test_equal_runs_that_are_not_finite_have_nothing_to_explain(tmp_path: Path) -> None:
@@ -209,10 +209,10 @@ def test_equal_runs_that_are_not_finite_have_nothing_to_explain(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("apart", "states", "word", "fragment"),
     [
-        (2.0**-23, False, "rounding", "starts from other values (norm 2 against 2) (rounding)"),
-        (2.0**-23, True, "rounding", "starts from other values (relative L2 1.2e-07) (rounding)"),
-        (0.5, False, "different-setup", "starts from other values (norm 2 against 3)"),
-        (0.5, True, "different-setup", "starts from other values (relative L2 0.5)"),
+        (2.0**-23, False, "rounding", "starts from different values (norm 2 against 2) (rounding)"),
+        (2.0**-23, True, "rounding", "starts from different values (relative L2 1.2e-07) (rounding)"),
+        (0.5, False, "different-setup", "starts from different values (norm 2 against 3)"),
+        (0.5, True, "different-setup", "starts from different values (relative L2 0.5)"),
     ],
 )
 def test_initial_values_differ_by_rounding_or_in_the_set_up(

@@ -43,8 +43,8 @@ def decide(folder: Path, last: dict[str, Any] | None, why: Ended, returncode: in
         (NOTHING, "exited", -63, "killed", "by signal 63"),
         (NOTHING, "exited", 1, "crashed", "exit code 1: ImportError: no module"),
         (NOTHING, "exited", 0, "complete", "its journal has no end"),
-        (NOTHING, "timeout", -signal.SIGTERM, "timeout", "its 12 s were over"),
-        (said("complete"), "timeout", 0, "timeout", "its 12 s were over"),
+        (NOTHING, "timeout", -signal.SIGTERM, "timeout", "it ran out of time after 12 s"),
+        (said("complete"), "timeout", 0, "timeout", "it ran out of time after 12 s"),
         (
             NOTHING,
             "out-of-memory",

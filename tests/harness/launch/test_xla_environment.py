@@ -77,7 +77,7 @@ def refusal(spec: str) -> str:
 def test_without_an_environment_the_remedy_is_said() -> None:
     said = refusal("x=xla")
     assert said.startswith("mode 'x': torch_xla is not installed beside torch ")
-    assert "no .venv-xla lies here or beside numdrift's environment; make one with `bash scripts/xla`" in said
+    assert "there is no .venv-xla here or beside numdrift's environment; create one with `bash scripts/xla`" in said
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_without_an_environment_the_remedy_is_said() -> None:
 def test_an_environment_that_will_not_do_is_told(versions: dict[str, str], said: str, tmp_path: Path) -> None:
     python = environment(tmp_path / "here", **versions)
     assert refusal("xla").startswith(f"mode 'xla': python={python} {said}")
-    assert refusal("xla").endswith("; `bash scripts/xla` makes .venv-xla, with versions that fit together")
+    assert refusal("xla").endswith("; `bash scripts/xla` creates .venv-xla with versions that work together")
     # and other modes may run there all the same
     check_interpreter(parse_mode(f"cpu,python={python}"))
 

@@ -140,7 +140,7 @@ BOTH = ["argument 0", "argument 2"]
         (short, "aten._to_copy", ["argument 2"], "only bad executes _to_copy with dtype=int8 (*), "),
         (louder, "aten.mul", ["argument 0"], "only bad executes mul with other=1.25 (*)"),
         (subtracted, "aten.sub", ["argument 0"], "bad executes sub (*) where cpu executes add (*)"),
-        (extra, "aten.randint", BOTH, "the generator is at another state after rand (*), which only bad draws"),
+        (extra, "aten.randint", BOTH, "the generator is in a different state after rand (*), which only bad draws"),
     ],
     ids=lambda one: getattr(one, "__name__", ""),
 )
@@ -190,7 +190,7 @@ def test_data_that_no_op_has_touched_is_described(put: bool) -> None:
     theirs = taped(mask, ours if put else None)
     (culprit,) = culprits_of(ours, theirs)
     assert (culprit.op, list(culprit.batch or ())) == (None, ["argument 1"])
-    assert "no op of the step made it (bool [5, 5], 5 of 25 elements differ; first read by" in (culprit.text or "")
+    assert "no op of the step computed it (bool [5, 5], 5 of 25 elements differ; first read by" in (culprit.text or "")
 
 
 def test_what_the_training_makes_itself_did_not_come_from_outside() -> None:

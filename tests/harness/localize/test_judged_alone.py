@@ -274,7 +274,10 @@ def test_an_op_that_rounds_each_element_once_errs_by_few_roundings(ulp: float, o
 
 def test_an_op_whose_inputs_are_not_known_is_not_judged() -> None:
     cause = kernel(
-        reasons=("gives other values", "or the value from add is wrong there: reading it changes the results")
+        reasons=(
+            "gives other values",
+            "or the value from add is wrong within the graph: reading that value changes the results",
+        )
     )
     assert judged(error(0.3), error(3000.0), cause) == (None, "")
 
@@ -332,5 +335,5 @@ def test_what_is_told_something_else_may_not_err_as_a_sum_does() -> None:
 
 
 def test_another_state_of_a_generator_is_another_set_up() -> None:
-    cause = kernel("setup", ("draws other random numbers: the generator is at another state",), "randn")
+    cause = kernel("setup", ("draws different random numbers: the generator is in a different state",), "randn")
     assert judged(error(0.0), error(1e9), cause) == ("different-setup", "generator")

@@ -127,7 +127,7 @@ def proof_of(culprit: Culprit) -> Proof:
             "structure",
             "gelu against mul, sigmoid, mul",
         ),
-        (other_mask, nothing, "forward", "drop", "bernoulli", "setup", "other random numbers"),
+        (other_mask, nothing, "forward", "drop", "bernoulli", "setup", "different random numbers"),
         (decay, nothing, "optimizer", "layers", "mul", "arguments", "0.9999 against 0.999"),
         (denominator, nothing, "optimizer", "layers", "add", "arguments", "1e-08 against 0.0001"),
     ],
@@ -341,8 +341,11 @@ def test_a_target_from_before_the_step_is_named_by_its_first_use() -> None:
     (culprit,) = found.culprits
     assert (culprit.kind, culprit.op, culprit.is_proven) == ("setup", None, True)
     why, use = culprit.reasons
-    assert why == "the step starts from other data"
+    assert why == "the step starts from different data"
     assert use.startswith("argument 2 (target) of aten.binary_cross_entropy (test_localize_step.py:")
     assert "float32 [16, 4], 4 of 64 elements differ, by up to 0.1: [2, 0] is 1 in cpu, 0.9 in bad" in use
     assert "test_localize_step.py:" in str(culprit.source)
-    assert said[-1] == f"0 of {len(found.pair.blocks)} blocks compute other bits, from differing inputs of the step"
+    assert (
+        said[-1]
+        == f"0 of {len(found.pair.blocks)} blocks compute different bits, because of differing inputs of the step"
+    )

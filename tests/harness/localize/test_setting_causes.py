@@ -252,7 +252,7 @@ def test_the_mode_that_states_a_setting_is_told_and_the_remedy_is_its_key(side: 
     [culprit] = found_in(a, b).culprits
     assert is_proven(culprit) and culprit.phases == ["forward", "backward"]
     said = "all 4 calls of convolution and convolution_backward differ because mkldnn is"
-    ends = {"a": f"{said} on, off by the mode in first", "b": f"{said} off by the mode, on in first"}
+    ends = {"a": f"{said} on, off (set by the mode) in first", "b": f"{said} off (set by the mode), on in first"}
     assert culprit.reasons == (ends[side],)
     fix = remedy(parse_mode(specs[0]), parse_mode(specs[1]), [culprit])
     other = {"a": "off", "b": "on"}[side]

@@ -167,7 +167,7 @@ def test_a_generator_of_the_scripts_own_is_share_between_its_state() -> None:
         return lambda x, y: torch.rand(4, 4, generator=torch.Generator().manual_seed(seed))
 
     assert told("rand", seeded(3), seeded(3)) == []
-    assert told("rand", seeded(3), seeded(4)) == ["the generator is at another state"]
+    assert told("rand", seeded(3), seeded(4)) == ["the generator is in a different state"]
 
 
 @pytest.mark.parametrize(

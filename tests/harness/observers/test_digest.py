@@ -104,7 +104,7 @@ def assert_statistics(digest: Digest, values: list[float]) -> None:
 
 def test_the_native_implementation_is_what_these_tests_run() -> None:
     assert NATIVE.implementation == "native", NATIVE.reason
-    assert (TORCH.implementation, TORCH.reason) == ("torch", "not asked for")
+    assert (TORCH.implementation, TORCH.reason) == ("torch", "native code not requested")
 
 
 def test_a_record_survives_packing() -> None:

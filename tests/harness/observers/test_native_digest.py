@@ -107,7 +107,7 @@ def test_a_folder_that_others_can_write_is_refused(cache: Path) -> None:
     cache.mkdir()
     cache.chmod(0o777)
     function, reason = native.load()
-    assert function is None and "writable by" in str(reason)
+    assert function is None and "another user can write to it" in str(reason)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file away")
@@ -117,4 +117,4 @@ def test_a_library_of_another_user_is_refused(cache: Path, built: Path) -> None:
     library.write_bytes(built.read_bytes())
     os.chown(library, 12345, -1)
     function, reason = native.load()
-    assert function is None and "belongs to somebody else" in str(reason)
+    assert function is None and "belongs to another user" in str(reason)

@@ -102,7 +102,7 @@ def test_one_frame_larger_than_the_budget_is_kept_all_the_same(tmp_path: Path) -
 def test_the_notice_says_what_is_kept_from_now_on(tmp_path: Path) -> None:
     run = Run(tmp_path, "every=3", 4).train(13)
     assert len(run.notices) == 1
-    assert "one in 2 is kept" in run.notices[0] and "--keep-params" in run.notices[0]
+    assert "kept at one step in 2" in run.notices[0] and "--keep-params" in run.notices[0]
 
 
 @pytest.mark.parametrize(

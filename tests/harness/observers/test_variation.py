@@ -190,7 +190,7 @@ def test_a_run_with_a_shift_seeds_what_the_script_leaves_unseeded(tmp_path: Path
     drawn, other = plain.printed.split()[:3], shifted.printed.split()[:3]
     assert shifted.printed == again.printed and all(a != b for a, b in zip(drawn, other, strict=True))
     assert float(other[1]) == random.Random(7).random() and float(other[2]) == np.random.RandomState(7).rand()
-    # and the perturbed run draws the same and starts from other values of the same size
+    # and the perturbed run draws the same and starts from different values of the same size
     assert moved.printed.split()[:3] == drawn
     ours, theirs = plain.journal.initial(), moved.journal.initial()
     assert all(ours[name].digest.hash != theirs[name].digest.hash for name in ours)

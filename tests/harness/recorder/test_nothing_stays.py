@@ -143,7 +143,7 @@ def test_a_recording_that_cannot_begin_leaves_nothing_patched(tmp_path: Path) ->
     somebody.replace(torch.nn.Module, "compile", lambda module: None)
     session = Session(everything(tmp_path / "run", "cpu"))
     # when
-    with pytest.raises(AlreadyPatched, match=r"Module\.compile is replaced by somebody else already"):
+    with pytest.raises(AlreadyPatched, match=r"Module\.compile is already replaced by somebody else"):
         session.open(frozenset())
     # then
     assert patched_names() == [(torch.nn.Module, "compile")]

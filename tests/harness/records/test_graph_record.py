@@ -181,8 +181,8 @@ def test_a_run_that_was_asked_for_graphs_says_of_which_steps(tmp_path: Path, ste
             "a node has an unknown",
         ),
         (json.dumps(small("x").to_json() | {"nodes": ["a"]}), "a node is not a JSON object"),
-        (json.dumps(small("x").to_json() | {"values": ["a"]}), "a field is of a wrong type"),
-        (json.dumps(small("x").to_json() | {"outputs": [["a"]]}), "a field is of a wrong type"),
+        (json.dumps(small("x").to_json() | {"values": ["a"]}), "a field has the wrong type"),
+        (json.dumps(small("x").to_json() | {"outputs": [["a"]]}), "a field has the wrong type"),
     ],
 )
 def test_what_is_wrong_with_a_graph_is_said_in_plain_words(tmp_path: Path, content: str, flaw: str) -> None:

@@ -113,7 +113,7 @@ OUTCOMES: Mapping[str, PairFindings] = {
     "a setting that rounds more": replace(
         FAULT, b="fast", culprits=(
             cause(kind=SETTING, op="aten.mm", significance="beyond-rounding", swapped="tf32=convolutions",
-                  reasons=("all 72 matrix products differ because tf32 is on by the mode, convolutions in cuda",),
+                  reasons=("all 72 matrix products differ because tf32 is on (set by the mode), convolutions in cuda",),
                   setting=CulpritSetting("tf32", "all 72 matrix products differ", {"a": "convolutions", "b": "on"})),
         ),
     ),

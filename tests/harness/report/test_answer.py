@@ -46,11 +46,11 @@ def test_what_is_rounding_beside_a_fault_is_not_called_a_fault() -> None:
 def test_other_data_are_told_from_other_draws() -> None:
     use = "argument 2 (target) of aten.binary_cross_entropy (train.py:11)"
     data = cause(
-        kind="setup", op=None, reasons=("the step starts from other data", use), significance="beyond-rounding"
+        kind="setup", op=None, reasons=("the step starts from different data", use), significance="beyond-rounding"
     )
-    assert f"starts from other data ({use})" in answer_of(replace(FAULT, culprits=(data,))).what
+    assert f"starts from different data ({use})" in answer_of(replace(FAULT, culprits=(data,))).what
     draw = replace(data, op="aten.randn", reasons=())
-    assert "draws other random numbers in randn" in answer_of(replace(FAULT, culprits=(draw,))).what
+    assert "draws different random numbers in randn" in answer_of(replace(FAULT, culprits=(draw,))).what
 
 
 def test_many_causes_are_counted() -> None:

@@ -387,8 +387,8 @@ def hostile(folder: Path, table: int, *entries: dict[str, Any]) -> Journal:
             [entry("w", [2], "float32"), entry("v", [1], "bool")],
             "has more bytes in its table than in its frame",
         ),
-        ([entry("w", [1], "float32")], "step 0 has 8 bytes, its table says otherwise"),
-        ([], "step 0 has 8 bytes, its table says otherwise"),
+        ([entry("w", [1], "float32")], "step 0 has 8 bytes, but its table says otherwise"),
+        ([], "step 0 has 8 bytes, but its table says otherwise"),
     ],
 )
 def test_values_that_do_not_fit_their_table(tmp_path: Path, entries: list[dict[str, Any]], said: str) -> None:
@@ -399,7 +399,7 @@ def test_values_that_do_not_fit_their_table(tmp_path: Path, entries: list[dict[s
 
 def test_digests_that_do_not_fit_their_table(tmp_path: Path) -> None:
     journal = hostile(tmp_path, 0, entry("w", [2], "float32"))
-    with pytest.raises(JournalError, match="step 0 has 1 digests, its table says otherwise"):
+    with pytest.raises(JournalError, match="step 0 has 1 digest, but its table says otherwise"):
         dict(journal.digests())
 
 

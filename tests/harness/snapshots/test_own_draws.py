@@ -80,6 +80,6 @@ def test_what_depends_on_no_draw_is_beyond_rounding_as_ever(tmp_path: Path) -> N
     path = snapshot_in(tmp_path, plain=1.5)
     answer = answer_of(path, "cpu")
     assert not answer.holds and [one.name for one in answer.comparison.beyond] == ["output 3"]
-    assert "beyond rounding output 3" in answer.text
+    assert "beyond rounding: output 3" in answer.text
     (replayed,) = replay_snapshots(tmp_path, "cpu")
     assert not replayed.holds

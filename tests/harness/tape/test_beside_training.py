@@ -143,4 +143,4 @@ def test_a_configuration_that_says_nothing_is_refused(tmp_path: Path) -> None:
     command = guest_command(config, python=sys.executable, module="numdrift.harness.tape.replaying.beside_training")
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 3
-    assert done.stderr.startswith(f"numdrift: {config}: does not say what is to be measured")
+    assert done.stderr.startswith(f"numdrift: {config}: does not say what to measure")

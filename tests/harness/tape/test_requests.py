@@ -198,7 +198,7 @@ def test_a_call_is_executed_on_tensors_that_lie_otherwise(tmp_path: Path) -> Non
     assert written is not None and LaidOut.of(written) == LaidOut.of(turned) and torch.equal(written, 2 + y)
     # and tensors of another size are refused
     values, segments = described([turned[:2], y])
-    with pytest.raises(ValueError, match="takes other tensors"):
+    with pytest.raises(ValueError, match="the sent tensors do not have the number, sizes and dtypes that"):
         requests.answer(Message({**fields, "tensors": values}, segments))
     # and an eager step calls its ops as they are recorded
     assert requests.answer(Message({"request": "called", "step": 0, "position": 0})).fields == {"layouts": None}

@@ -49,7 +49,7 @@ def test_a_name_that_is_replaced_is_refused_and_both_owners_are_named() -> None:
         lambda: first.replace(module, "name", object()),
     ]
     for patch in attempts:
-        with pytest.raises(AlreadyPatched, match=r"library\.name is replaced by the first part already") as raised:
+        with pytest.raises(AlreadyPatched, match=r"library\.name is already replaced by the first part") as raised:
             patch()
         assert raised.value.other == "the first part"
         assert module.name is replaced
@@ -68,7 +68,7 @@ def test_several_wrap_one_name_and_leave_in_any_order() -> None:
     for one in owners:
         one.wrap(module, "name", around(one.owner))
     assert module.name() == "c(b(a(torch)))"
-    with pytest.raises(AlreadyPatched, match="replaced by c already: d"):
+    with pytest.raises(AlreadyPatched, match="already replaced by c; d cannot"):
         Patches("d").replace(module, "name", original)
     owners[0].undo()
     assert module.name() == "c(b(torch))"

@@ -69,7 +69,7 @@ def test_code_in_a_file_is_not_run(tmp_path: Path) -> None:
         ({"op": "exp", "args": [X]}, "is a call of exp, not of mul"),
         ({"args": [X]}, "it has no 'op' and 'args'"),
         ({"op": "mul", "args": X}, "'args' must be a list"),
-        ({"op": "mul", "args": [X, {"a": 1}]}, "holds a dict"),
+        ({"op": "mul", "args": [X, {"a": 1}]}, "contains a value of type dict"),
     ],
 )
 def test_what_is_wrong_with_a_file_is_named(content: dict[str, Any], why: str, tmp_path: Path) -> None:

@@ -140,9 +140,9 @@ def elsewhere(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     ("function", "why"),
     [
         (raising, "raised ValueError: no idea"),
-        (shorter, "returned shape [2048], the op returns [2049]"),
-        (wider, "returned float64, the op returns float32"),
-        (twice, "returned 2 tensors, the op returns 1"),
+        (shorter, "returned shape [2048], but the op returns [2049]"),
+        (wider, "returned float64, but the op returns float32"),
+        (twice, "returned 2 tensors, but the op returns 1"),
         (greedy, "wrote to its argument 'self', which the op leaves as it is"),
     ],
 )
@@ -157,7 +157,7 @@ def test_what_is_not_available_is_a_row_too() -> None:
     here = row("mul", kernel_of("mul", elsewhere))
     assert (here.status, here.why) == ("not available", "its moon is not up")
     other = row("mul", kernel_of("mul", greedy, dtypes=("bfloat16",), devices=("cuda",)))
-    assert (other.status, other.why) == ("not available", "it computes bfloat16 on cuda device")
+    assert (other.status, other.why) == ("not available", "it computes bfloat16 on devices of type cuda")
     assert row("argmax", "decomposed").status == "not available"
 
 

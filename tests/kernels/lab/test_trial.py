@@ -35,9 +35,9 @@ def test_a_kernel_that_equals_aten_and_one_that_does_not(tmp_path: Path) -> None
 
 
 WRONG = {
-    "def kernel(g, y): return (g * y)[0]\n": "returned shape [3], the op returns [2, 3]",
-    "def kernel(g, y): return (g * y).double()\n": "returned float64, the op returns float32",
-    "def kernel(g, y): pass\n": "returned 0 tensors, the op returns 1",
+    "def kernel(g, y): return (g * y)[0]\n": "returned shape [3], but the op returns [2, 3]",
+    "def kernel(g, y): return (g * y).double()\n": "returned float64, but the op returns float32",
+    "def kernel(g, y): pass\n": "returned 0 tensors, but the op returns 1",
     "def kernel(g, y): return 1 / 0\n": "raised ZeroDivisionError: division by zero",
     "def kernel(g, y): return y.mul_(g)\n": "wrote to its argument 'output', which the op leaves as it is",
     "raise ValueError('two\\nlines')\n": "line 1 raises ValueError: two lines",
@@ -55,7 +55,7 @@ def test_without_an_op_the_exported_dtypes_are_told(tmp_path: Path) -> None:
     path = written(tmp_path, "void kernel_float64(void) {}\nvoid kernel_float16(void) {}\n", "mine.c")
     assert tried(path, "").dtypes == ("float64", "float16")
     path = written(tmp_path, "void kernel(void) {}\n", "mine.c")
-    assert "defines no kernel_float32" in tried(path, "").error
+    assert "defines neither kernel_float32" in tried(path, "").error
 
 
 @pytest.mark.parametrize(

@@ -163,7 +163,7 @@ def test_a_kernel_that_is_wrong_is_named(mode: str, target: str, said: str, exec
 
 def test_a_dtype_that_the_kernel_lacks_is_named(execute: Any) -> None:
     registry = own("gelu", "torch:relu", dtypes=("float64",))
-    with pytest.raises(KernelError, match="gelu=own computes float64, and the script calls it with float32 on cpu"):
+    with pytest.raises(KernelError, match="gelu=own computes float64, but the script calls it with float32 on cpu"):
         execute("cpu", {"gelu": "own"}, functional.gelu, randn(3), kernel_registry=registry)
 
 

@@ -241,7 +241,7 @@ def test_views_and_fills_are_counted_but_make_no_answer(tmp_path: Path) -> None:
     assert {pair.role for pair in diff.pairs if pair.kind.startswith("only")} == {"view", "bookkeeping"}
 
 
-COPY = "a copy changes no number, but the op that reads it may take another path in its library for another layout."
+COPY = "a copy changes no number, but the library may compute the op that reads the copy in another way for another layout."
 
 
 @pytest.mark.parametrize(

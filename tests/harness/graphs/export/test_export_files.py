@@ -64,7 +64,7 @@ def test_a_graph_whose_name_leads_elsewhere_is_refused(graphs: RunGraphs, tmp_pa
     line = {"event": "graph", "name": name, "stage": "pre", "phase": "forward", "step": 0, "nodes": 1}
     with (graphs.path / "graphs.jsonl").open("a") as file:
         file.write(json.dumps(line) + "\n")
-    with pytest.raises(JournalError, match="is not a file name"):
+    with pytest.raises(JournalError, match="is not a plain file name"):
         export_graphs(RunGraphs(graphs.run), tmp_path / "to")
     assert not (tmp_path / "to").exists()
 

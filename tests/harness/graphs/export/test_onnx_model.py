@@ -324,7 +324,7 @@ def test_a_kernel_that_runs_twice_has_its_source_once_and_a_function_each() -> N
 
     model = to_onnx(graph_of(kernel(0, "x"), kernel(1, "y0"), outputs=("y1",)))
     onnx.checker.check_model(model)
-    assert [metadata(one)["code"] for one in model.graph.node] == ["source " * 9, "that of k#0"]
+    assert [metadata(one)["code"] for one in model.graph.node] == ["source " * 9, "the same as that of k#0"]
     assert [one.op_type for one in model.graph.node] == ["fused_mul_0"] * 2
     assert [(one.overload, one.node[0].name) for one in model.functions] == [
         ("k#0", "inner0"),

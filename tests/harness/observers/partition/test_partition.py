@@ -232,5 +232,5 @@ def test_a_call_that_is_several_operators_is_asked_about_one_by_one(inputs: torc
 
 
 def test_a_module_that_is_elsewhere_is_refused(inputs: torch.Tensor) -> None:
-    with pytest.raises(UsageError, match="MLP is on meta; give a module on the CPU"):
+    with pytest.raises(UsageError, match="MLP is on meta; pass a module on the CPU"):
         toy(MLP().to("meta"), inputs)

@@ -88,7 +88,7 @@ def test_a_module_and_inputs_beside_it_are_evaluated(tmp_path: Path) -> None:
     [
         ("factories.py:Owm", "has no 'Owm'; did you mean 'Own'"),
         ("factories.py:number", "returns a int, not a torch.nn.Module"),
-        ("other.py:Net", "there is no file other.py; name it as FILE.py:FACTORY"),
+        ("other.py:Net", "there is no file other.py; write the module as FILE.py:FACTORY"),
         ("nowhere.at.all:Net", "nowhere.at.all cannot be imported from"),
         ("torch.nn:Identity", "no example inputs"),
     ],

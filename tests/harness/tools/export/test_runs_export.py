@@ -90,7 +90,7 @@ def test_a_run_without_steps_is_refused(tmp_path: Path) -> None:
     with numdrift.record("cpu", tmp_path, "empty"):
         pass
     error = refused(export(tmp_path, "empty", "--to", "csv", "--output", tmp_path / "steps.csv"))
-    assert "no step was recorded of cpu" in str(error) and not (tmp_path / "steps.csv").exists()
+    assert "no step of cpu was recorded" in str(error) and not (tmp_path / "steps.csv").exists()
 
 
 def test_a_file_is_replaced_by_force_only(out: Path, tmp_path: Path) -> None:

@@ -154,7 +154,7 @@ def test_what_fragments_a_graph_is_said_with_line_and_cost(tmp_path: Path) -> No
     ]
     assert math.isclose(found.fragmentation[0].seconds or 0, 0.004)
     assert found.fragmentation[0].text == (
-        "aten::lerp.Scalar at train.py:24 falls back to the CPU: 4 times in 2 steps, 4 ms in all; it fragments the graph (4 cut)"
+        "aten::lerp.Scalar at train.py:24 falls back to the CPU: 4 times in 2 steps, 4 ms in all; it fragments the graph (graphs cut: 4)"
     )
     assert (
         found.fragmentation[1].text
@@ -171,8 +171,8 @@ def test_a_compiler_leaves_ops_to_torch_and_breaks_graphs(tmp_path: Path) -> Non
     ]
     found = summarize(metrics(tmp_path, part("step", works, step=0), spec="compile"))
     assert {one.text for one in found.fragmentation} == {
-        "aten::sort.stable at train.py:9 is torch's own kernel: Inductor has none for it, and fuses nothing with it",
-        "aten::mul.Tensor at train.py:7 is torch's own kernel (2 calls): Inductor has none for it, and fuses nothing with it",
+        "aten::sort.stable at train.py:9 runs as torch's own kernel: Inductor has no kernel for it and fuses nothing with it",
+        "aten::mul.Tensor at train.py:7 runs as torch's own kernel (2 calls): Inductor has no kernel for it and fuses nothing with it",
         "graph break: print at train.py:8, once: it fragments the graph",
     }
 

@@ -86,7 +86,7 @@ def test_a_step_whose_file_is_damaged_is_left_out_and_told(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("manifest", "events", "said"),
     [
-        (replace(MANIFEST, steps=2), [PLAN], "the script has 2 steps, and none of the steps 3-4"),
+        (replace(MANIFEST, steps=2), [PLAN], "the script has 2 steps, but none of the requested steps 3-4"),
         (replace(MANIFEST, steps=0), [PLAN], "the script reached no step"),
         (replace(MANIFEST, status="killed", message="by SIGKILL"), [PLAN], "killed: by SIGKILL"),
         (MANIFEST, [PLAN, {"event": "over", "why": "profiler", "step": 3}], "runs its own torch profiler"),
