@@ -116,7 +116,7 @@ def spread_sentence(label: str, calls: Sequence[Mapping[str, Any]], score: float
     which = " and ".join(named) + (f" and {more} more call{'s' if more > 1 else ''}" if more > 0 else "")
     if calls:
         verb = "computes" if len(calls) == 1 else "compute"
-        which = f": {which} {verb} other bits from equal inputs each time"
+        which = f": {which} {verb} different bits from equal inputs each time"
     start = f"{label} does not repeat its own bits{which}. Executed several times from one state"
     if not score:
         return f"{start}, its results happened to be the same"
