@@ -72,6 +72,8 @@ def decomposition_of(overload: Any) -> Callable[..., Any] | None:
     if overload in table:
         decomposition: Callable[..., Any] = table[overload]
         return decomposition
+    if overload.name() not in dispatched_names():  # an overload of TorchScript's alone, such as index_put.hacked_twin
+        return None
     if private("torch._C", "_dispatch_has_kernel_for_dispatch_key")(overload.name(), "CompositeImplicitAutograd"):
         return overload.decompose  # type: ignore[no-any-return]
     return None
