@@ -201,7 +201,8 @@ def _exact(single: RecordedRun, ranks: Sequence[RecordedRun], step: int) -> Mapp
     for name, a in single_values.items():
         b = values.get(name)
         if b is not None and a.shape == b.shape and a.dtype.kind in "fc":
-            distance = _relative(_norm(a, b), _norm(a))
+            apart = _norm(a, b)
+            distance = _relative(apart, _norm(a))
             # The rank whose part of a sharded tensor is farthest away; copies have no such rank.
             parts = {}
             for rank, shard in enumerate(places[name] if distance else ()):
@@ -214,7 +215,7 @@ def _exact(single: RecordedRun, ranks: Sequence[RecordedRun], step: int) -> Mapp
                 parts[rank] = _norm(a[block], b[block])
             farthest = max(parts, key=lambda rank: parts[rank], default=None)
             distances[name] = TensorDistance(
-                step, "value", name, distance, "values", farthest, not math.isfinite(distance)
+                step, "value", name, distance, "values", farthest, not math.isfinite(apart)
             )
     return distances
 

@@ -195,6 +195,18 @@ def test_an_error_in_one_shard_of_a_gradient_is_named_and_estimated(tmp_path: Pa
     assert 0.4 < jump.at.relative_l2 / exact < 1.7
 
 
+@pytest.mark.parametrize(("in_ranks", "nonfinite"), [(1.0, False), (math.nan, True)])
+def test_a_value_that_is_zero_in_the_single_run_is_not_called_nonfinite(
+    in_ranks: float, nonfinite: bool, tmp_path: Path
+) -> None:
+    single, ranks = (Writer(tmp_path / "single"), [Writer(tmp_path / f"several{rank}", rank, 2) for rank in (0, 1)])
+    for writer, value in ((single, 0.0), (ranks[0], in_ranks), (ranks[1], in_ranks)):
+        writer.step(0, {**state(0), "up.bias": torch.full(SHAPES["up.bias"], value)}, state(1), 1.0, {})
+    final = compare_global_batch(single.run(), [writer.run() for writer in ranks]).final
+    (bias,) = (distance for distance in final if (distance.what, distance.tensor) == ("value", "up.bias"))
+    assert not math.isfinite(bias.relative_l2) and bias.nonfinite == nonfinite
+
+
 def test_without_sketches_norms_are_compared_and_it_says_so(tmp_path: Path) -> None:
     def fault(step: int, at: int, what: str, tensors: dict[str, torch.Tensor]) -> None:
         if (step, at, what) == (1, 1, "gradient"):
