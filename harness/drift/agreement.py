@@ -65,9 +65,10 @@ def agreement(ranks: Sequence[RecordedRun]) -> Agreement | None:
     sharded = any(entry.shard is not None for entry in _parameters(ranks[0]).values())
     replicated = sharded or (bool(wrapped) and all(wrapped))
     if first is None:
+        several = f"{tensors} parameters and their gradients have"
         text = (
-            f"ranks agree: {tensors} parameter{'s' if tensors > 1 else ''} and their gradients have the same bits "
-            f"on all ranks, in {steps:,} steps"
+            f"ranks agree: {'1 parameter and its gradient have' if tensors == 1 else several} the same bits on all "
+            f"ranks, in {steps:,} step{'s' if steps > 1 else ''}"
         )
     else:
         of = f"the gradient of {first.tensor}" if first.what == "gradient" else first.tensor

@@ -308,4 +308,4 @@ class FileForm(Generic[Record]):
         try:
             return read(self.kind, content)
         except Unreadable as error:
-            raise Unreadable(f"lacks or misnames a field: {error}") from error
+            raise Unreadable(f"has a field that is missing, unknown or of another type: {error}") from error

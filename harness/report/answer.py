@@ -248,8 +248,8 @@ def _deed(culprit: Culprit, pair: PairFindings) -> str:
     names = {
         PART: "differs in the part",
         MARK_STEP: "splits its graphs:",
-        COMPILER_STAGE: "is changed by torch.compile's stage",
-        COMPILER_SETTING: "is changed by the compiler's setting",
+        COMPILER_STAGE: "is changed by",
+        COMPILER_SETTING: "is changed by",
         SETTING: "is changed by",
     }
     return f"{names.get(culprit.kind, 'differs in')} {culprit.name or op}"

@@ -218,7 +218,10 @@ def test_older_schemas_become_the_newest(tmp_path: Path, content: dict[str, Any]
             '{"schema": true}',
             "has a schema that this version does not know (it knows 1 to 3); take it again",
         ),
-        ('{"schema": 3, "name": 3}', "lacks or misnames a field: name is 3, not text; take it again"),
+        (
+            '{"schema": 3, "name": 3}',
+            "has a field that is missing, unknown or of another type: name is 3, not text; take it again",
+        ),
     ],
 )
 def test_a_file_that_cannot_be_used_is_named_with_the_remedy(tmp_path: Path, content: str, said: str) -> None:

@@ -14,6 +14,8 @@ A, B = "cpu", "compile_x"
 ONE_OF_EACH = {
     "again": (Experiment("again", A), "cpu-again"),
     "forced": (Experiment("forced", B, A), "compile_x-from-cpu"),
+    "apart": (Experiment("apart", B, A), "compile_x-apart-cpu"),
+    "from-itself": (Experiment("from-itself", A), "cpu-from-itself"),
     "taped": (Experiment("taped", A, detail="0"), "cpu-tape-0"),
     "taped-at": (Experiment("taped-at", A, step=5), "cpu-tape-at-5"),
     "ulp": (Experiment("ulp", A, detail="3"), "cpu-ulp-3"),

@@ -9,6 +9,7 @@ from typing import Any
 
 from numdrift.harness.records.results.culprit import (
     ARGUMENTS,
+    COMPILER_STAGE,
     KERNEL,
     LAYOUT,
     SETTING,
@@ -130,6 +131,12 @@ OUTCOMES: Mapping[str, PairFindings] = {
             cause(kind=SETTING, op=None, name="the setting sdpa", source=None, places=(), ops={"a": (), "b": ()},
                   error_ulp={}, significance="beyond-rounding", swapped="sdpa=math",
                   reasons=("sdpa=math removes the drift",)),
+        ),
+    ),
+    "a stage of torch.compile": replace(
+        FAULT, b="compile", culprits=(
+            cause(kind=COMPILER_STAGE, op=None, name="torch.compile's stage inductor", source=None, places=(),
+                  ops={"a": (), "b": ()}, error_ulp={}, significance="beyond-rounding"),
         ),
     ),
     "a fault without a proven cause": replace(FAULT, culprits=(), explained=None, unexplained="the step has no tape"),

@@ -126,7 +126,7 @@ def test_a_missing_field_is_a_journal_error_where_it_has_no_default(tmp_path: Pa
     }
     # when
     if name in required:
-        with pytest.raises(JournalError, match=f"lacks or misnames a field: .*{name}"):
+        with pytest.raises(JournalError, match=f"has a field that is missing, unknown or of another type: .*{name}"):
             read_manifest(tmp_path)
     else:
         assert read_manifest(tmp_path).mode == "cpu"
