@@ -107,7 +107,7 @@ def _as_ill_conditioned(steps: Sequence[StepScore], threshold: Threshold, looked
 def without_unlooked(scores: Scores) -> Scores:
     """Leave out suspicious steps that were not replayed with stronger rounding, if kinks explain all steps that were.
 
-    Kinks can explain few steps only: if a model has many kinks, rounding crosses some in every step, and the noise
+    Kinks can explain only a few steps: if a model has many kinks, rounding crosses some in every step, and the noise
     includes them. So if most steps are suspicious, none is left out.
     """
     looked = [step_score for step_score in scores.steps if step_score.looked_closer]
