@@ -76,7 +76,7 @@ def with_explanations(scores: Scores, localized: Sequence[Localization]) -> Scor
 
 
 def other_choices(choices: Mapping[str, Any]) -> str:
-    """Say how many elements of which ops took the other choice."""
+    """Name the ops whose elements took the other choice, and say how many elements did."""
     ops = ", ".join(choices["ops"])
     if choices["flipped"] == 1:
         return f"1 element of {ops}, next to its edge, took the other choice"

@@ -26,7 +26,7 @@ FEWEST = 4
 
 MOST_POINTS = 2000
 LARGEST = 250
-"""The elements with each side's largest errors, as many as this, are always among the points."""
+"""For each side, this many elements, those with the largest errors, are always among the points."""
 
 MOST_ARGUMENTS = 4
 
