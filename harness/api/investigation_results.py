@@ -263,7 +263,7 @@ def _pair_of(findings: PairFindings, content: Mapping[str, Any]) -> Pair:
     """Return the pair of these findings; `content` is its entry in `investigation.json`."""
     culprits = []
     for record, written in zip(findings.culprits, content.get("culprits", ()), strict=True):
-        proof, script = record.proof, record.script  # a culprit of a different set-up has neither site nor proof
+        proof, script = record.proof, record.script  # a set-up difference has neither site nor proof
         culprits.append(
             Culprit(
                 **{name: getattr(record, name) for name in TAKEN},
@@ -294,7 +294,7 @@ def _pair_of(findings: PairFindings, content: Mapping[str, Any]) -> Pair:
 
 
 def with_numbers(value: Any) -> Any:
-    """Return a JSON value with numbers in place of the texts that represent NaN and infinities in JSON."""
+    """Return a JSON value with numbers in place of the strings that represent NaN and infinities in JSON."""
     if isinstance(value, Mapping):
         return {key: with_numbers(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

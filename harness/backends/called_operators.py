@@ -83,7 +83,7 @@ def line_in_trace(script: str, trace: str | None) -> str:
 
 
 class KeptFailure:
-    """The first exception in a `with` block of this object. The blocks suppress exceptions; `tell` raises the first."""
+    """Suppresses the exceptions of the `with` blocks that enter this object. `tell` raises the first of them."""
 
     def __init__(self) -> None:
         self.error: Exception | None = None

@@ -110,7 +110,7 @@ def _compared(reference: RecordedRun, rank: RecordedRun, names: set[str]) -> tup
 def _place(entry: TensorEntry) -> tuple[object, ...] | None:
     """Return the place of a shard in its whole tensor.
 
-    The parts of a sum that is spread over ranks are no copies of each other, so each part gets a place of its own.
+    The parts of a sum that is spread over ranks are not copies of each other, so each part gets a place of its own.
     """
     shard = entry.shard
     if shard is None:

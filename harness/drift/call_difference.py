@@ -210,7 +210,10 @@ def _of_memory(
 
 
 def _apart_from(call: CallRecord, memory: int) -> CallRecord:
-    """Return the call without its inputs from `memory`, to which several threads write, and its results there."""
+    """Return the call without its inputs from `memory` and without the digests of its results in this memory.
+
+    Several threads write to the memory.
+    """
     inputs = tuple(tensor for tensor in call.tensors if tensor[0] != memory)
     return replace(
         call, tensors=inputs, written=(), results=tuple((m, "" if m == memory else d) for m, d in call.results)

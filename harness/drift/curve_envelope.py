@@ -33,7 +33,8 @@ FACTOR = 3.0
 """A ratio above this is outside of the envelope."""
 
 CHAOS = 1e-2
-"""Only steps before the first step at which the envelope is wider than this share of the loss are judged."""
+"""The horizon is the first step at which the envelope is wider than this share of the loss. Only steps before it are
+judged."""
 
 MEMBERS = 8
 """The default number of perturbed runs. With 3 or 4, about 2 % of harmless variants leave the envelope."""

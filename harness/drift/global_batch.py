@@ -148,7 +148,7 @@ def _losses(single: RecordedRun, ranks: Sequence[RecordedRun]) -> LossDrift:
 
 
 def _distances(single: RecordedRun, ranks: Sequence[RecordedRun]) -> Iterator[list[TensorDistance]]:
-    """Yield the distances of every tensor that both runs have, step by step.
+    """Yield, for each step, the distances of every tensor that both runs have.
 
     The exact distance of a value replaces its estimate, and a gradient gets the rank of the value that the gradient
     changed.

@@ -113,7 +113,7 @@ def relative_difference(a: Floats, b: Floats) -> Floats:
     return np.where(absolute == 0.0, 0.0, relative)
 
 
-# The losses of one run by step, as the tests of loss curves take them.
+# The losses of one run by step, in the form that the tests of loss curves take.
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,7 +81,7 @@ def nonfinite(a: RecordedRun, b: RecordedRun) -> Nonfinite | None:
 
 
 def _steps(a: RecordedRun, b: RecordedRun) -> Iterator[tuple[int, Holding, Holding]]:
-    """Yield the contents of the values that both runs recorded, step by step, in the order of execution."""
+    """Yield, for each step, the contents of the values that both runs recorded, in the order of execution."""
     for record_a, record_b, digests in common_records(a.journal, b.journal):
         holdings: list[Holding] = []
         for place, record in enumerate((record_a, record_b)):

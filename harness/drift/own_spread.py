@@ -1,11 +1,11 @@
 """The spread of a mode that does not repeat itself: the distance of its executions of one step from each other.
 
-A kernel that adds atomically computes other bits each time. The spread of its results is no drift: it joins the
-rounding noise of the step that another mode's drift is compared with.
+A kernel that adds atomically computes different bits each time. The spread of its results is not a drift. It is added
+to the step's rounding noise, with which another mode's drift is compared.
 
     noise of a value    sqrt(rms**2 + spread**2 + other spread**2)      rms: of random rounding; both modes' spreads
 
-A spread far beyond rounding is something else: a draw without a seed, a race, memory that nobody filled.
+A spread far beyond rounding has another cause: a draw without a seed, a race, or memory that was never filled.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .step_score import unit_roundoff
 class OwnSpread:
     """The spread of one mode's values, each relative to its norm; `steps` were executed several times.
 
-    `largest` is the value whose spread is the largest multiple of its rounding noise, `score` that multiple.
+    `largest` is the value whose spread is the largest multiple of its rounding noise; `score` is that multiple.
     """
 
     relative: Mapping[str, float]
@@ -50,7 +50,7 @@ class OwnSpread:
 
 
 def joined(spreads: Iterable[OwnSpread]) -> OwnSpread | None:
-    """Return the spread over all these steps: the largest of each value. None without any."""
+    """Return, for each value, the largest spread over all these steps; None if there are no spreads."""
     relative: dict[str, float] = {}
     steps: set[int] = set()
     for spread in spreads:
@@ -61,7 +61,7 @@ def joined(spreads: Iterable[OwnSpread]) -> OwnSpread | None:
 
 
 def of_noise(noise: Noise) -> OwnSpread:
-    """Return the spread that replays of a step's tape have measured."""
+    """Return the spread that was measured by replays of a step's tape."""
     relative = {
         name: tensor.spread / tensor.norm for name, tensor in noise.tensors.items() if tensor.spread and tensor.norm
     }
@@ -69,7 +69,7 @@ def of_noise(noise: Noise) -> OwnSpread:
 
 
 def of_outcomes(step: int, first: TensorFile, second: TensorFile) -> OwnSpread:
-    """Return the spread between two outcomes of a step from one state."""
+    """Return the spread between two outcomes of a step that began in the same state."""
     relative: dict[str, float] = {}
     for name, value in first.tensors.items():
         other = second.tensors.get(name)
@@ -83,9 +83,9 @@ def of_outcomes(step: int, first: TensorFile, second: TensorFile) -> OwnSpread:
 
 
 def of_journals(step: int, first: Journal, second: Journal) -> OwnSpread:
-    """Return a lower bound of the spread of a step that two trainings began in one state, from what they recorded.
+    """Return a lower bound of the spread of a step that two trainings began in the same state, from their journals.
 
-    The losses are known, and of each gradient the norm: two gradients are at least as far apart as their norms.
+    Journals contain the losses, and the norm of each gradient: two gradients are at least as far apart as their norms.
     """
     relative: dict[str, float] = {}
     for left_step, right_step, digests in common_records(first, second):

@@ -202,7 +202,7 @@ GENERATORS = {
 class GeneratorDifference:
     """A difference between the states of a `generator` (torch, python, numpy or a device).
 
-    step: the first step before which the states differ
+    step: the first step that begins with different states
     drawn: the step in which the runs drew differently from the generator; None if they began with different states
     used: whether the difference may have changed a value: the reference drew in step `drawn`, or one of the runs draws
         later

@@ -33,17 +33,17 @@ from .norms import Norm, difference, is_floating
 from .step_score import unit_roundoff
 
 MEDIAN = 1.0
-"""The size of the median log2 ratio from which on one side is closer: a factor of 2."""
+"""One side is closer if the median log2 ratio is at least this in size: a factor of 2."""
 
 MATERIAL = 0.25
-"""The size of r from which on the errors of a value differ materially: by a fifth."""
+"""The errors of a value differ materially if r is at least this in size: they then differ by about a fifth."""
 
 LEAST_MATERIAL = 4
 ONE_SIDED = 0.9
 """The share of a step's materially different values that must favour the same side."""
 
 SIGNIFICANCE = 0.01
-"""The p below which the sign test is significant. If all values have one sign, this takes 8 values."""
+"""The p below which the sign test is significant. If all values have the same sign, 8 values are needed."""
 
 
 @dataclass(frozen=True, slots=True)

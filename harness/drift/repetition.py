@@ -15,17 +15,18 @@ FIRST_TANH = (
 
 
 COMPUTED = ("loss", "gradient", "value")
-"""The kinds of first differences that a step computed from an equal state and batch."""
+"""The kinds of a first difference that is in a step's results, although the step began with an equal state and
+batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Repetition:
-    """The comparison of a run with its repetition: their bits are equal, or this is the first difference.
+    """The comparison of a run with its repetition: either all bits are equal, or this is the first difference.
 
     `what` is initial, generator, batch, loss, gradient, value or steps. `text` is a sentence about the difference, and
     `remedy` says what to do. A generator that differs without any other difference does not count.
 
-    score: how far the run's executions of one step from one state are apart, as a multiple of the step's rounding
+    score: how far apart the run's executions of one step from the same state are, as a multiple of the step's rounding
         noise; None if that is not known
     """
 
@@ -38,7 +39,7 @@ class Repetition:
     score: float | None = None
 
     def is_noise(self, threshold: float) -> bool:
-        """Check whether the run repeats up to a spread that is no fault, which then counts as noise."""
+        """Check whether the run repeats, except for a spread that is not a fault and therefore counts as noise."""
         within = self.score is not None and self.score <= threshold
         return self.repeatable or (self.what in COMPUTED and within)
 

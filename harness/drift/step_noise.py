@@ -44,7 +44,7 @@ With the usual threshold of 16, a drift may be as large as 4 jumps, because seve
 JUMP = 3.0
 """The multiple of `strength * rms`, the distance in proportion to the rounding, above which a movement is a jump.
 
-The farthest of 16 replays without a jump moves by 0.7 to 2 times the distance in proportion.
+The farthest of 16 replays without a jump moves by 0.7 to 2 times that distance.
 """
 
 
@@ -57,7 +57,8 @@ class TensorNoise:
     """The noise of one value; `norm` is ||x||_2 of the undisturbed value.
 
     `reach` is the largest distance under rounding `strength` times as strong as usual, 0 if that was not tried.
-    `spread` is the distance of further executions of a step that does not repeat, on either side (see `own_spread`).
+    If the step does not repeat, `spread` is the distance between further executions of it, on either side (see
+    `own_spread`).
     """
 
     rms: float
@@ -96,7 +97,7 @@ class Noise:
     equal: whether the unchanged replay returned the step's own bits; if not, nothing was measured
     reason, differs: why the unchanged replay returned different bits, and the values that differed
     taped: whether the noise was measured on a tape of this very step
-    unrepeatable: the calls of the step that compute other bits each time, as its noise file describes them
+    unrepeatable: the calls of the step that compute different bits each time, as the step's noise file describes them
     settled: whether such calls were looked for
     """
 
@@ -187,7 +188,7 @@ class Noise:
         return z * (2 * r + 1) / (math.sqrt(r * r + z * (2 * r + 1)) + r)
 
     def with_spread(self, relative: Mapping[str, float]) -> Noise:
-        """Return the noise with a further spread of the values, each relative to its norm."""
+        """Return the noise with a further spread added, which is given for each value relative to the value's norm."""
         tensors = {
             name: replace(tensor, spread=math.hypot(tensor.spread, relative.get(name, 0.0) * tensor.norm))
             for name, tensor in self.tensors.items()
@@ -196,7 +197,7 @@ class Noise:
 
     @classmethod
     def from_runs(cls, step: int, reference: TensorFile, perturbed: Sequence[TensorFile]) -> Noise:
-        """Measure the noise by repetitions of the reference's step that began one ULP off.
+        """Measure the noise from repetitions of the reference's step that began in a state one ULP off.
 
         Without repetitions nothing is measured, and a score takes only the rounding of the values themselves into
         account.

@@ -34,7 +34,7 @@ SAME_DRAWS = ("use the same seeds in both", "let neither draw more than the othe
 class VerdictEvidence:
     """The evidence about one pair; `a` is the reference's name, `b` that of the other run.
 
-    failed: sentences about runs that failed (a loss that is not finite is no failure)
+    failed: sentences about runs that failed (a loss that is not finite is not a failure)
     identical, first_differing_step: the comparison of the runs, each trained from its own state
     steps: the scores of steps that both modes took from one state
     unscored: why there are no scores

@@ -68,8 +68,8 @@ def investigate(batch: BatchPlan, plan: InvestigationRequest, laboratory: Labora
             alone = replace(batch, modes=[single], nproc=1, sketches=True, positions=names)
             runs = [*laboratory.free(alone), *laboratory.free(replace(batch, positions=names))]
         elif plan.steps is None:
-            # The other half of the budget is for the second training, which keeps outcomes of the steps that begin in
-            # these states.
+            # Half of the state budget is for the states that these runs keep. The other half is for the second
+            # training, which keeps the outcomes of the steps that begin in these states.
             runs = laboratory.free(replace(batch, checkpoints=plan.state_budget // 2))
         else:
             runs = laboratory.free(batch)
@@ -135,7 +135,8 @@ def decide(runs: Sequence[RecordedRun], plan: InvestigationRequest, laboratory: 
     # If the runs existed already, the causes of their differences may be known, too.
     asks_for_causes = bool(differing) and plan.localize != "none" and laboratory.made > 0
     if asks_for_causes and plan.scripts:
-        # A script will show the cause of the difference. The interpreter for it imports its modules in the meantime.
+        # A script will show the cause of the difference. The interpreter that will execute the script is started now,
+        # and imports its modules in the background.
         laboratory.scripts(spec_of(reference), [spec_of(run) for run in differing])
     with ExitStack() as beside:
         if differing:  # else nothing is compared with the noise

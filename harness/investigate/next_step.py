@@ -7,7 +7,7 @@
     a step was explained    the worst step beyond the threshold, unless it is explained, too
     else                    the first significant step of the current verdict
 
-A step is examined once.
+No step is examined twice.
 """
 
 from __future__ import annotations

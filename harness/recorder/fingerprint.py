@@ -1,7 +1,7 @@
-"""The facts of a process that may change its numbers, as its run records them.
+"""The facts about a process that may change its numbers, as its run records them.
 
-The facts are versions, the libraries that torch was built with, threads, settings and variables. As a separate process,
-this module writes the same facts for an interpreter in which nothing else runs.
+The facts are versions, the libraries that torch was built with, threads, settings and variables. Executed as a separate
+process, this module writes the same facts for an interpreter in which nothing else runs.
 """
 
 from __future__ import annotations

@@ -99,7 +99,8 @@ def of_fields(record: Any) -> dict[str, object]:
 
 @cache
 def _written(kind: type) -> tuple[tuple[str, Any], ...]:
-    """Return the name of each written field, and the empty value with which it is left out (MISSING for none)."""
+    """Return the name of each written field, and the empty value that is not written (MISSING if every value is
+    written)."""
     sparing = getattr(kind, "EMPTY_IS_LEFT_OUT", False)
 
     def empty(item: Field[Any]) -> Any:
@@ -275,8 +276,8 @@ def put(path: Path, text: str) -> None:
 class FileForm(Generic[Record]):
     """A kind of file that contains one record and the number of its `schema`.
 
-    `migrations` has, by the number of each older schema, the function that converts content to the next schema.
-    `remedy` is the advice for an unusable file.
+    `migrations` maps the number of each older schema to the function that converts content to the next schema. `remedy`
+    is the advice for an unusable file.
     """
 
     kind: type[Record]

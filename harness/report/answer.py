@@ -167,7 +167,7 @@ def _fault(pair: PairFindings, proven: Sequence[Culprit]) -> PairAnswer:
     hidden = pair.score is not None and pair.threshold is not None and pair.score <= pair.threshold
     by_itself = next((culprit for culprit in causes if culprit.is_wrong_by_itself), None)
     if hidden and by_itself is not None:
-        # A fault that the noise of a whole step hides is looked for only in the localized step.
+        # If the noise of a whole step hides a fault, that fault is looked for only in the localized step.
         since = f" (seen in step {pair.first_significant_step}, the one that was taken apart)"
         op = name_of(by_itself).removeprefix("aten.")
         whole = (

@@ -46,8 +46,8 @@ KERNELS: Mapping[str, str] = {
     "decomposed": "decomposed by the compiler",
     "inductor": "a kernel that Inductor generates",
 }
-"""The words for a side. KERNELS has them by the name of the side's kernel. If the kernel is unknown, HOW has them by
-the form of the side in the script."""
+"""The words for a side. KERNELS maps the name of the side's kernel to the words. If the kernel is unknown, HOW maps the
+form of the side in the script to them."""
 
 Numbers = Sequence[float | None]
 
@@ -98,8 +98,8 @@ class CulpritRows:
 def culprit_rows(
     path: Path | None, culprit: Culprit, labels: Mapping[str, str], kernels: Mapping[str, RunKernels]
 ) -> CulpritRows:
-    """Return the rows from the file at `path`. `labels` has the mode of each side, `kernels` the kernels of each mode's
-    run."""
+    """Return the rows from the file at `path`. `labels` contains the mode of each side, and `kernels` the kernels of
+    each mode's run."""
     if path is None:
         return CulpritRows()
     try:

@@ -49,7 +49,7 @@ class RunRow:
 class InvestigationRow:
     """An investigation and its runs.
 
-    `answers` has, for each pair, the tone and the sentence of the answer. It is empty if nothing was investigated.
+    `answers` contains the tone and the sentence of each pair's answer. It is empty if nothing was investigated.
     """
 
     name: str

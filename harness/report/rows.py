@@ -115,8 +115,8 @@ class EnvironmentRow:
 class Report:
     """The report of an investigation.
 
-    `runs` has for each run: the mode, the mode as the user wrote it, the status, the number of steps, the seconds and
-    the message.
+    `runs` contains, for each run, the mode, the mode as the user wrote it, the status, the number of steps, the seconds
+    and the message.
     """
 
     name: str

@@ -29,7 +29,8 @@ def named_versions(pair: PairFindings, two: TwoInterpreters) -> str:
 
 
 def advice(pair: PairFindings, two: TwoInterpreters) -> str:
-    """Return how to find out whether the version or the mode is the cause; "" if there is no need to, or no way."""
+    """Return words on how to find out whether the version or the mode is the cause; "" if there is no need or no way
+    to."""
     if pair.verdict not in WITH_A_CAUSE or not two.command:
         return ""
     return f"to tell the version from the mode, run the reference in the same interpreter: {two.command}"

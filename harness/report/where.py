@@ -99,8 +99,8 @@ def module_rows(pair: PairFindings) -> list[ModuleRow]:
 
 
 def module_drift(pair: PairFindings) -> dict[str, tuple[float, int]]:
-    """Map each module that drifts to the largest z of its parameters, gradients and states, and to the level of this z.
-    The tensors of submodules are not included."""
+    """For each module that drifts, return the largest z of its parameters, gradients and states, and the level of this
+    z. The tensors of submodules are not included."""
     worst: dict[str, float] = {}
     for step in pair.steps:
         for tensor_score in step.tensors:
@@ -130,7 +130,7 @@ def _natural(part: str) -> tuple[int, int, str]:
 
 
 def _spread(steps: Sequence[StepFindings]) -> Sequence[StepFindings]:
-    """Return the MOST_STEPS steps that drift most, in the order of the steps; all steps if there are no more."""
+    """Return the MOST_STEPS steps that drift most, in step order; if there are not more steps than that, return all."""
     if len(steps) <= MOST_STEPS:
         return steps
     most = sorted(steps, key=lambda step: -(step.score if math.isfinite(step.score) else math.inf))[:MOST_STEPS]

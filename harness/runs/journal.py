@@ -127,7 +127,7 @@ class Journal:
                     event = json.loads(line)
                     self._take(event)
                 except MALFORMED:
-                    # The last line may be cut off, because the process was killed while it wrote the line. That is no
+                    # The last line may be cut off, because the process was killed while it wrote the line. That is not
                     # damage, so only a complete line is reported.
                     if line.endswith(b"\n"):
                         self.damage = f"{path}: line {number} is damaged; what comes after it is not used"

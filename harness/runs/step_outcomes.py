@@ -1,4 +1,4 @@
-"""The readers of the files on single steps that the experiments of an investigation keep beside a run's journal.
+"""Read the files about single steps that an investigation's experiments keep beside a run's journal.
 
 states/state-000012.safetensors      the state that step 12 begins with
 outcomes/outcome-000012.safetensors  the results of step 12: its losses, its gradients, the state after it
@@ -43,7 +43,7 @@ def tape_steps(run: Path) -> list[int]:
 
 
 def noise_steps(run: Path) -> list[int]:
-    """Return the steps whose noise was measured, or tried to be, in order."""
+    """Return, in order, the steps for which a measurement of the noise was made or attempted."""
     return _steps(run, "noise")
 
 

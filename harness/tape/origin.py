@@ -1,4 +1,4 @@
-"""The place in the script, or in another file of the user, that caused an event."""
+"""The place in the script, or in another of the user's files, that caused an event."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def script_frames(script: str) -> tuple[str, ...]:
 
 @functools.lru_cache(maxsize=4096)
 def frames_in(stack: str, script: str) -> tuple[str, ...]:
-    """Return the frames of the user's own files in the text of a stack. Compilers note such a text for each node."""
+    """Return the frames of the user's own files in the text of a stack. Compilers record such a stack for each node."""
     return own_files(script).chain_in(stack)
 
 

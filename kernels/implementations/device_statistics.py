@@ -1,8 +1,8 @@
 """The statistics that normalizations save for their backward: their dtype, and whether evaluation saves them.
 
 The CPU and CUDA each have a rule, which compilers follow. Another device may follow either rule, with its own kernels
-or the CPU's. On such a device, these functions therefore try the op, once for each kind of tensors, on an input of one
-element.
+or the CPU's. On such a device, these functions therefore try the op on an input of one element, once for each kind of
+tensor.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ class SwappedDecompositions:
                 )
 
     def takes_apart(self, op: str) -> bool:
-        """Check whether Inductor itself decomposes an op, rather than a part of torch above it."""
+        """Check whether it is Inductor itself that decomposes an op, and not a part of torch above Inductor."""
         overloads = overloads_of(op.partition(".")[0])
         return any(overload in self._table and not operators.is_composite(overload) for overload in overloads)
 

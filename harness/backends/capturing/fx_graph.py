@@ -1,4 +1,4 @@
-"""Read an FX graph, of dynamo or of aten ops, into the nodes and values of a record."""
+"""Read an FX graph, either dynamo's or one of aten ops, into the nodes and values of a record."""
 
 from __future__ import annotations
 

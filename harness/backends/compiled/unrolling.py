@@ -67,8 +67,8 @@ class Regions:
         run = self._runs
         self._runs += 1
         if backward:
-            # A backward belongs to the forward run, within the same region, that returned the most inputs of the
-            # backward. Of several such runs, the last one is taken.
+            # A backward belongs to the forward run of its region whose results include the most of the backward's
+            # inputs. Of several such runs, the last one is taken.
             slots = {view.slot for view in views}
             runs = [
                 (len(slots & made), forward_run)
@@ -175,9 +175,9 @@ class UnrolledRegion:
         # in the same state as after the graph.
         if any(not torch.equal(state, generator_state(device)) for device, state in after.items()):
             raise NotReplayable(OTHER_AMOUNT if draws_by_eager() else OTHER_RANDOM)
-        # The real results of the nodes are known where the probes read them, and for the graph's own results. For a
-        # backend that executes op by op, the interpreted values are real results too, provided that the interpreted
-        # outputs equal the graph's.
+        # A node's real results are known if the probes read them, or if the graph returns them. For a backend that
+        # executes op by op, the interpreted values are real results too, provided that the interpreted outputs equal
+        # the graph's.
         known_values = dict(self._probed)
         if by_eager and self._is_same(outputs, interpreted, self._copies):
             for entry in interpreter.done:
@@ -292,7 +292,7 @@ def copied_tensors(values: Iterable[Any]) -> list[Any]:
 
 
 def written_inputs(graph: torch.fx.Graph) -> dict[torch.fx.Node, int]:
-    """Return the nodes that write a result into an input at the end of a graph, each with the input's number."""
+    """Return the nodes of a graph that copy a result into one of its inputs, each with the input's number."""
     numbers = {
         node: at
         for at, node in enumerate(placeholder for placeholder in graph.nodes if placeholder.op == "placeholder")

@@ -40,7 +40,7 @@ from .tensor_lists import give_lists_of_lazy_tensors
 
 
 class LazyMode(DeferringMode):
-    """The mode that executes on the device `lazy` and reads values only once a mark_step has produced them."""
+    """The mode that executes on the device `lazy` and reads values only after a mark_step has produced them."""
 
     device = "lazy"
 

@@ -114,7 +114,7 @@ class Alignment:
 
     outputs: the IR's values that the graph was executed for, None where unknown.
     values: the IR's values, by the value's name in the optimised graph.
-    covers: the numbers of the IR's nodes that a node of the optimised graph computes, by the node's index.
+    covers: for each node of the optimised graph, by its index, the numbers of the IR nodes that it computes.
     """
 
     outputs: list[Output | None]
@@ -165,7 +165,8 @@ def align(script: ScriptGraph | None, dump: DumpedGraph) -> Alignment:
             inputs = [name for name in script_node.inputs if name not in script.constants]
             if len(operands) == len(inputs):
                 waiting += zip(inputs, operands, strict=True)
-    # An output that is not a root in the dump is the value paired with it above, or another value of a paired node.
+    # If an output is not a root in the dump, take the IR value that was paired with it above. Failing that, take the
+    # value at the same position of an IR node that the output's maker covers.
     for position, value in enumerate(script.outputs):
         if outputs[position] is None:
             index, which = makers.get(value, (-1, 0))

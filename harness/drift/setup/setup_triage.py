@@ -159,7 +159,7 @@ def setup_differences(
         arguments = [" ".join(manifest.arguments) or "(none)" for manifest in (left, right)]
         text = f"the script's arguments are {arguments[0]} against {arguments[1]}"
         setup.append(SetupDifference("arguments", 0, "arguments", text))
-    # A mode in which autocast does nothing computes in a different precision than a mode with autocast.
+    # A mode in which autocast does nothing computes in a different precision from that of a mode with autocast.
     without = [
         any(doubt["text"].startswith(NO_AUTOCAST) for doubt in side.adopted.get("doubts", ())) for side in (left, right)
     ]

@@ -35,7 +35,8 @@ def generator_setup(a: RecordedRun, b: RecordedRun) -> list[SetupDifference]:
 
 
 def made_by_the_training(free: RecordedRun, forced: RecordedRun | None) -> set[int]:
-    """Return the places of the models' arguments that the training computes itself (a memory, a prediction).
+    """Return the places of the models' arguments that the training computes itself (such as a recurrent state or a
+    prediction).
 
     A resynced run reveals these places: if a step begins in a different state, an argument from outside stays the same,
     and an argument that the training computes changes.

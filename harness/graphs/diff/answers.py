@@ -242,7 +242,7 @@ class Decomposed:
 
     @cached_property
     def phases(self) -> Sequence[tuple[str, int]]:
-        """The number of calls in each phase, the phase with most calls first."""
+        """The number of calls in each phase, the phase with the most calls first."""
         return Counter(call.first.phase for call in self.calls).most_common()
 
     @cached_property

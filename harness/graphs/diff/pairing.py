@@ -49,7 +49,8 @@ def pair_ops(a: Sequence[Op], b: Sequence[Op]) -> list[Matched]:
     if any(dissolved):
         matching = _matched(a, b, wholes, views=False, carried=_pairs_by_op(matching))
     pairs = [pair for u, v in matching.mates[0].items() for pair in _of_units(matching, u, v)]
-    # Then the remaining computing ops are paired as regions between pairs.
+    # Then the computing ops that are still unpaired are grouped into regions, and regions with the same border are
+    # paired.
     for represents, in_a, in_b in same_regions(matching):
         alone = len(in_a) == len(in_b) == 1
         kind = "group" if not alone else "same" if in_a[0].kind == in_b[0].kind else "replaced"
@@ -59,7 +60,7 @@ def pair_ops(a: Sequence[Op], b: Sequence[Op]) -> list[Matched]:
     for u, v in with_views.mates[0].items():
         if passes_through(with_views.sides[0][u].kind):
             pairs += _of_units(with_views, u, v)
-    # The results are in the order of A. Ops that only B has come last, in the order of B.
+    # The results are in the order of A. Ops found only in B come last, in the order of B.
     all_pairs = [*_by_calls(pairs), *_left_over(a, b, pairs)]
     return sorted(all_pairs, key=lambda pair: (0, pair.a[0].number) if pair.a else (1, pair.b[0].number))
 
@@ -240,8 +241,8 @@ def _same(lefts: Sequence[_Region], rights: Sequence[_Region]) -> Iterator[tuple
     left, right = (tuple(unit for region in regions for unit in region.units) for regions in (lefts, rights))
     if max(len(left), len(right)) > LARGEST:
         return
-    # If a side has only one op, the pair represents this op, otherwise the last op. The result does not depend on which
-    # side is A.
+    # If a side has only one op, the pair represents that op. Otherwise it represents the last op of the side whose last
+    # op sorts first. The result does not depend on which side is A.
     fewer = min((left, right), key=lambda units: (len(units), units[-1].kind))
     represents = fewer[0].kind if len(fewer) == 1 else min(left[-1].kind, right[-1].kind)
     yield represents, _ops(left), _ops(right)

@@ -76,7 +76,7 @@ def with_explanations(scores: Scores, localized: Sequence[Localization]) -> Scor
 
 
 def other_choices(choices: Mapping[str, Any]) -> str:
-    """Say how many elements of which ops took the other choice."""
+    """Name the ops whose elements took the other choice, and say how many elements did."""
     ops = ", ".join(choices["ops"])
     if choices["flipped"] == 1:
         return f"1 element of {ops}, next to its edge, took the other choice"
@@ -107,7 +107,7 @@ def _as_ill_conditioned(steps: Sequence[StepScore], threshold: Threshold, looked
 def without_unlooked(scores: Scores) -> Scores:
     """Leave out suspicious steps that were not replayed with stronger rounding, if kinks explain all steps that were.
 
-    Kinks can explain few steps only: if a model has many kinks, rounding crosses some in every step, and the noise
+    Kinks can explain only a few steps: if a model has many kinks, rounding crosses some in every step, and the noise
     includes them. So if most steps are suspicious, none is left out.
     """
     looked = [step_score for step_score in scores.steps if step_score.looked_closer]

@@ -18,8 +18,8 @@ from .pair_evidence import PairEvidence
 
 @dataclass(frozen=True, slots=True)
 class ModeSpread:
-    """The spread of a mode that does not repeat, and the calls that its tapes show to do so; `control` says what
-    differed first between the mode's two trainings."""
+    """The spread of a mode that does not repeat, and the calls that, according to its tapes, do not repeat. `control`
+    says what differed first between the mode's two trainings."""
 
     control: Repetition
     spread: OwnSpread
@@ -51,7 +51,8 @@ def mode_spreads(evidence: PairEvidence, noises: Mapping[int, Noise]) -> Spreads
         spreads = [*(of_noise(noise) for noise in taped if noise.unrepeatable), *pairs]
         if not spreads or not noises or control.step is None:
             continue
-        # The step in which the control differed shows a spread that the tapes do not: of a number from outside of torch
+        # The step in which the control differed may show a spread that the tapes do not, such as that of a number from
+        # outside of torch.
         spread = joined([*spreads, of_journals(control.step, run.journal, again.journal)])
         assert spread is not None
         nearest = noises[min(noises, key=lambda step: min(abs(step - own) for own in spread.steps))]
@@ -70,7 +71,10 @@ def _taped(runs: tuple[RecordedRun, ...] | list[RecordedRun]) -> Iterator[Noise]
 
 
 def _of_reference(evidence: PairEvidence, control: Repetition) -> Iterator[OwnSpread]:
-    """Yield the spread of the step in which the control differed first: up to there its states are the first run's."""
+    """Yield the spread of the step in which the control first differed.
+
+    Until that step, the control's states equal those of the first run.
+    """
     own, again, step = evidence.only("a", "from-itself"), evidence.a_again, control.step
     if own is not None and again is not None and step is not None:
         yield from _between(own, again, [step])

@@ -120,8 +120,9 @@ class PairEvidence:
     def taped(self) -> tuple[RecordedRun, ...]:
         """The reference's runs with tapes: its repetition, then those of suspicious steps.
 
-        A reference that does not repeat has other states in its repetition. Then it is the training whose steps begin
-        in the states of the first one, as those of the other mode do.
+        If the reference does not repeat, its repetition has different states. A training whose steps begin in the
+        states of the first training then takes the place of the repetition. The other mode's steps begin in these
+        states, too.
         """
         own = self.several("a", "from-itself")
         return (*(own or self.several("a", "again")), *self.several("a", "taped"))

@@ -190,7 +190,8 @@ def spreads_of(evidence: PairEvidence) -> Spreads:
 
 
 def _noise_of_pair(evidence: PairEvidence) -> tuple[dict[int, Noise], tuple[str, ...]]:
-    """Return the noise of the reference's taped steps, with the spread of the other mode if that does not repeat."""
+    """Return the noise of the reference's taped steps, with the spread of the other mode if that mode does not
+    repeat."""
     noises, reasons = _taped_noise(evidence)
     other = mode_spreads(evidence, noises).get("b")
     if other is not None:

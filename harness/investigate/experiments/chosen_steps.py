@@ -88,7 +88,7 @@ class ChosenSteps:
     forced: the steps that start from the reference's state
     taped: the steps whose noise is measured
     recorded: the steps that the reference has a tape of
-    held: the steps that each other mode has a tape of
+    held: the steps that each mode other than the reference has a tape of
     of: the runs that need only one further training, by path, each with the steps that this training begins in the
         reference's state. The training's other steps are the run's control. A run that is not listed needs two further
         trainings: one for all `forced` steps, and one as its control.
@@ -166,7 +166,8 @@ def within_control(
     The reference has kept its state of each of these steps. The run has kept its own state of the next step, from which
     the repetition continues. Step `first` needs no kept state: both runs begin it in the same state anyway. No two of
     the steps are neighbours, except those at which the pair diverges. If batches differ only after the trainings do, no
-    step is possible: input that a training computes itself (a memory, a prediction) is not part of a state.
+    step is possible: input that a training computes itself (such as a recurrent state or a prediction) is not part of a
+    state.
     """
     if first is None or late_arguments(reference, run):
         return ()

@@ -130,7 +130,7 @@ class Laboratory:
         plans = [replace(plan, timeout=self.timeout) for plan in experiments.plans]
         missing = [plan for plan in plans if anew or not self._is_recorded(plan, plan.modes[0].name)]
         self.reused += len(plans) - len(missing)
-        for place, plan in enumerate(missing):  # left incomplete by an earlier call, or of a different request
+        for place, plan in enumerate(missing):  # an existing folder is incomplete, or of another request
             folder = plan.investigation.run(plan.modes[0].name, "")
             self.workers.let_go(folder.path)
             _remove(folder)

@@ -2,7 +2,7 @@
 
 once_more    each mode repeats its training and becomes a worker; the reference keeps outcomes and tapes of chosen
              steps, and the others begin these steps in the reference's state, then continue from their own states
-from_itself  the chosen steps of a reference that does not repeat, each begun in its own state
+from_itself  the chosen steps of a reference that does not repeat, each begun in its state of the first training
 apart        if one training cannot serve both purposes: a control, and a second training for the chosen steps
 suspicious   tapes of the steps that drift, replayed with stronger rounding
 onset        further steps, between the last step within rounding and the first step beyond it
@@ -158,9 +158,10 @@ def settle_forced(laboratory: Laboratory, reference: RecordedRun, run: RecordedR
 
 
 def from_itself(reference: RecordedRun, chosen: ChosenSteps) -> Round:
-    """Begin the chosen steps of a reference that does not repeat in the states of its first training, and tape them.
+    """Begin the chosen steps in the states of the reference's first training, and tape them.
 
-    Its repetition has gone through other states. Without it no step of both modes begins in one state.
+    This is for a reference that does not repeat: its repetition has different states. Without this experiment, there
+    would be no step that both modes begin in the same state.
     """
     kept = state_steps(reference.path)
     steps = [step for step in chosen.forced if step in kept]
@@ -208,7 +209,7 @@ def unsure(reference: RecordedRun, others: Sequence[RecordedRun]) -> Round:
 
 
 def control(reference: RecordedRun) -> Repetition | None:
-    """Compare a run with its control; None if that was not made."""
+    """Compare a run with its control; return None if it has no control."""
     repeated = EvidenceFolder.of(reference).find(control_of(reference))
     return None if repeated is None else repetition(reference, repeated)
 

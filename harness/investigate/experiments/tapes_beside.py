@@ -107,7 +107,7 @@ def complete_noise(
 
 
 def settle_tape(laboratory: Laboratory, run: Path, step: int, replays: int = 0) -> None:
-    """Have the worker of a run that does not repeat look for the calls of a taped step that do not, and settle them."""
+    """Have a run's worker look for the calls of a taped step that do not repeat, and settle these calls."""
     noise = _noise(run, step)
     if tape_path(run, step).exists() and not (noise is not None and noise.settled and noise.replays >= replays):
         measured_by_holder(laboratory, run, step, replays=replays, settles=True)

@@ -130,7 +130,8 @@ def _may_draw(reference: RecordedRun) -> bool:
     """Check whether the training may draw random numbers: its generator's state changes, or too few states are known.
 
     Cuts that every policy makes are a cause only if something is drawn again. On some processors, lazy mode differs in
-    the last bits from its ops one by one, and a low-precision kernel magnifies this difference, whatever the cuts are.
+    the last bits from its ops executed one by one, and a low-precision kernel magnifies this difference, whatever the
+    cuts are.
     """
     states = [record.generators["torch"] for record in reference.journal.steps if "torch" in record.generators]
     return len(states) < 2 or len({*states}) > 1

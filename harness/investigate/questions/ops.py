@@ -50,7 +50,8 @@ class Ops:
         for start in range(0, len(inquiries), jobs):
             together = inquiries[start : start + jobs]
             _together(laboratory, [inquiry for inquiry in together if localization_of(inquiry) is None], plan)
-            # The graphs of lazy tensors may compute values that differ from those of the recorded ops one by one.
+            # The graphs of lazy tensors may compute values that differ from those of the recorded ops, executed one by
+            # one.
             others = [inquiry for inquiry in together if is_to_be_executed(inquiry, localization_of(inquiry))]
             if others:
                 laboratory.make(as_executed(others))

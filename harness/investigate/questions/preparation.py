@@ -84,7 +84,7 @@ class Preparation:
 
 
 def _is_unplaced(pair: PairFindings) -> bool:
-    """Check whether something differs from step 0 on, and no known op causes it."""
+    """Check whether there is a difference from step 0 on that no known op causes."""
     if pair.verdict != "different-setup":
         return False
     first = next((culprit for culprit in pair.culprits if culprit.kind == SETUP and culprit.proof is None), None)

@@ -42,7 +42,8 @@ class Inquiry:
 
     @property
     def states(self) -> Path:
-        """The folder of states of the reference's first run that has the step's state, else of its first run."""
+        """The folder of states of the first of the reference's runs that has the step's state, else of the first
+        run."""
         # The runs that keep states on purpose come first: the models' inputs may be stored beside the states. They
         # include the runs of the search for the first significant step.
         runs = [*self.evidence.kept, self.evidence.a]

@@ -135,7 +135,7 @@ def _unlike(evidence: PairEvidence, threshold: float) -> Iterator[tuple[Recorded
     Each comes with its control and with the reads of uninitialized memory in its taped step.
     """
     spreads: Spreads = {}
-    with suppress(JournalError):  # then nothing is known of a spread
+    with suppress(JournalError):  # if the evidence is damaged, no spread is known
         spreads = spreads_of(evidence)
     sides: tuple[tuple[Literal["a", "b"], RecordedRun, RecordedRun | None], ...] = (
         ("a", evidence.a, evidence.a_again),

@@ -27,7 +27,7 @@ from .question import proven
 from .setting_axes import with_setting
 
 MEMBERS = 4
-"""The number of perturbed trainings in the envelope if the user requests none."""
+"""The number of perturbed trainings in the envelope, unless the user requests more."""
 
 ATEN = "aten"
 

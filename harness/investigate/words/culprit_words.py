@@ -261,7 +261,7 @@ def _proof(culprit: Culprit, proof: Proof, a: str, b: str) -> str:
     if culprit.is_way and culprit.kind != MARK_STEP:
         return proof.why
     came, went = proof.swap_in, proof.swap_out
-    if culprit.kind == MARK_STEP:  # a mark-step policy, a different key, or the stand-in in words
+    if culprit.kind == MARK_STEP:  # `swapped` is a policy, a key of a mode, or a phrase
         policy = str(culprit.policy["swapped"])
         swapped = policy if " " in policy else f"mark_step={policy}"
         swapped = f"each op executed by itself ({policy})" if "=" in policy else swapped

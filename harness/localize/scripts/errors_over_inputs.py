@@ -26,7 +26,7 @@ FEWEST = 4
 
 MOST_POINTS = 2000
 LARGEST = 250
-"""The number of each side's largest errors whose elements are always among the points."""
+"""For each side, this many elements, those with the largest errors, are always among the points."""
 
 MOST_ARGUMENTS = 4
 

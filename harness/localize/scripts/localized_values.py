@@ -184,7 +184,7 @@ class Values:
 
 
 def base_of(data: torch.Tensor, views: Sequence[View], *, aligned: bool = False) -> tuple[ScriptTensor, torch.Tensor]:
-    """Return a contiguous tensor, not yet named, that covers all these views of a storage's bytes, and its content.
+    """Return a contiguous tensor, not yet named, for all these views of a storage's bytes; also return its content.
 
     The tensor's memory begins at a multiple of ALIGNMENT bytes. With `aligned`, the address of each view modulo
     ALIGNMENT is the recorded one.

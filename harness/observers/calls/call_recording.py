@@ -1,6 +1,6 @@
 """Records every call of chosen steps with digests of its inputs and outputs, and every random draw with its line.
 
-If a mode does not repeat its own bits, two of its trainings are compared by these records.
+If a mode does not repeat its own bits, these records are used to compare two of its trainings.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class CallRecording(Observer):
     """Records the calls of the chosen steps in the run's `calls`, including calls of threads that the script starts.
 
     Calls before the first step belong to step 0. A compiled graph is recorded as one call. If nothing compiles, the
-    lines of the user's own files are followed. A line that changes a generator without calling an op (by a draw
-    from Python's or NumPy's generator, or by a seed) is then recorded, too. The training stays the same bit for bit.
+    lines of the user's own files are followed. A line that changes a generator without calling an op (it draws from
+    Python's or NumPy's generator, or seeds one) is then recorded, too. The training stays the same bit for bit.
     """
 
     doing = "recording the calls"

@@ -1,4 +1,4 @@
-"""The experiments within a training that a verdict needs.
+"""The experiments that a verdict needs, carried out within a training.
 
 They keep and load states, and keep the outcomes and tapes of chosen steps. A failure of an experiment is reported in a
 notice and ends all experiments, never the training. If the run requests no experiment, every method returns at once.

@@ -23,7 +23,7 @@ class StepWatcher(Observer):
     def saw(self, name: str, tensor: torch.Tensor) -> None:
         """A value of the step is final; the script may change the tensor afterwards.
 
-        Names during the step are `loss 0`, `loss 1` (one for each tensor that a backward starts from, numbered through
-        the step) and `gradient 0 net.weight` (after the step's backward number 0). Names after the step are
-        `parameter net.weight`, `buffer norm.running_mean` and `state net.weight.exp_avg`.
+        Names during the step are `loss 0`, `loss 1` (one for each tensor that a backward starts from, numbered
+        consecutively within the step) and `gradient 0 net.weight` (after the step's backward number 0). Names after the
+        step are `parameter net.weight`, `buffer norm.running_mean` and `state net.weight.exp_avg`.
         """

@@ -63,7 +63,10 @@ class EndedStep:
 
 
 def scalar(loss: torch.Tensor) -> float:
-    """Return the loss as a Python float. A loss of several elements is summed, as `backward` does with its gradient."""
+    """Return the loss as a Python float.
+
+    A loss with several elements is summed: `backward`, given a gradient of ones, differentiates this sum.
+    """
     return float(loss.item() if loss.numel() == 1 else loss.double().sum().item())
 
 
@@ -97,7 +100,7 @@ class LoggedValues:
                 copy = None
                 if isinstance(value, torch.Tensor):
                     plain = unwrapped(value)
-                    # Only a loss may have several elements: it is summed, as `backward` does with its gradient.
+                    # Only a loss may have several elements: they are summed (see `scalar`).
                     fits = plain is not None and (plain.numel() == 1 or (name == LOSS and plain.numel()))
                     if plain is not None and fits and not plain.is_complex():
                         copy = plain.detach().clone()
@@ -114,7 +117,7 @@ class LoggedValues:
                     self._values.setdefault(step, {})[name] = copy
 
     def take(self) -> tuple[LoggedStep, ...]:
-        """Return the values that were logged since the last call, step by step, and forget them."""
+        """Return the values that were logged since the last call, grouped by step, and forget them."""
         losses, self._losses = self._losses, {}
         values, self._values = self._values, {}
         return tuple(

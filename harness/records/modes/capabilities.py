@@ -22,7 +22,7 @@ class Capabilities:
     compiles: torch.compile compiles the computations of the script.
     aten_kernels: torch's own kernel executes an op whose kernel is not swapped.
     own_kernels: the name of the kernels that the mode generates for each op; "" if it generates none.
-    draws_as: if the mode draws different random numbers without `fallback_random=on`, a phrase for the mode; else "".
+    draws_as: a phrase for the mode if, without `fallback_random=on`, its random numbers differ from eager's; else "".
     executes_hlo: the mode executes HLO modules.
     package: the package that the mode needs in addition to torch; "" for none.
     keys: the keys of the mode grammar that this base has and at least one other base lacks.

@@ -12,7 +12,7 @@ SETTING_KEYS: Mapping[str, tuple[str, ...]] = {
     # TF32 in products and convolutions (on), in neither (off) or in one of them; torch's default is convolutions
     "tf32": (*ON_OFF, "convolutions", "products"),
     "matmul_precision": ("highest", "high", "medium"),
-    # the kernel of attention; math takes its place for inputs that it does not accept; torch's default is any
+    # the kernel of attention; math replaces a kernel that does not accept the inputs; torch's default is any
     "sdpa": ("math", "flash", "efficient", "cudnn", "any"),
     "cudnn": ON_OFF,
     "mkldnn": ON_OFF,

@@ -209,7 +209,8 @@ class Culprit:
 
     @property
     def is_proven(self) -> bool:
-        """Return whether it is more than a suspect: when it is swapped in the drift comes, when swapped out it goes."""
+        """Return whether it is more than a suspect: swapping it in causes the drift, and swapping it out removes the
+        drift."""
         return self.proof is not None and self.status == "culprit"
 
     @property
@@ -271,7 +272,7 @@ WRITTEN_OF_MODE: Mapping[str, Sequence[str]] = {
     MARK_STEP: (*_OF_MODE, "policy", "swapped", "command", "script"),
 }
 WRITTEN_OF_WAY = (*_OF_MODE, "swapped", "command", "script")
-"""The fields of a way in which a mode executes, if WRITTEN_OF_MODE does not list its kind. A way has a name, an op has
+"""The fields of a way in which a mode executes, if WRITTEN_OF_MODE does not list its kind. A way has a name; an op has
 none."""
 WRITTEN_OF_CALL = (
     "status", "phase", "module", "op", "kind", "step", "source", "what", "name", "text", "significance",

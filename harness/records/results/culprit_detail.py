@@ -13,7 +13,7 @@ from typing import ClassVar
 from ..codec import FileForm
 
 SUFFIX = ".json"
-"""The suffix of the file. Its stem is the script's."""
+"""The suffix of the file, which has the same stem as the script."""
 
 CALLS = "calls"
 COMPILED = "compiled"
@@ -48,8 +48,8 @@ class ErrorsOverInputs:
     errors: by side, the errors of the chosen elements, in the same order
     dtypes: by side, the dtype of the result
     elements: the number of elements of the result
-    largest: by side, the largest error of all these elements
-    not_finite: by side, the number of these elements whose error is not finite
+    largest: by side, the largest error of all elements of the result
+    not_finite: by side, the number of elements of the result whose error is not finite
     inputs: by argument, the values of the elements from which the chosen elements come, beginning with the argument
         over which the errors vary most; empty unless each element of the result comes from one element of an argument
     """

@@ -46,9 +46,9 @@ KINDS: dict[str, ExperimentKind] = {
     "again": ExperimentKind("{run}-again", "each"),
     # resynced steps: chosen steps, each begun in the reference's state
     "forced": ExperimentKind("{run}-from-{reference}", "mode"),
-    # the same in a training of its own, if one training cannot be the control, too
+    # the same steps in a separate training, if the training with these steps cannot also be the control
     "apart": ExperimentKind("{run}-apart-{reference}", "mode"),
-    # chosen steps of a reference that does not repeat, each begun in its own state, with tapes
+    # chosen steps of a reference that does not repeat, each begun in its state of the first training, with tapes
     "from-itself": ExperimentKind("{run}-from-itself", "reference"),
     # tapes of the suspicious steps; a tape of the step that is localized
     "taped": ExperimentKind("{run}-tape-{number}", "reference"),

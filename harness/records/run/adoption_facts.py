@@ -17,7 +17,8 @@ NO_AUTOCAST = "autocast does nothing on "
 """The beginning of the doubt that is recorded if a script uses autocast in a mode that has none."""
 
 DOUBT = "doubt"
-"""The journal's event for a doubt whether the run means what the user thinks. Its fields are `text` and `source`."""
+"""The journal's event for a doubt about whether the run means what the user thinks. Its fields are `text` and
+`source`."""
 
 
 class AdoptionFacts:

@@ -29,5 +29,5 @@ class Execution:
 
 
 def in_mib(size: int) -> str:
-    """Return a number of bytes as text in readable units."""
+    """Return a number of bytes as text, in MiB or, if it is small, in KiB."""
     return f"{size / MIB:,.1f} MiB" if size >= MIB / 10 else f"{size / 1024:,.1f} KiB"

@@ -91,7 +91,7 @@ class RunRequest:
         selection("--states", "no step; write all, or steps as in 0,5,10-19", every="all"),
         metavar="LIST",
     )
-    instruments: Mapping[str, Mapping[str, Any]] = option(  # by the name of a tool that observes the run, its options
+    instruments: Mapping[str, Mapping[str, Any]] = option(  # the options of each observing tool, by its name
         {},
         "Measure what each mode's backend compiles, executes and transfers; `numdrift metrics` shows it.",
         lambda wanted: {"metrics": {}} if wanted else {},

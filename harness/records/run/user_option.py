@@ -67,7 +67,7 @@ def option(
 
     `written` is the default as users write it, if it differs from the field's default. `kind` is the type of the value
     that users write, if it differs from the type of that default. `facts` are further fields of the `UserOption`. An
-    option without a `name` has the field's, and an option without a `flag` has one derived from its name.
+    option without a `name` has the field's name, and an option without a `flag` has a flag derived from its name.
     """
     written = default if written is MISSING else written
     kind = kind or (str if written is None else type(written))

@@ -102,7 +102,7 @@ ITEM, NON_BLOCKING = "item", "non-blocking"
 READS = ("read", ITEM)
 """The names of graphs that were executed because a value was read.
 
-`item` is the name after `.item()`, `float(tensor)` or `if tensor`, `read` after any other read.
+The name is `item` after `.item()`, `float(tensor)` or `if tensor`, and `read` after any other read.
 """
 
 

@@ -137,8 +137,8 @@ class PartitionConfig:
 
     `min_operator_percentage_threshold` is the smallest fraction (0 to 1) of a graph's operators that the backend must
     support, `min_subgraph_size` the smallest number of operators in any subgraph, `max_subgraph_count` the largest
-    number of subgraphs in a graph; -1 is no limit. `ops_to_partition` has names of operators that go to the CPU, such
-    as `aten::log_softmax`; the ops that autograd derives from these operators go to the CPU too.
+    number of subgraphs in a graph; -1 means no limit. `ops_to_partition` contains names of operators that go to the
+    CPU, such as `aten::log_softmax`; the ops that autograd derives from these operators go to the CPU too.
 
     A forward and its backward are two graphs, and each must keep to the limits. Raises UsageError for an invalid limit.
     """

@@ -38,7 +38,8 @@ class SnapshotEntry:
 
 
 def entries_of(run: Path) -> list[SnapshotEntry]:
-    """Return the snapshots of a run in the order in which they were begun. Of a file written twice, the last counts."""
+    """Return the snapshots of a run in the order in which they were begun. If a file was written twice, its last entry
+    counts."""
     begun: dict[str, dict[str, Any]] = {}
     ends: dict[str, dict[str, Any]] = {}
     for line in _lines(run / FOLDER / INDEX):

@@ -6,8 +6,8 @@
     {"event": "note", "text": "..."}
     {"event": "end"}
 
-An `operator` line is written for each call that differs from all earlier calls. A `counts` line has, by the number of
-the `operator` line, the number of equal calls since the previous `counts` line. Written lines survive a kill of the
+An `operator` line is written for each call that differs from all earlier calls. A `counts` line maps the number of each
+`operator` line to the number of equal calls since the previous `counts` line. Written lines survive a kill of the
 process; a record without an `end` line was cut off.
 """
 

@@ -54,7 +54,7 @@ TORCH_NAMES = {
     "C64": "complex64",
     "C128": "complex128",
 }
-"""torch's name of each dtype that a file can contain, by the file's name of the dtype."""
+"""torch's name for each dtype that a file can contain, by the name that the file uses for the dtype."""
 
 ITEM_BYTES = {code: {"BOOL": 1, "BF16": 2}.get(code) or int(code.lstrip("FIUC")) // 8 for code in TORCH_NAMES}
 

@@ -16,7 +16,7 @@ PLACE = "tapes/unfilled-{step}.json"
 
 @dataclass(frozen=True, slots=True)
 class UnfilledRead:
-    """A read of unfilled memory on whose arbitrary values a result of the step depends.
+    """A read of unfilled memory. A result of the step depends on the arbitrary values in this memory.
 
     call: the script's call that returned the unfilled memory
     made_by: the op within that call that allocated the memory

@@ -20,8 +20,8 @@ from ...torch_private.patches import Patches
 from ..understood import ScriptNotes
 
 CAPABILITY = (8, 0)
-"""The compute capability that is reported for the missing device. A script that checks it chooses bfloat16, which the
-CPU supports too."""
+"""The compute capability that is reported for the missing device. A script that checks the capability then chooses
+bfloat16, which the CPU supports too."""
 
 NOTHING_TO_DO = (
     "caching_allocator_delete",

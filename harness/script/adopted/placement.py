@@ -17,7 +17,8 @@ from .meeting import Meeting, moved
 
 
 class Placement:
-    """Moves models to `device` in place. After the first move, it also moves CPU tensors that meet the device's."""
+    """Moves models to `device` in place. After the first move, it also moves CPU tensors that meet the device's
+    tensors."""
 
     def __init__(self, device: str, notes: ScriptNotes) -> None:
         self.device = device

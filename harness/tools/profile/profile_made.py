@@ -74,7 +74,7 @@ def _make(run: RecordedRun, folder: Path) -> RunProfile:
     notices = [text for text in run.manifest.notices if "profile" in text]
     lazy = not parse_mode(run.manifest.spec).capabilities.has_values
     times, of_device, steps, size = StepTimes(), DeviceTimes(), [], 0
-    # Only one step's trace is in memory at a time; the trace of a large model has hundreds of megabytes.
+    # Only one step's trace is in memory at a time; the trace of a large model takes up hundreds of megabytes.
     with TraceWriter(folder / TRACE) as writer:
         for event in events.traced:
             path = folder / WORKING / event["file"]
@@ -150,7 +150,7 @@ def _profile(
 
 
 def _device(events: _TraceEvents, times: DeviceTimes) -> DeviceProfile:
-    """Return the device's profile. torch may claim to support a device and then report no work of it."""
+    """Return the device's profile. torch may claim to support a device and then report no work done on it."""
     kind, problem = str(events.device["kind"]), str(events.device["problem"])
     if not problem and not times.steps:
         problem = (

@@ -100,8 +100,8 @@ def _grow(spent: dict[Key, Spent], by: Mapping[Key, Spent]) -> None:
 def step_times(events: Sequence[Mapping[str, Any]], *, lazy: bool, blocks: Mapping[str, int]) -> StepTimes:
     """Return the times of a trace of one step.
 
-    `lazy` is True if ops are only recorded when they are called. `blocks` maps each block of the script to the number
-    of times that it was begun.
+    `lazy` is True if a call of an op only records the op, without executing it. `blocks` maps each block of the script
+    to the number of times that it was begun.
     """
     return TraceReading(events, lazy=lazy, blocks=blocks).times
 
@@ -155,7 +155,7 @@ class TraceReading:
         return OTHER if innermost is None else self.places[innermost].phase
 
     def is_of_script(self, instant: float) -> bool:
-        """Check whether an instant is within the step, and numdrift records nothing at that time."""
+        """Check whether an instant is within the step, but not within numdrift's own recording."""
         step = self.step
         within = step is not None and step.start <= instant < step.end
         return within and not any(began <= instant < ended for began, ended in self.own)

@@ -1,4 +1,4 @@
-"""Ops that torch composes of other ops above autograd: find their nodes, and change the graphs that Inductor gets."""
+"""Ops that torch composes from other ops above autograd: find their nodes, and change the graphs that Inductor gets."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ Change = Callable[[torch.fx.GraphModule], None]
 def change_around_inner_compile(before: Change, inside: Change) -> Undo:
     """Apply `before` to each graph before Inductor's inner compile, and `inside` at the start of the inner compile.
 
-    Returns the undo. A wrapper of the inner compile runs between the two, and sees the graph after `before`.
+    Returns the undo. A wrapper of the inner compile runs between the two, and sees the graph as `before` has left it.
     """
     compiling = importlib.import_module("torch._inductor.compile_fx")
     outer_names = ("compile_fx_forward", "compile_fx_backward")

@@ -116,7 +116,7 @@ def _module(device: str) -> Any:
 
 
 def give_back_memory() -> None:
-    """Return freed memory to the system and the device; allocators would keep it for their next request."""
+    """Return freed memory to the system and the device: otherwise, allocators would keep it for later requests."""
     gc.collect()
     kind = torch.accelerator.current_accelerator()
     module: Any = None if kind is None else _module(kind.type)
