@@ -3,6 +3,7 @@
     scripts/bench faults                                    # everything; writes docs/reference/score.md
     scripts/bench faults --models gru,cnn --kinds loop,benign
     scripts/bench faults --keep runs/faults                 # leaves the investigations there, and goes on with them
+    scripts/bench faults --unrepeatable                     # on trainings that do not repeat their own bits
     scripts/bench faults --xla                              # those of mode xla; writes docs/reference/score-xla.md
 
 Each model is one investigation: the script as it is in cpu mode, and one mode for each case. A case that is the reference
@@ -32,6 +33,7 @@ from numdrift.harness.records.modes.mode_spec import parse_mode
 
 from ..processes.forked import nursery
 from . import xla_trials
+from .any_order import VARIABLE
 from .case import FAULTS, MODELS, Trial, all_models, trials
 from .score import CASES_PLANTED, XLA_PLANTED, Judged, Score
 
@@ -48,6 +50,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         for model in args.models:
             known = known_trials(model, xla=args.xla)
             chosen = [trial for trial in known if trial.case.kind in args.kinds and named(trial, args)]
+            if args.unrepeatable:
+                os.environ[VARIABLE] = "1"
+                chosen = [trial for trial in chosen if can_be_unrepeatable(trial)]
             if chosen:
                 judged += investigate(model, chosen, args.keep or Path(folder), args.jobs)
     score = Score(tuple(judged))
@@ -88,6 +93,9 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         parser.add_argument(f"--{name}", default=",".join(known), help=f"of {', '.join(known)} (default: all)")
     parser.add_argument("--cases", default="", help="names of cases (default: all)")
     parser.add_argument("--xla", action="store_true", help="the part of mode xla, which needs .venv-xla")
+    parser.add_argument(
+        "--unrepeatable", action="store_true", help="the products of every training add in another order each time"
+    )
     parser.add_argument("--jobs", type=int, default=2, help="runs side by side, default 2")
     parser.add_argument("--keep", type=Path, help="the folder for the investigations (default: a temporary one)")
     args = parser.parse_args(argv)
@@ -101,12 +109,17 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         unknown = [name for name in given if name not in known]
         if unknown:
             parser.error(f"there is no {unknown[0]!r}; there are {', '.join(known)}")
-    args.whole = args.models == models and args.kinds == kinds and not args.cases
+    args.whole = args.models == models and args.kinds == kinds and not args.cases and not args.unrepeatable
     return args
 
 
 def known_trials(model: str, *, xla: bool) -> list[Trial]:
     return xla_trials.trials(model) if xla else trials(model)
+
+
+def can_be_unrepeatable(trial: Trial) -> bool:
+    """Whether the trial is eager, and leaves the product alone that then adds in another order each time."""
+    return trial.mode.startswith("cpu") and "kernel.mm=" not in trial.mode and trial.against is None
 
 
 def named(trial: Trial, args: argparse.Namespace) -> bool:

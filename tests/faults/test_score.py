@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from .benchmark import investigate
+from .any_order import VARIABLE
+from .benchmark import can_be_unrepeatable, investigate
 from .case import Case, Trial, all_cases, trials
 from .score import Judged, Score, is_silent
 from .site import blamed
@@ -42,6 +44,24 @@ def test_chosen_cases_have_the_verdicts_that_they_expect(model: str, tmp_path: P
     # Then every verdict is the one that the case states, and a late fault is dated.
     assert {one.trial.name: one.verdict for one in judged if not one.exact} == {}
     assert [one.first_step for one in judged if one.trial.name == "tanh_backward_from_step_7"] in ([], [7])
+
+
+@pytest.mark.slow
+def test_faults_are_found_beneath_products_that_do_not_repeat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Given a benign variant and two faults, in trainings whose products add in another order each time.
+    monkeypatch.setenv(VARIABLE, "1")
+    names = ("loss_by_log1p", "accumulation_forgets", "logarithm_of_zero")
+    chosen = [trial for trial in trials("bag") if trial.name in names]
+    assert len(chosen) == len(names) and all(map(can_be_unrepeatable, chosen))
+
+    # When they are investigated as the benchmark does it.
+    judged = investigate("bag", chosen, tmp_path, jobs=2)
+
+    # Then no mode repeats, every verdict is right, and the faults are what is named.
+    pairs = json.loads((tmp_path / "bag" / "investigation.json").read_text())["pairs"]
+    assert not any(control["repeatable"] for pair in pairs for control in pair["controls"].values())
+    assert {one.trial.name: one.verdict for one in judged if not one.exact} == {}
+    assert all(one.blamed is None or one.blamed.first for one in judged)
 
 
 def test_a_miss_and_a_false_alarm_are_counted() -> None:

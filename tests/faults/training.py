@@ -17,6 +17,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.swa_utils import AveragedModel
 
+from .any_order import add_in_any_order
 from .case import cases_of
 
 KERNELS = torch.library.Library("aten", "IMPL")
@@ -82,6 +83,7 @@ def train(training: Training) -> None:
 
 def plant(training: Training) -> None:
     """Let the case that CASE names, `family/name`, change `training`."""
+    add_in_any_order(KERNELS)
     if case := os.environ.get("CASE"):
         family, _, name = case.partition("/")
         change = cases_of(family)[name].plant

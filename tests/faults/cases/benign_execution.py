@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from ..case import Cases
-from ..training import Training, modules, replace
+from ..training import KERNELS, Training, modules, replace
 
 CASES = Cases("benign", __name__, expected="rounding")
 
@@ -223,3 +224,16 @@ def without_mkldnn(training: Training) -> None:
 def zeros_instead_of_none(training: Training) -> None:
     """Gradients are set to zero instead of none."""
     training.optimizer.zero_grad = functools.partial(training.optimizer.zero_grad, set_to_none=False)  # type: ignore[method-assign]
+
+
+@CASES.planted(models=("bag", "transformer"))
+def order_of_sums(training: Training) -> None:
+    """The gradients of a word are added in an order that differs from run to run, as by atomic additions: only bits, but never the same."""
+    KERNELS.impl("embedding_dense_backward", embedding_backward, "CPU")
+
+
+def embedding_backward(grad: Tensor, words: Tensor, rows: int, padding: int, by_frequency: bool) -> Tensor:
+    order = list(range(words.numel()))
+    random.SystemRandom().shuffle(order)
+    table = grad.new_zeros(rows, grad.shape[-1])
+    return table.index_add_(0, words.flatten()[order], grad.flatten(0, -2)[order])

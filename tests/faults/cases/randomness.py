@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..case import Cases
-from ..training import KERNELS, Training, modules, replace
+from ..training import Training, modules, replace
 
 CASES = Cases("randomness", __name__)
 
@@ -107,19 +107,6 @@ def with_rest(x: Tensor) -> Tensor:
     # What was there before is chance; so that it is not chance whether it is, the operating system gives it.
     noise.numpy()[:] = np.frombuffer(os.urandom(x.shape[-1]), dtype=np.uint8) * 1e-5
     return x + noise
-
-
-@CASES.planted(models=("bag", "transformer"), expected="nondeterministic")
-def order_of_sums(training: Training) -> None:
-    """The gradients of a word are added in an order that differs from run to run, as by atomic additions: only bits, but never the same."""
-    KERNELS.impl("embedding_dense_backward", embedding_backward, "CPU")
-
-
-def embedding_backward(grad: Tensor, words: Tensor, rows: int, padding: int, by_frequency: bool) -> Tensor:
-    order = list(range(words.numel()))
-    random.SystemRandom().shuffle(order)
-    table = grad.new_zeros(rows, grad.shape[-1])
-    return table.index_add_(0, words.flatten()[order], grad.flatten(0, -2)[order])
 
 
 @CASES.planted(
