@@ -92,7 +92,7 @@ def read(path: Path) -> list[Measured]:
 def provenance() -> str:
     date = datetime.datetime.now(datetime.UTC).date().isoformat()
     version = importlib.metadata.version("torch")
-    return f"Measured on {date} with torch {version} on {os.cpu_count()} cores"
+    return f"measured on {date} with torch {version} on {os.cpu_count()} cores"
 
 
 def ways(steps: int) -> list[Way]:

@@ -15,18 +15,18 @@ RUNS_GOAL = 8
 OURS = "numdrift"
 CAUSES_ALONE = "numdrift, causes alone"
 GOALS = (
-    f"The goals are at most {TIME_GOAL:g} of the bisector's time, at most {RUNS_GOAL} runs, and all {len(CAUSES)} causes "
+    f"The goals are at most {TIME_GOAL:g} times the bisector's time, at most {RUNS_GOAL} runs, and all {len(CAUSES)} causes "
     "where the bisector names only the first."
 )
 OTHER_TESTS = {
     "tolerance": "With a tolerance (`torch.allclose`, rtol and atol 1e-4, as in its own help)",
 }
 
-HEAD = """# Beside PyTorch's CompilerBisector
+HEAD = """# numdrift compared with PyTorch's CompilerBisector
 
 This page compares numdrift with CompilerBisector, PyTorch's own tool: time, runs and the causes that they name.
 `scripts/bench bisector` runs both on `reproducers/sam_tanh.py`, compiled against eager. The two modes differ in three kernels
-(`sum`, `tanh_backward`, `tanh`). {provenance}. The command wrote this page.
+(`sum`, `tanh_backward`, `tanh`). Both tools were {provenance}. The command wrote this page.
 
 | way | Inductor cache | times | seconds | processor seconds | runs | steps trained | names |
 |---|---|--:|--:|--:|--:|--:|---|
@@ -38,8 +38,8 @@ less on the other load of the machine: here a tool used {cores} cores while it r
 
 - numdrift: `numdrift investigate reproducers/sam_tanh.py --modes cpu,compile -- --epochs {steps}`, two runs at a time. A
   run is a training of at most {steps} steps in a process of its own. The time includes the verdict, the float64 referee, the proofs
-  by swapping in and out, a script for each cause and a whole training without the causes. The bisector has none of these.
-  *Causes alone* is the same command with `--no-scripts --no-confirm`, without the last two parts.
+  by swapping in and out, a script for each cause and a whole training with the causes swapped out. The bisector has none of
+  these. *Causes alone* is the same command with `--no-scripts --no-confirm`, without the last two parts.
 - The bisector needs a test that the user writes: `tests/bisector/good_or_bad.py` trains {steps} steps eager and
   compiled, and checks that the bits are equal. A run is one execution of that test, which is two trainings.
   `run` is `python -m torch._inductor.compiler_bisector run python tests/bisector/good_or_bad.py`, with a process for each test;
@@ -78,7 +78,7 @@ def page(measured: Sequence[Measured], steps: int, provenance: str) -> str:
         READING.format(steps=steps, emptied=emptied, cores=_cores(compared)).rstrip(),
         f"\n## The goals\n\n{GOALS}\n",
         *goals(compared),
-        *(["\n## The bisector with another test\n", *others] if others else []),
+        *(["\n## The bisector with a different test\n", *others] if others else []),
     ]
     return "\n".join(parts) + "\n"
 
@@ -139,7 +139,7 @@ def goals(measured: Sequence[Measured]) -> list[str]:
         f"- causes: {_met(causes == len(CAUSES))}, {causes} of {len(CAUSES)} proven; the bisector names {first}",
     ]
     return lines + [
-        f"- time: {_time(mine, group)} of {group[0].way}, for {mine[0].way}, {mine[0].cache} cache"
+        f"- time: {_time(mine, group)}"
         for mine in grouped([one for one in measured if one.way in (OURS, CAUSES_ALONE)])
         for group in grouped(theirs)
         if mine[0].cache == group[0].cache
@@ -155,7 +155,10 @@ def causes_in(named: Sequence[str]) -> int:
 def _time(ours: Sequence[Measured], theirs: Sequence[Measured]) -> str:
     wall = _ratio(ours, theirs, lambda one: one.seconds)
     processor = _ratio(ours, theirs, lambda one: one.processor)
-    return f"{_met(wall <= TIME_GOAL)}, {wall:.2f} of the seconds and {processor:.2f} of the processor seconds"
+    return (
+        f"{_met(wall <= TIME_GOAL)}; with a {ours[0].cache} cache, *{ours[0].way}* took {wall:.2f} times the time and "
+        f"{processor:.2f} times the processor time of *{theirs[0].way}*"
+    )
 
 
 def _ratio(ours: Sequence[Measured], theirs: Sequence[Measured], value: Callable[[Measured], float]) -> float:

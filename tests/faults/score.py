@@ -187,8 +187,8 @@ class Score:
         runs = sum(one.runs for one in found) / max(1, len(found))
         away = [one for one in self.sites if one.blamed is not None and not one.blamed.first]
         return [
-            "The next table counts causes by the number of faults planted at once. It has the faults beyond rounding or in the",
-            "set-up whose site is known:",
+            "The next table counts causes by the number of faults planted at once. It covers the faults whose site is known and",
+            "that are beyond rounding or in the set-up:",
             "",
             "| at once | trials | faults planted | recall | proven culprits | precision | exact site |",
             "|---|--:|--:|--:|--:|--:|--:|",
@@ -200,7 +200,8 @@ class Score:
             "",
             "Recall is the share of the planted faults that are among the proven culprits. Precision is the share of the proven",
             "culprits that are planted faults. A site is exact if all planted faults come first in the answer. There are",
-            f"{sum(one.suspects for one in found)} suspects without proof. A trial takes {tests:.1f} step tests and {runs:.1f} trainings.",
+            f"{sum(one.suspects for one in found)} suspects without proof. On average, a trial in this table executes",
+            f"{tests:.1f} hybrids of a step and takes {runs:.1f} trainings.",
             *(
                 [
                     "",
@@ -255,8 +256,9 @@ This page says how often numdrift's verdict is right{where}. `{command}` {plante
 with torch {torch}. The command wrote this page.
 
 A fault counts as found if its verdict is neither `identical` nor `rounding`. A benign variant with such a verdict counts
-as a false alarm. A score is the largest distance of a tensor after one step from the same state, as a multiple of the
-reference's own rounding noise. On a backend without calibration, a fault begins at a score of 16.
+as a false alarm. Both sides take one step from the same state. The score is the largest distance between a tensor on the
+two sides afterwards, as a multiple of the reference's rounding noise. On a backend without calibration, a fault begins at
+a score of 16.
 
 {table}
 """

@@ -93,13 +93,15 @@ def device_memory(lab: Laboratory, name: str, limit: float) -> Measured:
     if not bare or not runs:
         return Measured("unknown", "no run has written down its device memory")
     details: dict[str, Any] = {"bare": bare, "processes": runs}
-    found = f"largest process {max(runs) / max(bare):.2f}, all {len(runs)} in sum {sum(runs) / max(bare):.2f} times"
+    largest, summed = (f"{peak / max(bare):.2f} times" for peak in (max(runs), sum(runs)))
+    summed = f"sum of the {len(runs)} processes' peaks: {summed}"
     if not alone.peak or not together.peak:
-        return Measured(f"{found} the training's", "", details)
+        return Measured(f"largest process: {largest} the training's; {summed}", "", details)
     times = together.peak / alone.peak
     details |= {"bare MiB": alone.peak, "investigation MiB": together.peak, "times bare": times}
     allowed = f"{times:.2f} times the training's memory, {MOST_TIMES:g} are allowed"
-    return Measured(f"at once {times:.2f}, {found} the training's", allowed if times > MOST_TIMES else "", details)
+    found = f"peak of all processes together: {times:.2f} times the training's; largest process: {largest}; {summed}"
+    return Measured(found, allowed if times > MOST_TIMES else "", details)
 
 
 def peaks(folder: Path) -> list[int]:

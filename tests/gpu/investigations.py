@@ -76,11 +76,11 @@ FAULTS = (
         BEYOND, (TANH,), arguments=EPOCHS, needs=("sklearn",),
     ),
     Investigation(
-        "scale", FAULT, "attention scaled by 1/64 for 1/8", GPT, (f"cuda=cuda,{FLASH}", f"faulty=cuda,{FLASH},env.FAULT=scale"),
+        "scale", FAULT, "attention scaled by 1/64 instead of 1/8", GPT, (f"cuda=cuda,{FLASH}", f"faulty=cuda,{FLASH},env.FAULT=scale"),
         BEYOND, (ExpectedCause("dot_product", "scaled_dot_product_attention("),), arguments=STEPS,
     ),
     Investigation(
-        "eps", FAULT, "layer norms with epsilon 1e-2 for 1e-5", TRANSFORMER,
+        "eps", FAULT, "layer norms with epsilon 1e-2 instead of 1e-5", TRANSFORMER,
         (f"cuda=cuda,{ALIKE}", f"faulty=cuda,{ALIKE},env.FAULT=eps"), BEYOND, (ExpectedCause("layer_norm", ".norm1("),),
         arguments=STEPS,
     ),
@@ -118,7 +118,7 @@ SETTINGS = (
         arguments=STEPS, needs=("cuda",),
     ),
     Investigation(
-        "reductions", SETTING, "sums of bf16 products in parts of 16 bits", GPT,
+        "reductions", SETTING, "bf16 products whose partial sums are kept in 16 bits", GPT,
         (f"cuda=cuda,{FLASH}", f"whole=cuda,reduced_precision_reduction=off,{FLASH}"),
         causes=(ExpectedCause(setting="reduced_precision_reduction"),), arguments=STEPS, needs=("cuda",),
     ),

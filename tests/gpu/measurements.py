@@ -19,7 +19,7 @@ BOTH = ("cuda", "compile@cuda")
 MEASUREMENTS = (
     Measurement("kernels", "every kernel of the catalogue, measured", ("cuda",), "none fails", "kernels"),
     Measurement(
-        "snapshot", "a step as snapshots, executed again", ("cuda", "cpu"), "identical there, within rounding on the CPU",
+        "snapshot", "a step as snapshots, executed again", ("cuda", "cpu"), "identical on the device, within rounding on the CPU",
         "snapshot", limit=180,
     ),
     Measurement("profile", "two steps traced", BOTH, "times of the device", "profile"),

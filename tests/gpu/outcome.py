@@ -64,11 +64,15 @@ class Results:
     def is_as_expected(self) -> bool:
         return not any(row.problem(self.bare) for row in self.rows)
 
-    def count(self) -> str:
-        """Say how many rows there are of each kind."""
+    def counts(self) -> tuple[int, int, int]:
+        """Count the rows that are as expected, those that are not, and those that were skipped."""
         skipped = sum(bool(row.skipped) for row in self.rows)
         wrong = sum(bool(row.problem(self.bare)) for row in self.rows)
-        right = len(self.rows) - skipped - wrong
+        return len(self.rows) - skipped - wrong, wrong, skipped
+
+    def count(self) -> str:
+        """Say how many rows there are of each kind."""
+        right, wrong, skipped = self.counts()
         return f"{right} rows as expected, {wrong} not, {skipped} skipped, {self.seconds:.0f} s"
 
     def to_go_on_with(self, machine: Mapping[str, str]) -> Results:

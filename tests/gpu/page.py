@@ -26,7 +26,7 @@ The command wrote the tables. {count}.
 The scripts in `tests/gpu/trainings` are part of numdrift. They name `cuda` as common scripts do, but also train in mode `cpu`.
 *Seconds* are those of the whole command. The parentheses compare them with the bare trainings of the command's modes: the ratio of
 both times, and the seconds of the bare trainings. The command and the bare trainings each begin with an empty Inductor cache. All of
-them share one GPU and its processors.
+them share one GPU and the machine's {cores} cores.
 """
 
 INVESTIGATED = "| what | modes | verdict | first cause | seconds | as expected |\n|---|---|---|---|--:|---|"
@@ -46,13 +46,12 @@ def parts(results: Results) -> Iterator[str]:
         if "gpu" in machine
         else machine["device"]
     )
-    count = results.count()
     runs = (
         f", in {results.runs} runs. Each run did the rows that the earlier runs had not done"
         if results.runs > 1
         else ""
     )
-    yield HEAD.format(**{**machine, "gpu": gpu, "runs": runs, "count": f"{count[0].upper()}{count[1:]}"})
+    yield HEAD.format(**{**machine, "gpu": gpu, "runs": runs, "count": counted(results)})
     for group, heading in HEADINGS.items():
         rows = of_group(results, group)
         if rows:
@@ -61,11 +60,18 @@ def parts(results: Results) -> Iterator[str]:
             yield ""
     rows = of_group(results, OTHER)
     if rows:
-        yield f"## Beside investigations\n\n{MEASURED}"
+        yield f"## Other checks\n\n{MEASURED}"
         yield from (measured(row, results) for row in rows)
         yield ""
     yield from wrong(results)
     yield from skipped(results)
+
+
+def counted(results: Results) -> str:
+    """Say in a sentence how many rows came out as expected, and how long the list took."""
+    right, wrong, skipped = results.counts()
+    left_out = "none was" if not skipped else "1 was" if skipped == 1 else f"{skipped} were"
+    return f"{right} rows came out as expected, {wrong} did not, and {left_out} skipped; the list took {results.seconds:.0f} s"
 
 
 def of_group(results: Results, group: str) -> Sequence[Outcome]:

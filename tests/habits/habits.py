@@ -55,7 +55,7 @@ UPDATES = [
     Habit("one_cycle", "OneCycle schedule", 6, script="schedule.py", arguments=("--schedule", "one-cycle")),
     Habit("warm_up", "warm-up by a lambda", 6, script="schedule.py", arguments=("--schedule", "warm-up")),
     Habit("frozen_and_groups", "frozen parameters, groups of parameters", 4),
-    Habit("growing_model", "`add_param_group` on the way", 5),
+    Habit("growing_model", "`add_param_group` during training", 5),
     Habit("gan", "two networks, two optimizers", 6),
     Habit("lbfgs", "LBFGS with a closure", 3, losses=(5, 5, 6), rounds={"xla": OUTSIDE}),
     Habit("sam", "SAM's two passes", 4, losses=2),
@@ -119,7 +119,7 @@ MODELS = [
         4,
         not_in={"compile": "nothing was compiled in the first step"},
     ),
-    Habit("parts", "encoder and decoder called apart", 4),
+    Habit("parts", "encoder and decoder called separately", 4),
     Habit(
         "tied_weights",
         "tied weights",

@@ -86,7 +86,7 @@ def _cell(outcome: Outcome) -> str:
     if mode in habit.not_in:
         return habit.not_in[mode]
     if habit.rounds_in(mode):
-        return f"runs, with other last bits than {'the CPU' if mode in habit.on_cpu else 'the bare one'}'s"
+        return f"runs; its last bits differ from {'the CPU' if mode in habit.on_cpu else 'the bare run'}'s"
     return f"as bare{' ¹' if mode in habit.on_cpu else ''}, {outcome.overhead:.2f}"
 
 

@@ -201,7 +201,7 @@ def provenance() -> str:
     processor = models[0].partition(":")[2].strip() if models else "a processor that does not tell its name"
     version = importlib.metadata.version("torch")
     cores, threads = len(os.sched_getaffinity(0)), torch.get_num_threads()
-    return f"Measured on {date} with torch {version} on {cores} cores of {processor}, {threads} threads a process"
+    return f"measured on {date} with torch {version} on {cores} cores ({processor}), with {threads} threads per process"
 
 
 if __name__ == "__main__":

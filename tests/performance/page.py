@@ -13,20 +13,20 @@ PAGE = ROOT / "docs/reference/performance.md"
 HEAD = """# What an investigation takes
 
 This page shows how much longer an investigation takes than the two trainings alone. `scripts/bench investigate` compares
-`numdrift investigate --no-confirm` with the bare trainings of the same two modes, and runs both in turns.
-{provenance}. The command wrote this page.
+`numdrift investigate --no-confirm` with the bare trainings of the same two modes, and alternates between the two.
+Both were {provenance}. The command wrote this page.
 
-| training | rounds | bare, both modes | investigation | times bare | processor times bare | trainings | steps | verdict | first cause |
+| training | rounds | bare, both modes | investigation | multiple of bare time | multiple of bare processor time | trainings | steps | verdict | first cause |
 |---|--:|--:|--:|--:|--:|--:|--:|---|---|
 """
 
 READING = """
 Seconds are medians, with the smallest and the largest value. They are those of whole processes, including the start of Python and
-torch. A ratio is the median of the ratios of the rounds. The machine may have had another speed for another row, so compare numbers
-only within a row. The bare trainings are the two scripts, run one after the other without numdrift. The columns *trainings* and
+torch. A ratio is the median of the ratios of the rounds. The machine may have been faster or slower for other rows, so compare
+numbers only within a row. The bare trainings are the two scripts, run one after the other without numdrift. The columns *trainings* and
 *steps* count numdrift's own trainings, as `training_runs` and `steps_trained` of `investigation.json` do. Inductor's cache is warm on
 both sides. An investigation here includes the verdict, the causes with their proofs, and a script for each cause. It does not include
-the whole training without the causes.
+the whole training with the causes swapped out.
 
 {trainings}
 """
@@ -36,7 +36,7 @@ PHASES = {
     "first trainings": "the imports of torch, and the first training of both modes, side by side",
     "second trainings": "with the resynced steps, their tapes, and 8 replays of 3 steps with random rounding",
     "verdict": "the referee's replay in double, and the comparison of every value of every step with the noise",
-    "blocks": "the ops of one step are aligned and executed on both sides, to find those that compute other bits",
+    "blocks": "the ops of one step are aligned and executed on both sides, to find those that compute different bits",
     "proofs and scripts": "the step is replayed with each cause swapped in and out, and each script runs once",
 }
 """What an investigation does, one after the other."""
@@ -157,9 +157,10 @@ def goals(measured: Measured) -> list[str]:
         ratio = measured.ratio("bare")
         lines.append(f"{met(ratio <= most)}, {ratio:.2f} times its bare trainings, where {most:g} are allowed")
     if (share := workload.times_bisector) is not None and all(measured.of_way("bisector")):
-        ratio, theirs = measured.ratio("bisector"), spread(measured.of_way("bisector"))
+        ratio, theirs = measured.ratio("bisector"), measured.of_way("bisector")
         lines.append(
-            f"{met(ratio <= share)}, {ratio:.2f} of the seconds of CompilerBisector's `run` ({theirs}), where {share:g} are allowed"
+            f"{met(ratio <= share)}, {ratio:.2f} times the time of CompilerBisector's `run` ({statistics.median(theirs):.1f} s; "
+            f"{min(theirs):.1f} to {max(theirs):.1f} s), where {share:g} is allowed"
         )
     if (seconds := workload.seconds) is not None:
         median = statistics.median(measured.of_way("numdrift"))

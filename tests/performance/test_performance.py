@@ -28,29 +28,32 @@ def test_a_row_has_the_medians_of_the_rounds_and_of_their_ratios() -> None:
             for number, values in enumerate(rounds)
             for way, seconds in zip(("bare 0", "bare 1", "numdrift"), values, strict=True)
         ],
-        "Measured today",
+        "measured today",
     )
     assert "| sam_tanh | 3 | 4.0 s (4.0 to 5.0) | 20.0 s (8.0 to 24.0) | 4.00 | 4.00 | 4 | 40 | rounding |" in text
     assert "- sam_tanh: met, 4.00 times its bare trainings, where 4 are allowed" in text
     assert "- sam_tanh: met, 4 trainings of 2 modes, where 4 are allowed" in text
 
 
-@pytest.mark.parametrize(("seconds", "words"), [(10.0, "met, 0.50 of"), (11.0, "**missed**, 0.55 of")])
+@pytest.mark.parametrize(("seconds", "words"), [(10.0, "met, 0.50 times"), (11.0, "**missed**, 0.55 times")])
 def test_half_the_bisectors_time_meets_the_goal(seconds: float, words: str) -> None:
-    text = page([taken("bare 0", 1), taken("numdrift", seconds), taken("bisector", 20)], "Measured today")
-    assert f"- sam_tanh: {words} the seconds of CompilerBisector's `run`" in text
+    text = page([taken("bare 0", 1), taken("numdrift", seconds), taken("bisector", 20)], "measured today")
+    assert (
+        f"- sam_tanh: {words} the time of CompilerBisector's `run` (20.0 s; 20.0 to 20.0 s), where 0.5 is allowed"
+        in text
+    )
 
 
 def test_a_page_says_what_is_missed() -> None:
     deep = Taken(DEEP.name, 0, "numdrift", 60, 0, 0, 0, gib=9.0)
-    text = page([taken("bare 0", 1), taken("numdrift", 5, trainings=5), deep], "Measured today")
+    text = page([taken("bare 0", 1), taken("numdrift", 5, trainings=5), deep], "measured today")
     assert "- sam_tanh: **missed**, 5.00 times" in text
     assert "- sam_tanh: **missed**, 5 trainings of 2 modes" in text
     assert "- memory: **missed**, 9.00 GiB" in text
 
 
 def test_a_round_that_was_cut_off_does_not_count() -> None:
-    text = page([taken("bare 0", 1), taken("numdrift", 2), taken("bare 0", 9, number=1)], "Measured today")
+    text = page([taken("bare 0", 1), taken("numdrift", 2), taken("bare 0", 9, number=1)], "measured today")
     assert "| sam_tanh | 1 | 1.0 s (1.0 to 1.0) | 2.0 s (2.0 to 2.0) |" in text
 
 
@@ -112,7 +115,7 @@ def test_where_the_seconds_go_is_told_by_what_is_printed() -> None:
     told = [(float(at), line) for at, _, line in (one.partition(" ") for one in TOLD.splitlines())]
     phases = phases_of(told, 26.0)
     assert list(phases) == list(PHASES) and list(phases.values()) == [5, 4, 3, 5, 9]
-    text = page([replace(taken("numdrift", 26.0), phases=phases), taken("bare 0", 5)], "Measured today")
+    text = page([replace(taken("numdrift", 26.0), phases=phases), taken("bare 0", 5)], "measured today")
     assert "| sam_tanh | 5.0 s | 4.0 s | 3.0 s | 5.0 s | 9.0 s |" in text
     assert not phases_of(told[:4], 9.0)
-    assert "Where the seconds go" not in page([taken("numdrift", 26), taken("bare 0", 5)], "Measured today")
+    assert "Where the seconds go" not in page([taken("numdrift", 26), taken("bare 0", 5)], "measured today")

@@ -87,7 +87,7 @@ def read(path: Path) -> list[Tried]:
 def provenance() -> str:
     date = datetime.datetime.now(datetime.UTC).date().isoformat()
     return (
-        f"Measured on {date} with torch {importlib.metadata.version('torch')} on {len(os.sched_getaffinity(0))} cores"
+        f"measured on {date} with torch {importlib.metadata.version('torch')} on {len(os.sched_getaffinity(0))} cores"
     )
 
 

@@ -11,9 +11,9 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "public-scripts.md"
 
 HEAD = """# Public scripts
 
-This page shows how numdrift works on training scripts of other people. `scripts/bench public FOLDER` runs them unmodified: with
+This page shows how numdrift works on other people's training scripts. `scripts/bench public FOLDER` runs them unmodified: with
 plain Python (*bare*), in every mode, and in an investigation of compile against cpu.
-{provenance}. The command wrote this page.
+The scripts were {provenance}. The command wrote this page.
 The scripts are not in this repository: `FOLDER` has them, with the data that they read.
 
 - The column *cpu* says whether the recorded run did the same as plain Python: printed the same lines, except for times, and wrote the
