@@ -99,6 +99,7 @@ class Noise:
     taped: whether the noise was measured on a tape of this very step
     unrepeatable: the calls of the step that compute different bits each time, as the step's noise file describes them
     settled: whether such calls were looked for
+    doubted: the number of further calls that may add atomically, but repeated when they were executed again
     """
 
     step: int
@@ -111,6 +112,7 @@ class Noise:
     edge_replays: int = 0
     unrepeatable: tuple[Mapping[str, Any], ...] = ()
     settled: bool = False
+    doubted: int = 0
 
     @property
     def measured(self) -> bool:
@@ -241,6 +243,7 @@ def read_noise(run: Path, step: int) -> Noise | None:
             edge_replays=int((record.get("edge") or {}).get("replays", 0)),
             unrepeatable=tuple(dict(call) for call in record.get("unrepeatable", ())),
             settled=record.get("settled") is True,
+            doubted=int(record.get("doubted", 0)),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise JournalError(noise_path(run, step), f"is damaged ({type(error).__name__}: {error})") from error

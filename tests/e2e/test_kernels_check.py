@@ -97,7 +97,7 @@ def test_kernels_of_the_users_own_are_rows_whatever_they_do(numdrift: Numdrift, 
     assert list(lines) == ["aten", "right", "raises", "short", "crash"]
     assert "agrees" in lines["right"]
     assert "failed: raised RuntimeError: not today" in lines["raises"]
-    assert "failed: returned shape [1], the op returns [65]" in lines["short"]
+    assert "failed: returned shape [1], but the op returns [65]" in lines["short"]
     assert "failed: crashed with SIGSEGV" in lines["crash"]
 
 

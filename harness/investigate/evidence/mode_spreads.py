@@ -11,6 +11,7 @@ from ...drift.own_spread import OwnSpread, joined, of_journals, of_noise, of_out
 from ...drift.repetition import COMPUTED, Repetition, repetition
 from ...drift.step_noise import Noise, read_noise
 from ...errors import JournalError, RunNotFound
+from ...records.modes.mode_spec import parse_mode
 from ...runs.recorded_run import RecordedRun
 from ...runs.step_outcomes import noise_steps, outcome_steps, read_outcome
 from .pair_evidence import PairEvidence
@@ -48,6 +49,11 @@ def mode_spreads(evidence: PairEvidence, noises: Mapping[int, Noise]) -> Spreads
         taped = list(_taped(evidence.taped if side == "a" else evidence.started))
         calls = {(call["op"], call["line"], call["module"]): call for noise in taped for call in noise.unrepeatable}
         pairs = [*(_of_reference(evidence, control) if side == "a" else _of_mode(evidence))]
+        # The calls of an eager mode are executed from its tape. If each repeats, the mode differs for another reason.
+        facts = parse_mode(run.manifest.spec).capabilities
+        is_seen = facts.tapes_itself and not facts.compiles
+        if is_seen and not any(noise.unrepeatable or noise.doubted for noise in taped):
+            continue
         spreads = [*(of_noise(noise) for noise in taped if noise.unrepeatable), *pairs]
         if not spreads or not noises or control.step is None:
             continue

@@ -64,6 +64,7 @@ class StepNoise:
     unmoved: the names of the parameters that have a gradient, but that no rounding moved
     unrepeatable: the calls that compute other bits from the same arguments
     settled: whether such calls were looked for
+    doubted: the number of further calls that may add atomically, but repeated here
     """
 
     step: int
@@ -80,6 +81,7 @@ class StepNoise:
     edge_replays: int = 0
     unrepeatable: Sequence[UnrepeatableCall] = ()
     settled: bool = False
+    doubted: int = 0
 
     def to_json(self) -> dict[str, object]:
         tensors = {
@@ -108,6 +110,7 @@ class StepNoise:
             "edge": {"replays": self.edge_replays, "strength": EDGE_STRENGTH},
             "unrepeatable": [asdict(call) for call in self.unrepeatable],
             "settled": self.settled,
+            "doubted": self.doubted,
         }
 
 
@@ -175,7 +178,9 @@ def measure_settled(
     noise = measure_noise(settled.tape, replays, edge_replays, threads=threads)
     spread = settled.spread
     tensors = {name: replace(value, spread=spread.get(name, 0.0)) for name, value in noise.tensors.items()}
-    return replace(noise, tensors=tensors, unrepeatable=settled.calls, settled=True), settled.tape
+    return replace(
+        noise, tensors=tensors, unrepeatable=settled.calls, settled=True, doubted=settled.doubted
+    ), settled.tape
 
 
 def write_noise(folder: Path, noise: StepNoise) -> None:

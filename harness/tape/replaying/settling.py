@@ -69,6 +69,7 @@ class SettledStep:
 
     tape: the tape, which replays bit for bit
     calls: the calls that do not repeat
+    doubted: the number of further calls that may add atomically, but repeated here
     spread: for each watched value, the root mean square of its distances from the settled value, over the other
         executions of the step
     """
@@ -76,6 +77,7 @@ class SettledStep:
     tape: Tape
     calls: Sequence[UnrepeatableCall]
     spread: Mapping[str, float]
+    doubted: int = 0
 
 
 class Settling(AsRecorded):
@@ -145,7 +147,8 @@ def settle(tape: Tape) -> SettledStep | None:
     }
     calls = tuple(replace(call, settled=settling.settled.get(position)) for position, call in enumerate(tape.calls))
     watched = tuple(replace(value, value=values[value.name]) for value in tape.watched)
-    return SettledStep(replace(tape, calls=calls, watched=watched), tuple(settling.calls), spread)
+    doubted = len(settling.settled) - len(settling.calls)
+    return SettledStep(replace(tape, calls=calls, watched=watched), tuple(settling.calls), spread, doubted)
 
 
 def is_about_as_near(recorded: torch.Tensor, settled: torch.Tensor, others: Sequence[torch.Tensor]) -> bool:

@@ -290,7 +290,7 @@ def test_a_setting_that_acts_on_the_other_device_alone_is_what_rounds_too_much(s
     found = found_in(a, b)
     [culprit] = [one for one in found.culprits if one.kind == "setting"]
     assert culprit.setting is not None and culprit.swapped == "tf32=off" and is_proven(culprit)
-    where = "by the mode" if stated else "(train.py:12)"
+    where = "(set by the mode)" if stated else "(train.py:12)"
     said = f"both calls of product differ by more than rounding because tf32 is on {where}: with tf32=off they are "
     assert culprit.reasons == (f"{said}within rounding of first",)
     # without TF32 there is nothing to be blamed for

@@ -102,7 +102,7 @@ def test_chosen_steps_leave_a_tape_and_its_noise(tmp_path: Path) -> None:
     }
     assert noise["calls"] > 50 and noise["seconds"]["replay"] > 0 and noise["seconds"]["rounded"] > 0
     assert list(noise["tensors"]) == list(seen[3])
-    assert set(noise["tensors"]["loss 0"]) == {"rms", "flips", "norm", "reach"}
+    assert set(noise["tensors"]["loss 0"]) == {"rms", "flips", "norm", "reach", "spread"}
     assert not run.notices
     tape = read_tape(tmp_path / "tapes" / "tape-000003.safetensors")
     assert tape.step == 3 and all(is_same(tape.expected()[key], value) for key, value in seen[3].items())

@@ -200,7 +200,7 @@ def heard(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     for one in TOLD:
         told(*one)
 
-    write, replay = EventLog.write, vars(tape_recording)["measure_noise"]
+    write, replay = EventLog.write, vars(tape_recording)["measure_settled"]
 
     def event(self: EventLog, event: str, **fields: Any) -> None:
         if event in EVENTS and self.path.name != METRICS:
@@ -212,7 +212,7 @@ def heard(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return replay(*args, **kwargs)
 
     monkeypatch.setattr(EventLog, "write", event)
-    monkeypatch.setattr(tape_recording, "measure_noise", replayed)
+    monkeypatch.setattr(tape_recording, "measure_settled", replayed)
     return happened
 
 
