@@ -117,6 +117,8 @@ def spread_sentence(label: str, calls: Sequence[Mapping[str, Any]], score: float
     if calls:
         verb = "computes" if len(calls) == 1 else "compute"
         which = f": {which} {verb} different bits from equal inputs each time"
+    else:
+        which = " (which of its calls is not known)"
     start = f"{label} does not repeat its own bits{which}. Executed several times from one state"
     if not score:
         return f"{start}, its results happened to be the same"
