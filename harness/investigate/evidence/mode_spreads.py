@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from ...drift.own_spread import OwnSpread, joined, of_journals, of_noise, of_outcomes, units_of
-from ...drift.repetition import COMPUTED, Repetition, repetition
+from ...drift.repetition import COMPUTED, Repetition
 from ...drift.step_noise import Noise, read_noise
 from ...errors import JournalError, RunNotFound
 from ...records.modes.mode_spec import parse_mode
 from ...runs.recorded_run import RecordedRun
-from ...runs.step_outcomes import noise_steps, outcome_steps, read_outcome
+from ...runs.step_outcomes import noise_steps, outcome_path, outcome_steps, read_outcome
+from .kept_repetition import repetition_of
 from .pair_evidence import PairEvidence
+
+MOST_PAIRS = 4
+"""The largest number of steps whose two outcomes are compared: an outcome is several times larger than a model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +49,7 @@ def mode_spreads(evidence: PairEvidence, noises: Mapping[int, Noise]) -> Spreads
     for side, run, again in sides:
         if again is None:
             continue
-        control = repetition(run, again)
+        control = repetition_of(run, again)
         if control.repeatable or control.what not in COMPUTED:
             continue
         taped = list(_taped(evidence.taped if side == "a" else evidence.started))
@@ -62,7 +68,8 @@ def mode_spreads(evidence: PairEvidence, noises: Mapping[int, Noise]) -> Spreads
         spread = joined([*spreads, of_journals(control.step, run.journal, again.journal)])
         assert spread is not None
         nearest = noises[min(noises, key=lambda step: min(abs(step - own) for own in spread.steps))]
-        units = units_of(read_outcome(evidence.taped[0].path, nearest.step))
+        kept = next((kept for kept in evidence.measured if outcome_path(kept.path, nearest.step).exists()), None)
+        units = {} if kept is None else units_of(read_outcome(kept.path, nearest.step))
         found[side] = ModeSpread(control, spread.scored(nearest, units), tuple(calls.values()))
     return found
 
@@ -90,10 +97,19 @@ def _of_mode(evidence: PairEvidence) -> Iterator[OwnSpread]:
     """Yield the spreads of the steps that the mode has begun twice in the reference's state."""
     first, second = evidence.only("b", "forced"), evidence.only("b", "apart")
     if first is not None and second is not None:
-        yield from _between(first, second, sorted({*outcome_steps(first.path)} & {*outcome_steps(second.path)}))
+        common = sorted({*outcome_steps(first.path)} & {*outcome_steps(second.path)})
+        yield from _between(first, second, common[:MOST_PAIRS])
 
 
 def _between(first: RecordedRun, second: RecordedRun, steps: list[int]) -> Iterator[OwnSpread]:
     for step in steps:
-        with suppress(JournalError, RunNotFound):
-            yield of_outcomes(step, read_outcome(first.path, step), read_outcome(second.path, step))
+        paths = [outcome_path(run.path, step) for run in (first, second)]
+        if all(path.exists() for path in paths):
+            with suppress(JournalError, RunNotFound):
+                yield _read(first.path, second.path, step, tuple(path.stat().st_mtime_ns for path in paths))
+
+
+@functools.lru_cache(maxsize=64)
+def _read(first: Path, second: Path, step: int, written: tuple[int, ...]) -> OwnSpread:
+    """Return the spread between the outcomes of a step in two runs; `written` are the files' times, for the cache."""
+    return of_outcomes(step, read_outcome(first, step), read_outcome(second, step))

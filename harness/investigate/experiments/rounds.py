@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ...drift.recorded_drift import own_steps
-from ...drift.repetition import Repetition, repetition
+from ...drift.repetition import Repetition
 from ...drift.step_noise import read_noise
 from ...drift.step_score import StepScore
 from ...drift.verdict import worst_of
@@ -31,6 +31,7 @@ from ...runs.step_outcomes import noise_path, state_steps, tape_path, tape_steps
 from ...search import between, evenly
 from ..evidence.ended_by_values import ended_by_values
 from ..evidence.explained_scores import Scores, suspicious_steps
+from ..evidence.kept_repetition import repetition_of
 from ..evidence.pair_evidence import EvidenceFolder, evidence_for
 from ..evidence.pair_scores import scores_of, spec_of
 from .chosen_steps import STATE_SHARE, ChosenSteps, bytes_of_state, most_forced
@@ -118,7 +119,7 @@ def not_of_itself(reference: RecordedRun, others: Sequence[RecordedRun], chosen:
         made = evidence_for(reference, run).forced if run.path in chosen.of else None
         if made is None or made.manifest.status == "running":
             continue
-        control = repetition(run, made)
+        control = repetition_of(run, made)
         if not (control.repeatable or (control.what == "steps" and ended_by_values(reference, run, made))):
             doubtful.append(run)
     return doubtful
@@ -152,7 +153,7 @@ def settle_forced(laboratory: Laboratory, reference: RecordedRun, run: RecordedR
     """Settle the taped steps of a mode that does not repeat."""
     evidence = evidence_for(reference, run)
     forced, again = evidence.forced, evidence.b_again
-    if forced is not None and again is not None and not repetition(run, again).repeatable:
+    if forced is not None and again is not None and not repetition_of(run, again).repeatable:
         for step in tape_steps(forced.path):
             settle_tape(laboratory, forced.path, step)
 
@@ -211,7 +212,7 @@ def unsure(reference: RecordedRun, others: Sequence[RecordedRun]) -> Round:
 def control(reference: RecordedRun) -> Repetition | None:
     """Compare a run with its control; return None if it has no control."""
     repeated = EvidenceFolder.of(reference).find(control_of(reference))
-    return None if repeated is None else repetition(reference, repeated)
+    return None if repeated is None else repetition_of(reference, repeated)
 
 
 def noise_without_tape(reference: RecordedRun, chosen: ChosenSteps, progress: Progress) -> Round:

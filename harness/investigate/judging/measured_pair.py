@@ -14,7 +14,7 @@ from ...drift.calibration import threshold_of_pair
 from ...drift.global_batch import whole_batch_compared
 from ...drift.nonfinite import nonfinite
 from ...drift.referee_accuracy import Accuracy
-from ...drift.repetition import Repetition, repetition
+from ...drift.repetition import Repetition
 from ...drift.run_comparison import RunComparison, compare_runs
 from ...drift.setup.setup_triage import setup_differences
 from ...drift.setup.step_setup import made_by_the_training, rounded_arguments
@@ -29,6 +29,7 @@ from ...runs.recorded_run import RecordedRun
 from ...runs.step_outcomes import read_state, state_steps
 from ..evidence.ended_by_values import ended_by_values, length_in_words
 from ..evidence.explained_scores import Scores, with_explanations
+from ..evidence.kept_repetition import repetition_of
 from ..evidence.mode_spreads import ModeSpread, Spreads
 from ..evidence.pair_evidence import PairEvidence
 from ..evidence.pair_localizations import localizations
@@ -167,7 +168,7 @@ def _setup(evidence: PairEvidence, localized: Sequence[Localization], *, by_valu
 
 def _controls(evidence: PairEvidence, spreads: Spreads, *, by_values: bool) -> dict[str, Repetition]:
     repeated = ((evidence.a, evidence.a_again), (evidence.b, evidence.b_again))
-    controls = {run.manifest.label: repetition(run, again) for run, again in repeated if again is not None}
+    controls = {run.manifest.label: repetition_of(run, again) for run, again in repeated if again is not None}
     sides: tuple[tuple[Literal["a", "b"], RecordedRun], ...] = (("a", evidence.a), ("b", evidence.b))
     for side, run in sides:
         if side in spreads:

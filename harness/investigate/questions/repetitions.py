@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from ...drift.call_difference import CallDifference, first_difference
-from ...drift.repetition import Repetition, repetition
+from ...drift.repetition import Repetition
 from ...errors import JournalError, NumdriftError
 from ...launch.batch_plan import BatchPlan
 from ...records.codec import plain, read_fields
@@ -26,6 +26,7 @@ from ...records.values.call_record import GRAPH, CallRecord
 from ...records.values.unfilled_read import UnfilledRead, read_unfilled
 from ...runs.recorded_calls import read_calls
 from ...runs.recorded_run import RecordedRun
+from ..evidence.kept_repetition import repetition_of
 from ..evidence.mode_spreads import Spreads
 from ..evidence.pair_evidence import EvidenceFolder, PairEvidence
 from ..evidence.pair_scores import spec_of, spreads_of
@@ -143,7 +144,7 @@ def _unlike(evidence: PairEvidence, threshold: float) -> Iterator[tuple[Recorded
     )
     for side, run, again in sides:
         if again is not None and run.manifest.is_one_process:
-            control = repetition(run, again)
+            control = repetition_of(run, again)
             spread = spreads.get(side)
             is_noise = spread is not None and replace(control, score=spread.spread.score).is_noise(threshold)
             # If a script ends after a certain time, its number of steps varies, and no call is to blame.

@@ -1,0 +1,37 @@
+"""The comparison of a run with its control, which is asked for after each round of experiments and made once.
+
+It reads all digests of both journals: half a second for 5,000 steps of a small model.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ...drift.repetition import Repetition, repetition
+from ...runs.recorded_run import RecordedRun
+from ...runs.run_layout import MANIFEST
+
+
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """The files of two runs as a cache key: a run that is made again has another key."""
+
+    paths: tuple[Path, Path]
+    written: tuple[int, ...]  # nanoseconds
+    runs: tuple[RecordedRun, RecordedRun] = field(compare=False)
+
+
+def repetition_of(run: RecordedRun, again: RecordedRun) -> Repetition:
+    """Return the comparison of a run with its control."""
+    manifests = [compared.path / MANIFEST for compared in (run, again)]
+    written = tuple(path.stat().st_mtime_ns if path.exists() else 0 for path in manifests)
+    if 0 in written:  # nothing would tell that it was made again
+        return repetition(run, again)
+    return _compared(_Files((run.path, again.path), written, (run, again)))
+
+
+@functools.lru_cache(maxsize=64)
+def _compared(files: _Files) -> Repetition:
+    return repetition(*files.runs)
