@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from ...drift.own_spread import OwnSpread, joined, of_journals, of_noise, of_outcomes, units_of
 from ...drift.repetition import COMPUTED, Repetition
 from ...drift.step_noise import Noise, read_noise
 from ...errors import JournalError, RunNotFound
@@ -17,6 +16,7 @@ from ...records.modes.mode_spec import parse_mode
 from ...runs.recorded_run import RecordedRun
 from ...runs.step_outcomes import noise_steps, outcome_path, outcome_steps, read_outcome
 from .kept_repetition import repetition_of
+from .own_spread import OwnSpread, joined, of_journals, of_noise, of_outcomes, units_of
 from .pair_evidence import PairEvidence
 
 MOST_PAIRS = 4

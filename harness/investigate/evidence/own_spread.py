@@ -14,12 +14,12 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from ..runs.journal import Journal
-from ..runs.mapped_tensors import TensorFile
-from .norms import as_float, difference, is_floating, norm
-from .recorded_drift import common_records
-from .step_noise import Noise
-from .step_score import unit_roundoff
+from ...drift.norms import as_float, difference, is_floating, norm
+from ...drift.recorded_drift import common_records
+from ...drift.step_noise import Noise
+from ...drift.step_score import unit_roundoff
+from ...runs.journal import Journal
+from ...runs.mapped_tensors import TensorFile
 
 
 @dataclass(frozen=True, slots=True)
