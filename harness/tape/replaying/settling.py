@@ -38,8 +38,8 @@ FAR = 8.0
 step's other executions. There are few of those, and the largest of three distances is easily exceeded twice."""
 
 ADDS_ANYWHERE = re.compile(
-    r"index_(put|add|reduce)|_unsafe_(masked_)?index_put|^put_?$|scatter|embedding_.*backward|embedding_bag|bincount|histc"
-    r"|(convolution|attention|pool\d?d?|pad\dd|upsample\w*|grid_sampler\w*|loss2d|ctc_loss|rnn)\w*_backward|cumsum"
+    r"index_(put|add|reduce)|_unsafe_(masked_)?index_put|^put_?$|scatter|embedding_.*backward|embedding_bag|bincount"
+    r"|histc|(convolution|attention|pool\d?d?|pad\dd|upsample\w*|grid_sampler\w*|loss2d|ctc_loss|rnn)\w*_backward|cumsum"
 )
 """The ops whose kernels may add atomically on some device (the list of torch.use_deterministic_algorithms, and the
 backwards of attention and convolution). Once a step does not replay, their results are settled even if they happened to
