@@ -137,7 +137,7 @@ class CheckedKernels:
 
     def execute(self, call: PreparedCall) -> list[Any]:
         if call.node.call.settled is not None:
-            return self._unrepeatable(call, call.node.call.settled)
+            return self._unrepeatable(call, _digests(call.tensors), call.node.call.settled)
         expected = self._digests[call.node.execution.position]
         if not any(expected):  # no digest of this call is known, so there is nothing to compare it with
             return self._unchecked(call)
@@ -184,24 +184,23 @@ class CheckedKernels:
         inputs = _digests(call.tensors)
         before = [tensor.clone() for tensor in call.written]
         alone: list[torch.Tensor] = []
-        again: list[str] = []
-        values = self._calls.value(call.node)
         with suppress(NumdriftError, NotReplayable):
             outputs = self._calls.execute(call)
             if _same(_digests(call.results(outputs)), expected):
                 self.found.foreign.add(call.number)
                 return outputs
             alone = [result.clone() for result in call.results(outputs)]
-            if values is not None:
-                call.write(before)
-                again = _digests(call.results(self._calls.execute(call)))
         call.write(before)
         # Not even the worker computes these bits for the call alone: they depend on its neighbours in the graph, or on
         # chance.
+        values = self._calls.value(call.node)
         if values is None:
             return self._unchecked(call)
-        if again and again != _digests(alone):
-            return self._unrepeatable(call, values)
+        with suppress(NumdriftError, NotReplayable):
+            repeats = not alone or _digests(call.results(self._calls.execute(call))) == _digests(alone)
+            call.write(before)
+            if not repeats:
+                return self._unrepeatable(call, inputs, values)
         self.found.in_context.add(call.number)
         distances = [] if before else _distances_beyond_rounding(call, values, alone)
         if distances:
@@ -209,10 +208,10 @@ class CheckedKernels:
         self.recorded[call.number] = RecordedResults(inputs, values, distances)
         return self.recorded[call.number].outputs(call)
 
-    def _unrepeatable(self, call: PreparedCall, values: Sequence[torch.Tensor]) -> list[Any]:
+    def _unrepeatable(self, call: PreparedCall, inputs: Sequence[str], values: Sequence[torch.Tensor]) -> list[Any]:
         """Note a call that does not repeat, and return its recorded results."""
         self.found.unrepeatable.add(call.number)
-        record = self.recorded[call.number] = RecordedResults(_digests(call.tensors), values)
+        record = self.recorded[call.number] = RecordedResults(inputs, values)
         return record.outputs(call)
 
 

@@ -17,7 +17,7 @@ from ..step_settings import settings_of_step
 from ..tape import NotReplayable, Tape
 from .replay import AsRecorded, Replay, is_same
 from .rounding import RandomRounding, has_digits
-from .settling import UnrepeatableCall, settle
+from .settling import UnrepeatableCall, finite_square, settle, wide
 
 SCHEMA = 1
 
@@ -221,7 +221,7 @@ class Spread:
             recorded = self._expected[name].to(value.device)
             with bare_execution(), torch.no_grad():
                 if has_digits(recorded):
-                    squares[name] = _finite_square(_wide(value) - _wide(recorded))
+                    squares[name] = finite_square(wide(value) - wide(recorded))
                 elif not is_same(value, recorded):
                     flips.append(name)
 
@@ -246,7 +246,7 @@ class Spread:
         tensors: dict[str, ReplayNoise] = {}
         for name, value in self._expected.items():
             with bare_execution(), torch.no_grad():
-                norm = math.sqrt(_finite_square(_wide(value)))
+                norm = math.sqrt(finite_square(wide(value)))
             rms = math.sqrt(self._squares[name] / max(1, self._members))
             tensors[name] = ReplayNoise(rms, self._flips[name], norm)
         # Rounding moves every parameter that has a gradient, unless the tape lacks the calls that connect the two.
@@ -274,14 +274,3 @@ def in_words(error: Exception) -> str:
     """Return an exception as one line of text."""
     first = (str(error).splitlines() or [""])[0]
     return first if isinstance(error, NotReplayable) else f"{type(error).__name__}: {first}".rstrip(": ")
-
-
-def _wide(tensor: torch.Tensor) -> torch.Tensor:
-    # A complex tensor is split into its two parts, since its squared distance is the sum of theirs.
-    return torch.view_as_real(tensor).double() if tensor.is_complex() else tensor.double()
-
-
-def _finite_square(tensor: torch.Tensor) -> float:
-    """Return the sum of the squares of the finite elements."""
-    finite = torch.where(torch.isfinite(tensor), tensor, torch.zeros_like(tensor))
-    return float(torch.dot(finite.reshape(-1), finite.reshape(-1)).item())

@@ -172,8 +172,7 @@ def _roundings(value: torch.Tensor, other: torch.Tensor) -> float:
 
 def _rounding(value: torch.Tensor) -> float:
     with bare_execution(), torch.no_grad():
-        wide = _wide(value)
-        return float(torch.where(wide.isfinite(), wide, 0.0).norm()) * torch.finfo(value.dtype).eps / 2
+        return math.sqrt(finite_square(wide(value))) * torch.finfo(value.dtype).eps / 2
 
 
 def _distance(value: torch.Tensor, other: torch.Tensor) -> float:
@@ -181,12 +180,18 @@ def _distance(value: torch.Tensor, other: torch.Tensor) -> float:
     if not has_digits(value):
         return 0.0
     with bare_execution(), torch.no_grad():
-        left, right = _wide(value), _wide(other.to(value.device))
-        finite = left.isfinite()
-        if not torch.equal(finite, right.isfinite()):
+        left, right = wide(value), wide(other.to(value.device))
+        if not torch.equal(left.isfinite(), right.isfinite()):
             return math.inf
-        return float(torch.where(finite, left - right, 0.0).norm())
+        return math.sqrt(finite_square(left - right))
 
 
-def _wide(tensor: torch.Tensor) -> torch.Tensor:
+def wide(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor in double. A complex tensor is split into its two parts, whose squared distances add up."""
     return torch.view_as_real(tensor).double() if tensor.is_complex() else tensor.double()
+
+
+def finite_square(tensor: torch.Tensor) -> float:
+    """Return the sum of the squares of the finite elements."""
+    finite = torch.where(torch.isfinite(tensor), tensor, torch.zeros_like(tensor))
+    return float(torch.dot(finite.reshape(-1), finite.reshape(-1)).item())
