@@ -144,8 +144,10 @@ def decide(runs: Sequence[RecordedRun], plan: InvestigationRequest, laboratory: 
         laboratory.make(once_more(reference, others, chosen))
     repeated = control(reference) if differing else None
     if repeated is not None and not repeated.repeatable and repeated.what in COMPUTED:
-        with noise_beside(reference, Experiment(FROM_ITSELF, reference.path.name), chosen, laboratory):
-            laboratory.make(from_itself(reference, chosen))
+        own = from_itself(reference, chosen)
+        if own.plans:
+            with noise_beside(reference, Experiment(FROM_ITSELF, reference.path.name), chosen, laboratory):
+                laboratory.make(own)
     # A reference whose batches or draws do not repeat cannot be compared with another mode.
     if repeated is not None and (repeated.repeatable or repeated.what in COMPUTED):
         if asks_for_causes and len(differing) == 1:

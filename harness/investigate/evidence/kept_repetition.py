@@ -8,10 +8,12 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from ...drift.repetition import Repetition, repetition
 from ...runs.recorded_run import RecordedRun
 from ...runs.run_layout import MANIFEST
+from .pair_evidence import PairEvidence
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +23,15 @@ class _Files:
     paths: tuple[Path, Path]
     written: tuple[int, ...]  # nanoseconds
     runs: tuple[RecordedRun, RecordedRun] = field(compare=False)
+
+
+def controls_of(evidence: PairEvidence) -> dict[Literal["a", "b"], tuple[RecordedRun, RecordedRun, Repetition]]:
+    """Return, for each side that has a control, its run, the control, and their comparison."""
+    sides: tuple[tuple[Literal["a", "b"], RecordedRun, RecordedRun | None], ...] = (
+        ("a", evidence.a, evidence.a_again),
+        ("b", evidence.b, evidence.b_again),
+    )
+    return {side: (run, again, repetition_of(run, again)) for side, run, again in sides if again is not None}
 
 
 def repetition_of(run: RecordedRun, again: RecordedRun) -> Repetition:

@@ -15,7 +15,7 @@ from ...errors import JournalError, RunNotFound
 from ...records.modes.mode_spec import parse_mode
 from ...runs.recorded_run import RecordedRun
 from ...runs.step_outcomes import noise_steps, outcome_path, outcome_steps, read_outcome
-from .kept_repetition import repetition_of
+from .kept_repetition import controls_of
 from .own_spread import OwnSpread, joined, of_journals, of_noise, of_outcomes, units_of
 from .pair_evidence import PairEvidence
 
@@ -42,14 +42,7 @@ def mode_spreads(evidence: PairEvidence, noises: Mapping[int, Noise]) -> Spreads
     `noises` are those of the reference's steps, with which the spreads are compared.
     """
     found: Spreads = {}
-    sides: tuple[tuple[Literal["a", "b"], RecordedRun, RecordedRun | None], ...] = (
-        ("a", evidence.a, evidence.a_again),
-        ("b", evidence.b, evidence.b_again),
-    )
-    for side, run, again in sides:
-        if again is None:
-            continue
-        control = repetition_of(run, again)
+    for side, (run, again, control) in controls_of(evidence).items():
         if control.repeatable or control.what not in COMPUTED:
             continue
         taped = list(_taped(evidence.taped if side == "a" else evidence.started))

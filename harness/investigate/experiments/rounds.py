@@ -31,7 +31,7 @@ from ...runs.step_outcomes import noise_path, state_steps, tape_path, tape_steps
 from ...search import between, evenly
 from ..evidence.ended_by_values import ended_by_values
 from ..evidence.explained_scores import Scores, suspicious_steps
-from ..evidence.kept_repetition import repetition_of
+from ..evidence.kept_repetition import controls_of, repetition_of
 from ..evidence.pair_evidence import EvidenceFolder, evidence_for
 from ..evidence.pair_scores import scores_of, spec_of
 from .chosen_steps import STATE_SHARE, ChosenSteps, bytes_of_state, most_forced
@@ -152,8 +152,8 @@ def apart(
 def settle_forced(laboratory: Laboratory, reference: RecordedRun, run: RecordedRun) -> None:
     """Settle the taped steps of a mode that does not repeat."""
     evidence = evidence_for(reference, run)
-    forced, again = evidence.forced, evidence.b_again
-    if forced is not None and again is not None and not repetition_of(run, again).repeatable:
+    forced, controls = evidence.forced, controls_of(evidence)
+    if forced is not None and "b" in controls and not controls["b"][2].repeatable:
         for step in tape_steps(forced.path):
             settle_tape(laboratory, forced.path, step)
 
@@ -313,14 +313,20 @@ def suspicious(reference: RecordedRun, others: Sequence[RecordedRun]) -> Round:
             continue  # there is a fault in any case
         if is_few(drifting, scores):
             wanted |= {drifting[place] for place in evenly(len(drifting), min(len(drifting), MOST_CONFIRMED))}
+    states = None
+    repeated = control(reference)
+    if repeated is not None and not repeated.repeatable:  # by itself, this training would reach other states
+        states = reference.path / STATES if tapes_of(reference).kind == FROM_ITSELF else _states_of(reference)
+        kept = set(steps_in(states))
+        wanted, looked_closer = wanted & kept, looked_closer & kept
     if not wanted:
         return Round("suspicious steps")
     # Include the steps of an earlier call: the new run replaces the earlier run, which had their tapes.
     last, steps = max(wanted | looked_closer), StepSelection.of(wanted | looked_closer)
     taped = Experiment("taped", reference.path.name, detail="0")
     changes = {"outcomes": steps, "tapes": steps, "until": last, "edge_replays": EDGE_REPLAYS}
-    if tapes_of(reference).kind == FROM_ITSELF:
-        changes["resync"] = reference.path / STATES
+    if states is not None:
+        changes["resync"] = states
     return Round("suspicious steps", [repeating(reference, taped, **changes)])
 
 

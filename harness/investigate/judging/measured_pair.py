@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from ...drift.calibration import threshold_of_pair
 from ...drift.global_batch import whole_batch_compared
@@ -29,7 +29,7 @@ from ...runs.recorded_run import RecordedRun
 from ...runs.step_outcomes import read_state, state_steps
 from ..evidence.ended_by_values import ended_by_values, length_in_words
 from ..evidence.explained_scores import Scores, with_explanations
-from ..evidence.kept_repetition import repetition_of
+from ..evidence.kept_repetition import controls_of
 from ..evidence.mode_spreads import ModeSpread, Spreads
 from ..evidence.pair_evidence import PairEvidence
 from ..evidence.pair_localizations import localizations
@@ -167,13 +167,10 @@ def _setup(evidence: PairEvidence, localized: Sequence[Localization], *, by_valu
 
 
 def _controls(evidence: PairEvidence, spreads: Spreads, *, by_values: bool) -> dict[str, Repetition]:
-    repeated = ((evidence.a, evidence.a_again), (evidence.b, evidence.b_again))
-    controls = {run.manifest.label: repetition_of(run, again) for run, again in repeated if again is not None}
-    sides: tuple[tuple[Literal["a", "b"], RecordedRun], ...] = (("a", evidence.a), ("b", evidence.b))
-    for side, run in sides:
-        if side in spreads:
-            label = run.manifest.label
-            controls[label] = replace(controls[label], score=spreads[side].spread.score)
+    controls: dict[str, Repetition] = {}
+    for side, (run, _, control) in controls_of(evidence).items():
+        spread = spreads.get(side)
+        controls[run.manifest.label] = control if spread is None else replace(control, score=spread.spread.score)
     label = evidence.b.manifest.label
     if by_values and label in controls and controls[label].what == "steps":
         # The control has the reference's length because it began its last step in the reference's state.

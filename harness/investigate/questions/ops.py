@@ -22,7 +22,7 @@ from ...records.run.run_request import NOISE_REPLAYS
 from ...runs.step_outcomes import outcome_path, outcome_steps, read_noise_record, tape_path
 from ...tape.op_names import UNREPLAYED
 from ..evidence.batches_followed import own_arguments
-from ..evidence.kept_repetition import repetition_of
+from ..evidence.kept_repetition import controls_of
 from ..evidence.pair_evidence import EvidenceFolder, PairEvidence
 from ..evidence.pair_localizations import inputs_of, localizations
 from ..evidence.pair_scores import spec_of
@@ -135,9 +135,8 @@ def _together(laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: Invest
 
 def _settle(laboratory: Laboratory, inquiry: Inquiry, folders: Mapping[str, Path]) -> None:
     """Settle the tapes of the step in these folders, for the modes that do not repeat."""
-    evidence = inquiry.evidence
-    for side, run, again in (("a", evidence.a, evidence.a_again), ("b", evidence.b, evidence.b_again)):
-        if again is not None and not repetition_of(run, again).repeatable:
+    for side, (_, _, control) in controls_of(inquiry.evidence).items():
+        if not control.repeatable:
             settle_tape(laboratory, folders[side], inquiry.step, NOISE_REPLAYS if side == "a" else 0)
 
 

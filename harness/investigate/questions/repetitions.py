@@ -26,7 +26,7 @@ from ...records.values.call_record import GRAPH, CallRecord
 from ...records.values.unfilled_read import UnfilledRead, read_unfilled
 from ...runs.recorded_calls import read_calls
 from ...runs.recorded_run import RecordedRun
-from ..evidence.kept_repetition import repetition_of
+from ..evidence.kept_repetition import controls_of
 from ..evidence.mode_spreads import Spreads
 from ..evidence.pair_evidence import EvidenceFolder, PairEvidence
 from ..evidence.pair_scores import spec_of, spreads_of
@@ -138,13 +138,8 @@ def _unlike(evidence: PairEvidence, threshold: float) -> Iterator[tuple[Recorded
     spreads: Spreads = {}
     with suppress(JournalError):  # if the evidence is damaged, no spread is known
         spreads = spreads_of(evidence)
-    sides: tuple[tuple[Literal["a", "b"], RecordedRun, RecordedRun | None], ...] = (
-        ("a", evidence.a, evidence.a_again),
-        ("b", evidence.b, evidence.b_again),
-    )
-    for side, run, again in sides:
-        if again is not None and run.manifest.is_one_process:
-            control = repetition_of(run, again)
+    for side, (run, _, control) in controls_of(evidence).items():
+        if run.manifest.is_one_process:
             spread = spreads.get(side)
             is_noise = spread is not None and replace(control, score=spread.spread.score).is_noise(threshold)
             # If a script ends after a certain time, its number of steps varies, and no call is to blame.
