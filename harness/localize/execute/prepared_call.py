@@ -65,6 +65,27 @@ class PreparedCall:
             tensor.copy_(content)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class RecordedResults:
+    """The results of a call in its real execution.
+
+    inputs: the digests of the call's inputs.
+    values: the call's fresh outputs, then its written arguments.
+    distances: for a node that goes astray, the distances of the values from those that its kernel computes alone.
+    """
+
+    inputs: Sequence[str]
+    values: Sequence[torch.Tensor]
+    distances: Sequence[torch.Tensor] = ()
+
+    def outputs(self, call: PreparedCall) -> list[Any]:
+        """Return the outputs of the call, and write its written arguments."""
+        values = iter(self.values)
+        outputs: list[Any] = [next(values).clone() if made is not None else None for made in call.node.makes]
+        call.write(list(values))
+        return outputs
+
+
 class Kernels(Protocol):
     """The kernels with which one side executes its calls."""
 

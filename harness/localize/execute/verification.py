@@ -24,7 +24,7 @@ from ...tape.tape import NotReplayable
 from ...torch_private.own_operators import has_kernel
 from ..align.storage_flow import Side
 from .hybrid import Hybrid, HybridExecution
-from .prepared_call import Kernels, PreparedCall
+from .prepared_call import Kernels, PreparedCall, RecordedResults
 from .tape_pair import TapePair
 from .unrepeatable_calls import UnrepeatableCalls
 from .worker_calls import WorkerCalls
@@ -98,27 +98,6 @@ class SideKernels:
         """
         is_own_code = call.number in self._found.special and call.node.call.compiled is not None
         return self._calls.called(call.node) if is_own_code else None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class RecordedResults:
-    """The results of a call in its real execution.
-
-    inputs: the digests of the call's inputs.
-    values: the call's fresh outputs, then its written arguments.
-    distances: for a node that goes astray, the distances of the values from those that its kernel computes alone.
-    """
-
-    inputs: Sequence[str]
-    values: Sequence[torch.Tensor]
-    distances: Sequence[torch.Tensor] = ()
-
-    def outputs(self, call: PreparedCall) -> list[Any]:
-        """Return the outputs of the call, and write its written arguments."""
-        values = iter(self.values)
-        outputs: list[Any] = [next(values).clone() if made is not None else None for made in call.node.makes]
-        call.write(list(values))
-        return outputs
 
 
 class CheckedKernels:
