@@ -59,10 +59,11 @@ WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
 """Environment variables that control how OpenMP's threads wait for work."""
 
 
-CUBLAS_WORKSPACE = ("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-"""A variable and its value, without which cuBLAS may sum in a different order each time.
+REPEATING_VARIABLES: Mapping[str, str] = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", "NCCL_ALGO": "Ring"}
+"""The variables without which cuBLAS and NCCL may sum in a different order each time.
 
-cuBLAS reads it when CUDA starts, so torch cannot set it later.
+The libraries read them when they start, so torch cannot set them later. NCCL otherwise chooses among algorithms, some
+of which let the network add.
 """
 
 
@@ -82,8 +83,9 @@ def environment(spec: ModeSpec, inherited: Mapping[str, str], *, alone: bool = F
         variables["OMP_WAIT_POLICY"] = "passive"
     # Scripts read their device from DEVICE, which the mode sets: a DEVICE of the user's shell would change every mode.
     variables.pop("DEVICE", None)
-    if spec.deterministic in ("on", "warn") and spec.accelerator is not None:
-        variables.setdefault(*CUBLAS_WORKSPACE)
+    if spec.deterministic not in (None, "off") and spec.accelerator is not None:
+        for name, value in REPEATING_VARIABLES.items():
+            variables.setdefault(name, value)
     if spec.contract == "off" and spec.accelerator is not None:  # on a device, Inductor leaves it to Triton
         variables["TRITON_DEFAULT_FP_FUSION"] = "0"
     if spec.threads is not None:

@@ -12,7 +12,7 @@ from typing import Any
 from ..records.modes.mode_spec import ModeSpec
 from ..records.run.adoption_facts import AdoptionFacts
 from ..tape.origin import script_line
-from ..tape.stated_settings import in_key_words, keys_of, put_stated, same_value, stated_names
+from ..tape.stated_settings import in_key_words, put_stated, same_value, stated_settings
 from ..tape.step_settings import read_settings, setting_lines
 from ..torch_private.kernel_settings import setters
 from ..torch_private.patches import Patches
@@ -28,7 +28,7 @@ class FollowedSettings:
         self._spec = spec
         self._script = script
         self._facts = facts
-        self._stated = stated_names(spec)
+        self._stated = stated_settings(spec)
         self._first: Mapping[str, Any] = {}
         self._reported: set[tuple[object, ...]] = set()
         self._patches = Patches("the script's settings")
@@ -71,7 +71,7 @@ class FollowedSettings:
         return followed
 
     def _changed(self, changed: Mapping[str, Any], keys: Sequence[str]) -> None:
-        overruled = [name for name in changed if name in self._stated]
+        overruled = [name for name in changed if any(name in names for names in self._stated.values())]
         line = script_line(self._script) or ""
         report = (line, *changed.items())
         is_back = not overruled and all(same_value(self._first.get(name), value) for name, value in changed.items())
@@ -79,7 +79,11 @@ class FollowedSettings:
         if not is_left and report not in self._reported:  # a `with` in a forward repeats its change in each step
             self._reported.add(report)
             text = ", ".join(in_key_words(changed, read_settings(), keys))
-            stated = [f"{key}={getattr(self._spec, key)}" for key in keys_of(overruled) if getattr(self._spec, key)]
+            stated = [
+                f"{key}={getattr(self._spec, key)}"
+                for key, names in self._stated.items()
+                if not set(names).isdisjoint(overruled)
+            ]
             self._facts.note(
                 "settings", f"{text}, overruled by {', '.join(stated)} of the mode" if stated else text, line
             )

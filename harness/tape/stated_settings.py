@@ -3,6 +3,7 @@
 tf32=on                 precision.cuda.matmul, .conv and .rnn are tf32
 sdpa=math               attention.flash, .efficient and .cudnn are off
 matmul_precision=high   matmul_precision is high, which also sets precision.cuda.matmul and precision.mkldnn.matmul
+deterministic=on        deterministic is warn, and on CUDA cuDNN does not choose by time and attention is math
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from typing import Any
 import torch
 
 from ..records.modes.mode_spec import ModeSpec
-from ..records.modes.setting_keys import SETTING_KEYS
+from ..records.modes.setting_keys import CUDA, SETTING_KEYS, device_of
 from ..torch_private.kernel_settings import ATTENTION, ATTENTION_SETTINGS, EXACT, REDUCTIONS, TF32, allow_tf32
 from .step_settings import put_settings, read_settings
 
+FILL = "fill_uninitialized_memory"
 PRODUCTS, CONVOLUTIONS = "precision.cuda.matmul", ("precision.cuda.conv", "precision.cuda.rnn")
 
 SETTINGS_OF_KEY: Mapping[str, Sequence[str]] = {
@@ -28,21 +30,21 @@ SETTINGS_OF_KEY: Mapping[str, Sequence[str]] = {
     "mkldnn": ("mkldnn",),
     "benchmark": ("cudnn_benchmark",),
     "reduced_precision_reduction": REDUCTIONS,
-    "deterministic": ("deterministic",),
+    "deterministic": ("deterministic", FILL),
     "threads": ("threads",),
 }
 """All settings that each key of a mode sets. `tf32` comes first, since `matmul_precision` may set TF32, too."""
 
-
-def keys_of(names: Collection[str]) -> list[str]:
-    """Return the keys that set any of these settings."""
-    return [key for key, settings in SETTINGS_OF_KEY.items() if not set(settings).isdisjoint(names)]
+ALSO_DETERMINISTIC = ("cudnn_benchmark", "cudnn_deterministic", "attention.flash", "attention.efficient", "attention.cudnn")
+"""The settings that `deterministic` sets as well on CUDA, unless another key states them."""
 
 
-def stated_names(spec: ModeSpec) -> list[str]:
-    """Return the names of all settings that the keys of a mode set."""
-    keys = [key for key in SETTINGS_OF_KEY if getattr(spec, key) is not None]
-    return list(dict.fromkeys(name for key in keys for name in SETTINGS_OF_KEY[key]))
+def stated_settings(spec: ModeSpec) -> dict[str, Sequence[str]]:
+    """Return the keys that a mode states, each with the names of all settings that it sets."""
+    stated = {key: names for key, names in SETTINGS_OF_KEY.items() if getattr(spec, key) is not None}
+    if "deterministic" in stated:
+        stated["deterministic"] = (*stated["deterministic"], *_repeating_kernels(spec))
+    return stated
 
 
 def put_stated(spec: ModeSpec) -> None:
@@ -66,8 +68,35 @@ def put_stated(spec: ModeSpec) -> None:
                 if precision == TF32 and not convolutions:
                     put_settings({name: EXACT[0]})
         if spec.deterministic is not None:
-            torch.use_deterministic_algorithms(spec.deterministic != "off", warn_only=spec.deterministic == "warn")
-        put_settings(_plain(spec))
+            torch.use_deterministic_algorithms(spec.deterministic != "off", warn_only=not _is_strict(spec))
+        put_settings({**_repeating_kernels(spec), **_plain(spec)})
+
+
+def _is_strict(spec: ModeSpec) -> bool:
+    """Check whether an op without a kernel that repeats raises.
+
+    The flash and the memory-efficient kernel of attention only repeat if it does (pytorch/pytorch#182551).
+    """
+    return spec.deterministic == "strict" or (
+        spec.sdpa in ("flash", "efficient") and device_of(spec.base, spec.device) == CUDA
+    )
+
+
+def _repeating_kernels(spec: ModeSpec) -> dict[str, Any]:
+    """Return the other settings that make a deterministic mode repeat.
+
+    torch fills new memory with NaN in such a mode, which takes 12 to 15 % of the time (ultralytics#26181) and hides
+    reads of memory that no op has written. On CUDA, cuDNN must not choose kernels by their speed, and its attention
+    does not repeat.
+    """
+    if spec.deterministic in (None, "off"):
+        return {}
+    settings: dict[str, Any] = {FILL: False}
+    if device_of(spec.base, spec.device) == CUDA:
+        settings |= {"cudnn_benchmark": False, "cudnn_deterministic": True}
+        kernels = {"flash": _is_strict(spec), "efficient": _is_strict(spec), "cudnn": False}
+        settings |= {f"attention.{name}": on for name, on in kernels.items()} if spec.sdpa is None else {}
+    return settings
 
 
 def _plain(spec: ModeSpec) -> dict[str, Any]:
@@ -131,6 +160,7 @@ _READ: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
     "sdpa": _attention,
     "reduced_precision_reduction": _reductions,
     "matmul_precision": _precision,
+    "deterministic": lambda settings: {"on": "strict", "warn": "on"}.get(settings["deterministic"], "off"),
 }
 
 

@@ -33,10 +33,18 @@ def _set_deterministic(wanted: str) -> None:
     torch.use_deterministic_algorithms(wanted != "off", warn_only=wanted == "warn")
 
 
+fills: Any = torch.utils.deterministic
+
+
+def _set_filling(wanted: bool) -> None:
+    fills.fill_uninitialized_memory = wanted
+
+
 SETTINGS: dict[str, KernelSetting] = {
     "threads": KernelSetting(torch.get_num_threads, torch.set_num_threads),
     "flush_denormal": KernelSetting(_flushes_denormals, torch.set_flush_denormal),
     "deterministic": KernelSetting(_deterministic, _set_deterministic),
+    "fill_uninitialized_memory": KernelSetting(lambda: fills.fill_uninitialized_memory, _set_filling),
     **KERNEL_SETTINGS,
 }
 """The settings of torch, in the order in which they are set."""

@@ -176,6 +176,7 @@ def setters() -> list[Setter]:
     products = ["matmul_precision", *PRECISIONS]
     functions: list[tuple[str, Sequence[str]]] = [
         ("_set_deterministic_algorithms", ["deterministic"]),
+        ("_set_deterministic_fill_uninitialized_memory", ["fill_uninitialized_memory"]),
         ("_set_float32_matmul_precision", products),
         ("_set_cublas_allow_tf32", products),
         ("_set_cudnn_allow_tf32", ["cudnn_tf32", *PRECISIONS]),

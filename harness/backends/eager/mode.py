@@ -17,7 +17,7 @@ from ...hooks.mode_protocol import Mode, Moment, ScriptFacts
 from ...records.modes.mode_registry import PLAIN, registry
 from ...records.modes.mode_spec import ModeSpec
 from ...tape.shards import local_tensor
-from ...tape.stated_settings import put_stated, stated_names
+from ...tape.stated_settings import put_stated, stated_settings
 from ...tape.step_settings import put_settings, read_settings
 from ...torch_private.patches import Patches
 from ..cpu_draws import draw_on_the_cpu
@@ -71,7 +71,8 @@ class EagerMode(Mode):
         """Check the device, apply the mode's settings and seed, and keep `swaps`, which `close` notifies."""
         self.swaps = swaps
         require_device(self.device)
-        self._patches.also(functools.partial(put_settings, read_settings(stated_names(self.spec))))
+        stated = [name for names in stated_settings(self.spec).values() for name in names]
+        self._patches.also(functools.partial(put_settings, read_settings(stated)))
         put_stated(self.spec)
         if self.spec.seed is not None:
             torch.manual_seed(self.spec.seed)

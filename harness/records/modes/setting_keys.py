@@ -18,7 +18,8 @@ SETTING_KEYS: Mapping[str, tuple[str, ...]] = {
     "mkldnn": ON_OFF,
     "benchmark": ON_OFF,
     "reduced_precision_reduction": ON_OFF,
-    "deterministic": ("on", "warn", "off"),
+    # `on` lets an op without a kernel that repeats go on, `strict` does not; `warn` is an older name of `on`
+    "deterministic": ("on", "warn", "strict", "off"),
 }
 
 HOST, CUDA = "cpu", "cuda"

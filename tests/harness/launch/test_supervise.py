@@ -196,10 +196,11 @@ def test_how_threads_wait_is_the_users_to_say(name: str) -> None:
     assert environment(parse_mode(f"cpu,env.{name}=active"), {})[name] == "active"
 
 
-def test_cublas_sums_in_one_order_where_the_mode_is_deterministic() -> None:
+def test_cublas_and_nccl_sum_in_one_order_where_the_mode_is_deterministic() -> None:
     name = "CUBLAS_WORKSPACE_CONFIG"
-    for mode in ("cuda,deterministic=on", "compile,device=cuda,deterministic=warn"):
-        assert environment(parse_mode(mode), {})[name] == ":4096:8"
+    for mode in ("cuda,deterministic=on", "compile,device=cuda,deterministic=warn", "cuda,deterministic=strict"):
+        found = environment(parse_mode(mode), {})
+        assert (found[name], found["NCCL_ALGO"]) == (":4096:8", "Ring")
         assert environment(parse_mode(mode), {name: ":16:8"})[name] == ":16:8"
     assert environment(parse_mode(f"cuda,deterministic=on,env.{name}=x"), {})[name] == "x"
     for mode in ("cuda", "cuda,deterministic=off", "cpu,deterministic=on"):

@@ -70,11 +70,20 @@ def test_what_the_mode_does_not_state_is_the_scripts_to_set_and_noted_with_its_l
         torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
         torch.set_num_threads(torch.get_num_threads())  # what is so already is not set
     assert told.facts == [
-        "tf32=on", "matmul_precision=highest", "benchmark=on", "attention.flash=off", "deterministic=warn", "mkldnn=off",
+        "tf32=on", "matmul_precision=highest", "benchmark=on", "attention.flash=off", "deterministic=on", "mkldnn=off",
     ]  # fmt: skip
     assert all(line.startswith(f"{__file__}:") for line in told.lines) and len(set(told.lines)) == 6
     assert not torch.backends.mkldnn.enabled and torch.backends.cudnn.benchmark
     assert setting_lines.lines["mkldnn"] == told.lines[-1] and "threads" not in setting_lines.lines
+
+
+def test_a_deterministic_mode_keeps_its_kernels_of_attention() -> None:
+    with followed("cuda,deterministic=on") as told:
+        torch.backends.cuda.enable_flash_sdp(True)
+        torch.utils.deterministic.fill_uninitialized_memory = True  # type: ignore[assignment]
+        after = current_settings()
+    assert not after["attention.flash"] and not after["fill_uninitialized_memory"]
+    assert all(text.endswith("overruled by deterministic=on of the mode") for text in told.facts) and told.facts
 
 
 def test_what_the_mode_states_is_not_undone_by_the_script() -> None:

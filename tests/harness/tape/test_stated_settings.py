@@ -8,17 +8,18 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from numdrift.harness.records.modes.mode_spec import ModeSpec
+from numdrift.harness.records.modes.mode_spec import ModeSpec, parse_mode
 from numdrift.harness.records.modes.setting_keys import SETTING_KEYS
 from numdrift.harness.tape.stated_settings import (
     SETTINGS_OF_KEY,
     in_key_words,
     put_stated,
     same_value,
-    stated_names,
+    stated_settings,
     value_of_key,
 )
 from numdrift.harness.tape.step_settings import current_settings, put_settings
+from numdrift.harness.torch_private.kernel_settings import ATTENTION
 
 
 @pytest.fixture(autouse=True)
@@ -36,10 +37,11 @@ def test_a_key_sets_what_it_stands_for(key: str, value: str) -> None:
     spec = ModeSpec.from_json({"name": "fast", "base": "cuda", key: value})
     put_stated(spec)
     after = current_settings()
-    assert value_of_key(key, after) == value
+    assert value_of_key(key, after) == ("on" if value == "warn" else value)
     changed = {name for name in before if not same_value(before[name], after.get(name))}
     # the switch of products is set with their precision
-    assert changed <= {*stated_names(spec), *(("matmul_precision",) if key == "tf32" else ())}
+    stated = (name for names in stated_settings(spec).values() for name in names)
+    assert changed <= {*stated, *(("matmul_precision",) if key == "tf32" else ())}
     assert before.keys() == after.keys(), "everything can still be read"
 
 
@@ -51,6 +53,41 @@ def test_what_torch_is_set_to_by_default_has_a_value_of_each_key() -> None:
     }  # fmt: skip
     put_stated(ModeSpec("b", "cpu", threads=1))
     assert value_of_key("threads", current_settings()) == "1" and torch.get_num_threads() == 1
+
+
+@pytest.mark.parametrize(
+    ("mode", "raises", "attention"),
+    [
+        ("cuda,deterministic=on", False, {"math"}),
+        ("cuda,deterministic=strict", True, {"math", "flash", "efficient"}),
+        # of these kernels torch takes the form that repeats in its strict mode alone
+        ("cuda,deterministic=on,sdpa=flash", True, {"math", "flash"}),
+        ("compile,device=cuda,deterministic=on,sdpa=any", False, {"math", "flash", "efficient", "cudnn"}),
+        ("cpu,deterministic=on", False, {"math", "flash", "efficient", "cudnn"}),
+        ("cpu,deterministic=on,sdpa=flash", False, {"math", "flash"}),
+    ],
+)
+def test_a_deterministic_mode_takes_the_kernels_that_repeat(mode: str, raises: bool, attention: set[str]) -> None:
+    put_settings({"cudnn_benchmark": True})
+    put_stated(parse_mode(mode))
+    found = current_settings()
+    assert found["deterministic"] == ("on" if raises else "warn") and not found["fill_uninitialized_memory"]
+    assert {name for name in ATTENTION if found[f"attention.{name}"]} == attention
+    on_cuda = "cuda" in mode
+    assert (found["cudnn_benchmark"], found["cudnn_deterministic"]) == (not on_cuda, on_cuda)
+
+
+def test_a_mode_that_chooses_by_speed_does_so_deterministically() -> None:
+    put_stated(parse_mode("cuda,deterministic=on,benchmark=on"))
+    assert current_settings()["cudnn_benchmark"]
+
+
+def test_memory_that_no_op_has_written_is_not_filled() -> None:
+    torch.use_deterministic_algorithms(True)
+    assert torch.empty(4).isnan().all()
+    put_stated(parse_mode("cpu,deterministic=on"))
+    torch.full((1024,), 3.0)  # what is freed here is what the next tensor gets
+    assert torch.empty(1024).isfinite().all()
 
 
 def test_two_keys_that_set_one_thing_agree() -> None:
