@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..records.modes.mode_registry import DEVICES_OF_THE_CPU
+from ..records.modes.mode_spec import parse_mode
+from ..records.modes.setting_keys import device_of
 from ..runs.recorded_run import RecordedRun
 from .recorded_drift import GENERATORS, RecordedDifference, differences, generator_differences, own_steps
+from .repeating_advice import repeating_advice
 
-ALONE = "run with threads=1 and call torch.use_deterministic_algorithms(True)"
 FIRST_TANH = (
     "; if the machine was busy, repeat it first: torch's first tanh on several threads of a process is now and then "
     "computed wrongly (pytorch/pytorch#188792)"
@@ -57,7 +60,10 @@ def repetition(first: RecordedRun, again: RecordedRun) -> Repetition:
     if before and difference.what != "steps":
         difference = RecordedDifference(before[0].step, "generator", before[0].generator)
     what, name, step = difference.what, difference.name, difference.step
-    sentence, remedy = f"the {what} of `{name}` differs in step {step}", ALONE + (FIRST_TANH if step == 0 else "")
+    sentence = f"the {what} of `{name}` differs in step {step}"
+    spec = parse_mode(first.manifest.spec)
+    raced = step == 0 and device_of(spec.base, spec.device) in DEVICES_OF_THE_CPU
+    remedy = repeating_advice(spec) + (FIRST_TANH if raced else "")
     if what == "steps":
         sentence = f"{name} were recorded"
         remedy = "let the script end after a fixed number of steps, not after a time"

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
+from ...drift.repeating_advice import repeating_advice
 from ...drift.run_comparison import reason_without_steps
 from ...drift.setup.met_in_files import met_in_files
 from ...drift.setup.setup_triage import environment_differences
@@ -26,6 +27,7 @@ from ...records.results.findings import Findings, PairFindings, RunEnding, StepF
 from ...records.run.interpreters import TwoInterpreters
 from ...runs.recorded_run import RecordedRun
 from ..evidence.pair_evidence import PairEvidence, evidence_for
+from ..evidence.pair_scores import spec_of
 from ..questions.question import QuestionAnswer, proven
 from ..questions.question_table import LAST_QUESTIONS, QUESTIONS
 from ..questions.whole_trainings import Curves, curves_of, trained_without
@@ -233,9 +235,6 @@ def _sentences(measured: MeasuredPair, judged: _JudgedCauses, curves: Curves) ->
     return [sentence for sentence in (*sentences, *curves.sentences) if sentence]
 
 
-REPEATING = "with deterministic=on in a mode, torch uses kernels whose results repeat, where it has them"
-
-
 def _spreads(measured: MeasuredPair, word: str | None) -> list[str]:
     if word == "nondeterministic":
         return []
@@ -252,8 +251,12 @@ def _notes(evidence: PairEvidence, measured: MeasuredPair, judged: _JudgedCauses
     scores = measured.scores
     notes = [*verdict.notes, *measured.compared.notes, *around, *scores.notes, *scores.unreplayed, *measured.unreadable]
     notes += judged.answer.notes
-    if measured.spreads:
-        notes.append(REPEATING)
+    for run in (evidence.a, evidence.b):
+        label, spread = run.manifest.label, measured.spreads.get(run.manifest.label)
+        if spread is not None:
+            spec, ops = spec_of(run), [str(call["op"]) for call in spread.calls]
+            advice = repeating_advice(spec, ops, compiled=spec.capabilities.compiles)
+            notes.append(f"to make {label} repeat its bits, {advice}")
     if verdict.word == "failed":  # "compile is crashed: REASON" repeats the verdict
         reasons = [f": {run.manifest.message}" for run in named_runs(evidence).values() if run.manifest.message]
         notes = [note for note in notes if not any(note.endswith(why) and why in verdict.text for why in reasons)]

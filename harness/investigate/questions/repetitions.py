@@ -112,7 +112,7 @@ class Repetitions:
                 culprits.append(
                     _culprit(run, difference.call, difference.what, difference.step, sentence_of(difference) + by)
                 )
-                sentences.append(f"{control.text}; remedy: {remedy_of(difference)}")
+                sentences.append(f"{control.text}; remedy: {remedy_of(difference, spec_of(run))}")
             else:
                 sentences.append(_sentence_without_call(run, repeated, control, difference))
         # Uninitialized memory may contain the same values in every run, so that a read of it goes unnoticed. Tapes that

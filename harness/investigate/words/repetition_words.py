@@ -12,7 +12,9 @@ from typing import Any
 
 from ...drift.call_difference import CallDifference
 from ...drift.recorded_drift import GENERATORS
+from ...drift.repeating_advice import repeating_advice
 from ...drift.setup.draw_difference import DrawDifference
+from ...records.modes.mode_spec import ModeSpec
 from ...records.values.call_record import GRAPH, OWN, SETUP_PHASE, CallRecord
 from ...records.values.unfilled_read import UnfilledRead
 from .culprit_words import PHASES, from_here
@@ -91,13 +93,13 @@ def unfilled_remedy(unfilled: UnfilledRead) -> str:
     return f"use another op than {unfilled.call.op}, whose writes this mode loses"
 
 
-def remedy_of(difference: CallDifference) -> str:
-    """Say how to avoid the difference."""
+def remedy_of(difference: CallDifference, spec: ModeSpec) -> str:
+    """Say how to avoid the difference in a mode."""
     match difference.what:
         case "computed" if difference.call.op.startswith(GRAPH):
-            return "call torch.use_deterministic_algorithms(True), or run with threads=1"
+            return repeating_advice(spec, compiled=True)
         case "computed":
-            return "call torch.use_deterministic_algorithms(True), run with threads=1, or take another op"
+            return repeating_advice(spec, [difference.call.op], compiled=spec.capabilities.compiles)
         case "generator" | "seeded":
             return "seed it with the same number in every run"
         case "race":

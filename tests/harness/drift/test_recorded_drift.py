@@ -36,16 +36,16 @@ def test_the_same_bits_repeat(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("fields", "what", "name", "remedy"),
     [
-        ({"losses": (0.5,)}, "loss", "loss 0", "threads=1"),
-        ({"losses": (1 / 3, 1.0)}, "loss", "loss 1", "threads=1"),
-        ({"gradients": {"w": [0.1, 0.3]}}, "gradient", "w", "use_deterministic_algorithms"),
-        ({"gradients": {}}, "gradient", "w", "threads=1"),
-        ({"values": {"w": [1.0, 3.0]}}, "value", "w", "threads=1"),
+        ({"losses": (0.5,)}, "loss", "loss 0", "deterministic=on"),
+        ({"losses": (1 / 3, 1.0)}, "loss", "loss 1", "deterministic=on"),
+        ({"gradients": {"w": [0.1, 0.3]}}, "gradient", "w", "deterministic=on"),
+        ({"gradients": {}}, "gradient", "w", "deterministic=on"),
+        ({"values": {"w": [1.0, 3.0]}}, "value", "w", "deterministic=on"),
         (
             {"gradients": {"w": [0.1, 0.3]}, "values": {"w": [1.0, 3.0]}},
             "gradient",
             "w",
-            "threads=1",
+            "deterministic=on",
         ),
         ({"batches": ((X, ("int64", (4,), "cc")),)}, "batch", "argument 1 of call 0", "DataLoader"),
         ({"batches": ((X,),), "losses": (9.0,)}, "batch", "argument 1 of call 0", "DataLoader"),

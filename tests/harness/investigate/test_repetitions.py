@@ -376,7 +376,7 @@ DIFFERENCES = [
         [call("index_add", 7, tensors=[(0, "0")], results=[(1, "q")], module="net.1")],
         {"what": "computed", "op": "aten.index_add", "line": 7, "module": "net.1"},
         f"in step 1 aten.index_add in the forward of net.1, {SCRIPT}:7 computes different bits from equal inputs",
-        "call torch.use_deterministic_algorithms(True), run with threads=1, or take another op",
+        "add threads=1 to the mode",
         id="an op that gives other bits",
     ),
     pytest.param(
@@ -384,7 +384,7 @@ DIFFERENCES = [
         [call("graph 0/0", 7, phase="backward", tensors=[(0, "0")], results=[(1, "q")])],
         {"what": "computed", "op": "graph 0/0", "line": 7, "phase": "backward"},
         f"in step 1 compiled graph 0/0 in the backward, {SCRIPT}:7 computes different bits from equal inputs",
-        "call torch.use_deterministic_algorithms(True), or run with threads=1",
+        "add deterministic=on to the mode",
         id="a graph that gives other bits",
     ),
     pytest.param(
@@ -528,7 +528,7 @@ def test_the_judge_names_the_call_beside_its_verdict(tmp_path: Path) -> None:
     [judged] = judge([found.evidence.a, found.evidence.b]).pairs
     assert judged.verdict == "nondeterministic"
     assert [(culprit.what, culprit.source) for culprit in judged.culprits] == [("computed", f"{SCRIPT}:7")]
-    assert "remedy: call torch.use_deterministic_algorithms(True), run with threads=1" in "\n".join(judged.text)
+    assert "remedy: add threads=1 to the mode" in "\n".join(judged.text)
 
 
 # Where nothing is found.

@@ -98,7 +98,7 @@ def another_seed(folder: Path) -> Sequence[RecordedRun]:
             "nondeterministic",
             1,
             1,
-            ["cpu does not repeat: loss 0 of step 2 differs", "threads=1"],
+            ["cpu does not repeat: loss 0 of step 2 differs", "deterministic=on"],
         ),
         (
             not_repeating("mode_control"),
