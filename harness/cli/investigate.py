@@ -90,7 +90,7 @@ frames_option = click.option(
     "jobs", "localize",
 )  # fmt: skip
 @click.option("--quick", is_flag=True, help="Only the verdict, without causes: the same as --localize none.")
-@options.options_of(InvestigationRequest, "scripts", "confirm", "knobs", "partition_bisect")
+@options.options_of(InvestigationRequest, "scripts", "confirm", "knobs", "partition_bisect", "poison")
 @suspects_option
 @frames_option
 @options.options_of(InvestigationRequest, "module", "strict")

@@ -100,6 +100,8 @@ class Noise:
     unrepeatable: the calls of the step that compute different bits each time, as the step's noise file describes them
     settled: whether such calls were looked for
     doubted: the number of further calls that may add atomically, but repeated when they were executed again
+    unwritten: the reads of memory that no op has written, as the step's noise file describes them; None if they were
+        not looked for
     """
 
     step: int
@@ -113,6 +115,7 @@ class Noise:
     unrepeatable: tuple[Mapping[str, Any], ...] = ()
     settled: bool = False
     doubted: int = 0
+    unwritten: tuple[Mapping[str, Any], ...] | None = None
 
     @property
     def measured(self) -> bool:
@@ -244,6 +247,7 @@ def read_noise(run: Path, step: int) -> Noise | None:
             unrepeatable=tuple(dict(call) for call in record.get("unrepeatable", ())),
             settled=record.get("settled") is True,
             doubted=int(record.get("doubted", 0)),
+            unwritten=None if (reads := record.get("unwritten")) is None else tuple(dict(read) for read in reads),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise JournalError(noise_path(run, step), f"is damaged ({type(error).__name__}: {error})") from error

@@ -152,6 +152,10 @@ class InvestigationRequest(TrainingRequest):
         "Also put smaller and smaller parts of the model on the mode's backend, the rest on the CPU, to find the ops "
         "that carry the drift.",
     )
+    poison: bool = option(
+        False,
+        "Also look for reads of memory that no op has written, by filling such memory with two different numbers.",
+    )
     step: int | None = None
     """The step in which `numdrift localize` looks for causes; None: the first significant one."""
 
@@ -175,6 +179,7 @@ class InvestigationOptions(TrainingOptions, total=False):
     confirm: bool
     knobs: bool
     partition_bisect: bool
+    poison: bool
 
 
 def recorded_runs(out: Path, folder: Path, suffix: str | None) -> list[RecordedRun]:

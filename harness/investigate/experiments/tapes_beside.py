@@ -113,6 +113,15 @@ def settle_tape(laboratory: Laboratory, run: Path, step: int, replays: int = 0) 
         measured_by_holder(laboratory, run, step, replays=replays, settles=True)
 
 
+def poison_tape(laboratory: Laboratory, run: Path, step: int) -> None:
+    """Have a run's worker look for reads of memory that no op has written, in a taped step."""
+    noise = _noise(run, step)
+    if tape_path(run, step).exists() and (noise is None or noise.unwritten is None):
+        replays = NOISE_REPLAYS if noise is None else noise.replays
+        settles = noise is not None and noise.settled
+        measured_by_holder(laboratory, run, step, replays=replays, settles=settles, poisons=True)
+
+
 def measured_by_holder(
     laboratory: Laboratory,
     run: Path,
@@ -121,10 +130,11 @@ def measured_by_holder(
     *,
     replays: int = NOISE_REPLAYS,
     settles: bool = False,
+    poisons: bool = False,
 ) -> bool:
     """Have the run's worker replay a step; return whether a worker answered."""
-    request = {"request": "noise", "step": step, "replays": replays, "edge": edge_replays, "settles": settles}
-    answer = laboratory.workers.ask(run, request)
+    request = {"request": "noise", "step": step, "replays": replays, "edge": edge_replays}
+    answer = laboratory.workers.ask(run, {**request, "settles": settles, "poisons": poisons})
     if answer is not None:
         write_noise_record(noise_path(run, step), answer["noise"])
     return answer is not None

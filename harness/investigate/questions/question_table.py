@@ -14,6 +14,7 @@ from .preparation import Preparation
 from .question import Question
 from .repetitions import Repetitions
 from .stages_and_settings import StagesAndSettings
+from .unwritten_memory import UnwrittenMemory
 
 QUESTIONS: dict[str, Question] = {
     "ops": Ops(),
@@ -23,6 +24,7 @@ QUESTIONS: dict[str, Question] = {
 """The questions that are asked about every examined step."""
 
 LAST_QUESTIONS: dict[str, Question] = {
+    "unwritten": UnwrittenMemory(),
     "repetitions": Repetitions(),
     "draws": Draws(),
     "preparation": Preparation(),

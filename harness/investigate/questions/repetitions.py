@@ -31,8 +31,10 @@ from ..evidence.mode_spreads import Spreads
 from ..evidence.pair_evidence import EvidenceFolder, PairEvidence
 from ..evidence.pair_scores import spec_of, spreads_of
 from ..evidence.result_file import read_result, write_result
+from ..evidence.taped_reads import reads_on_tapes
 from ..experiments.investigation_plan import InvestigationRequest
 from ..experiments.laboratory import Laboratory, Round, repeating
+from ..experiments.rounds import control_of
 from ..words.repetition_words import remedy_of, sentence_of, shown_by_stand_in, unfilled_remedy, unfilled_sentence
 from .question import Inquiry, QuestionAnswer
 from .setting_axes import stand_in
@@ -120,7 +122,9 @@ class Repetitions:
         runs: tuple[tuple[Literal["a", "b"], RecordedRun], ...] = (("a", evidence.a), ("b", evidence.b))
         for side, run in runs:
             taped = [
-                unfilled_read for made in evidence.made[side].values() for unfilled_read in read_unfilled(made.path)
+                unfilled_read
+                for made in evidence.made[side].values()
+                for unfilled_read in (*read_unfilled(made.path), *reads_on_tapes(made))
             ]
             if taped and run.path not in {unlike_run.path for unlike_run, *_ in unlike}:
                 first = min(taped, key=lambda unfilled_read: unfilled_read.call.step)
@@ -148,8 +152,11 @@ def _unlike(evidence: PairEvidence, threshold: float) -> Iterator[tuple[Recorded
 
 
 def _unfilled_of(run: RecordedRun) -> list[UnfilledRead]:
-    taped = EvidenceFolder.of(run).find(_experiment(run, 0, TAPED))
-    return [] if taped is None else read_unfilled(taped.path)
+    """Return the reads of uninitialized memory in the step that was taped for them, or on the tapes of the control."""
+    folder = EvidenceFolder.of(run)
+    taped = folder.find(_experiment(run, 0, TAPED))
+    again = folder.find(control_of(run))
+    return [*(read_unfilled(taped.path) if taped else ()), *(reads_on_tapes(again) if again else ())]
 
 
 def _without_unfilled(

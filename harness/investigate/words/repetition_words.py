@@ -10,7 +10,7 @@ import linecache
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...drift.call_difference import CallDifference
+from ...drift.call_difference import UNFILLED, CallDifference
 from ...drift.recorded_drift import GENERATORS
 from ...drift.repeating_advice import repeating_advice
 from ...drift.setup.draw_difference import DrawDifference
@@ -77,6 +77,12 @@ def sentence_of(difference: CallDifference) -> str:
 def unfilled_sentence(unfilled: UnfilledRead) -> str:
     """Describe a read of uninitialized memory, in a mode whose ops have no values when they are called."""
     call, made_by = unfilled.call, unfilled.made_by
+    if unfilled.read_by is not None:
+        does = "allocates memory" if call.name in UNFILLED else "leaves part of its result unwritten"
+        return (
+            f"{_when(call.step, call.phase)} {place_of(call)} {does}, and {place_of(unfilled.read_by)} reads it before "
+            "any op has written it: the values that happen to be there enter the results"
+        )
     how = (
         f"returns memory that {made_by} has allocated without values and" if call.op != made_by else "allocates memory"
     )
@@ -88,6 +94,8 @@ def unfilled_sentence(unfilled: UnfilledRead) -> str:
 
 def unfilled_remedy(unfilled: UnfilledRead) -> str:
     """Say how to avoid the read of uninitialized memory."""
+    if unfilled.read_by is not None and unfilled.call.name not in UNFILLED:
+        return f"mend {unfilled.call.name}, or fill its result before it is read"
     if unfilled.call.op == unfilled.made_by:
         return "fill it before it is read (torch.zeros in place of torch.empty)"
     return f"use another op than {unfilled.call.op}, whose writes this mode loses"

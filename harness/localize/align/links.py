@@ -42,6 +42,11 @@ class Links:
         self.of["a"].setdefault(a.value, Link(a.view, b.view, b.value))
         self.of["b"].setdefault(b.value, Link(b.view, a.view, a.value))
 
+    def correct(self, a: Use, b: Use) -> None:
+        """Link these values to each other in place of the links that they have."""
+        self.of["a"][a.value] = Link(a.view, b.view, b.value)
+        self.of["b"][b.value] = Link(b.view, a.view, a.value)
+
     def has_either(self, a: Use, b: Use) -> bool:
         """Check whether one of these values has a link."""
         return a.value in self.of["a"] or b.value in self.of["b"]

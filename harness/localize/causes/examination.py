@@ -27,8 +27,10 @@ from ..execute.layout_words import RelaidArgument, looks_of
 from ..execute.layouts import SwappedLayout, swapped_layout
 from ..execute.step_memory import Memory, Unbound
 from ..execute.tape_pair import TapePair
+from .matching_results import in_matching_order
 from .selections import names_other_elements
 from .suspects import CASTS, Suspect
+from .unwritten_results import Results, without_unwritten
 
 ALONE = "its results have no counterpart"
 
@@ -147,6 +149,11 @@ def examined_block(
         # Results of one side alone are not compared. If that hides a cause, `localize_step` treats every block as one
         # that may differ.
         return Examined(suspect, False)
+    if not pair.blocks[number].is_pair:
+        compared, results = in_matching_order(pair, compared, results)
+    compared, results = without_unwritten(execution, number, before, compared, results)
+    if not compared:
+        return Examined(suspect, False)
     slices = _slices(execution, number, before, compared)
     suspect, relaid_arguments = _by_layout(execution, suspect, before)
     terms = _terms_of_ops(pair, number)
@@ -178,10 +185,6 @@ def examined_block(
         meant=_apart_exactly(exact, slices, results["a"]) if suspect.kind == "arguments" else 0.0,
         single=is_single(pairs),
     )
-
-
-Results = dict[Side, list[torch.Tensor]]
-"""Each side's version of the results of a block, on the reference's device."""
 
 
 def _results(execution: HybridExecution, number: int, before: Memory, compared: Sequence[tuple[Use, Use]]) -> Results:
@@ -263,14 +266,16 @@ def compared_results(pair: TapePair, number: int) -> list[tuple[Use, Use]]:
 
 
 def _exactly(slices: Mapping[Side, Tape]) -> tuple[Side, ExactResults] | None:
-    """Compute side a's calls in double, or side b's if side a's fail."""
+    """Compute side a's calls in double, or side b's if side a's fail or have no form in double."""
+    found: tuple[Side, ExactResults] | None = None
     for side in SIDES:
-        if side in slices and slices[side].calls:
+        if side in slices and slices[side].calls and (found is None or not found[1].is_exact):
             with suppress(Exception):  # an op may raise anything on doubles
-                return side, exact_block(
+                exact = exact_block(
                     slices[side], [slices[executed_side] for executed_side in SIDES if executed_side in slices]
                 )
-    return None
+                found = (side, exact) if found is None or exact.is_exact else found
+    return found
 
 
 def _apart_exactly(

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ...tape.replaying.unwritten import NO_VALUES
 from ...tape.tape import Phase
 from ..align.alignment import align
 from ..align.blocks import Block
 from ..align.links import Links
-from ..align.storage_flow import SIDES, FlowNode, FlowValue, Side, StorageFlow, Use
+from ..align.storage_flow import SIDES, FlowNode, FlowValue, Side, StorageFlow, Use, other
 from ..align.value_links import linked
 from .prepared_call import Kernels, PlainKernels
 from .step_memory import Flows, Lifetimes
@@ -86,12 +87,22 @@ class TapePair:
         return self.blocks[number].paired and len(self.all_names(number)) == 1
 
     def counterparts(self, side: Side, use: Use) -> tuple[Use, Use] | None:
-        """Return a side's value and its counterpart on the other side, side a's first; None if it has none."""
+        """Return a side's value and its counterpart on the other side, side a's first.
+
+        None if it has none, or if one of them holds no value, as the workspace of a library.
+        """
         link = self.links.of[side].get(use.value)
-        if link is None:
+        if link is None or self._holds_none(side, use.value) or self._holds_none(other(side), link.value):
             return None
         own, far = Use(link.own_view, use.value), Use(link.far_view, link.value)
         return (own, far) if side == "a" else (far, own)
+
+    def _holds_none(self, side: Side, value: FlowValue) -> bool:
+        node = self.flows[side].makers.get(value)
+        if node is None:
+            return False
+        call, makes = self.flows[side].nodes[node].call, self.flows[side].nodes[node].makes
+        return any((made := makes[at]) is not None and made.value == value for at in NO_VALUES.get(call.name, ()))
 
     def maker(self, side: Side, value: FlowValue) -> int:
         """Return the number of the block that makes a value; -1 for a value from before the step."""

@@ -20,10 +20,12 @@ class UnfilledRead:
 
     call: the script's call that returned the unfilled memory
     made_by: the op within that call that allocated the memory
+    read_by: the call that reads it, None if it is not known
     """
 
     call: CallRecord
     made_by: str
+    read_by: CallRecord | None = None
 
 
 def write_unfilled(run: Path, reads: Sequence[UnfilledRead]) -> None:

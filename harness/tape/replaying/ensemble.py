@@ -18,6 +18,7 @@ from ..tape import NotReplayable, Tape
 from .replay import AsRecorded, Replay, is_same
 from .rounding import RandomRounding, has_digits
 from .settling import UnrepeatableCall, finite_square, settle, wide
+from .unwritten import UnwrittenRead, unwritten_reads
 
 SCHEMA = 1
 
@@ -65,6 +66,7 @@ class StepNoise:
     unrepeatable: the calls that compute other bits from the same arguments
     settled: whether such calls were looked for
     doubted: the number of further calls that may add atomically, but repeated here
+    unwritten: reads of memory that no op has written, None if they were not looked for
     """
 
     step: int
@@ -82,6 +84,7 @@ class StepNoise:
     unrepeatable: Sequence[UnrepeatableCall] = ()
     settled: bool = False
     doubted: int = 0
+    unwritten: Sequence[UnwrittenRead] | None = None
 
     def to_json(self) -> dict[str, object]:
         tensors = {
@@ -111,6 +114,7 @@ class StepNoise:
             "unrepeatable": [asdict(call) for call in self.unrepeatable],
             "settled": self.settled,
             "doubted": self.doubted,
+            "unwritten": None if self.unwritten is None else [read.to_json() for read in self.unwritten],
         }
 
 
@@ -161,7 +165,8 @@ def measure_settled(
     """Measure the noise of a step that was executed op by op, and return the tape that replays bit for bit.
 
     If calls of the step do not repeat, that is the settled tape (see `settling`), with their spread in the noise.
-    `always` looks for such calls although the unchanged replay has repeated the step, perhaps by chance.
+    `always` looks for such calls although the unchanged replay has repeated the step, perhaps by chance. If the step
+    does not replay for another reason, reads of memory that no op has written are looked for.
     """
     noise = None if always else measure_noise(tape, replays, edge_replays, threads=threads)
     if noise is not None and not noise.differs:
@@ -174,13 +179,21 @@ def measure_settled(
     if settled is None:
         noise = noise or measure_noise(tape, replays, edge_replays, threads=threads)
         reason = f"{noise.reason}; {why}" if noise.reason and why else noise.reason
-        return replace(noise, reason=reason, settled=not why), tape
+        return replace(noise, reason=reason, settled=not why, unwritten=reads_in(tape) if why else None), tape
     noise = measure_noise(settled.tape, replays, edge_replays, threads=threads)
     spread = settled.spread
     tensors = {name: replace(value, spread=spread.get(name, 0.0)) for name, value in noise.tensors.items()}
-    return replace(
-        noise, tensors=tensors, unrepeatable=settled.calls, settled=True, doubted=settled.doubted
-    ), settled.tape
+    unwritten = reads_in(settled.tape) if settled.unwritten else None
+    noise = replace(noise, tensors=tensors, unrepeatable=settled.calls, settled=True, doubted=settled.doubted)
+    return replace(noise, unwritten=unwritten), settled.tape
+
+
+def reads_in(tape: Tape) -> list[UnwrittenRead] | None:
+    """Return the reads of memory that no op has written; None if the step cannot be replayed to find them."""
+    try:
+        return unwritten_reads(tape)
+    except Exception:  # noqa: BLE001, an op may raise anything on values that are not the recorded ones
+        return None
 
 
 def write_noise(folder: Path, noise: StepNoise) -> None:

@@ -26,6 +26,7 @@ from ...torch_private.dispatching import bare_execution
 from ..tape import SCRATCH, NotReplayable, Tape
 from .replay import AsRecorded, Computation, Replay, executed, is_same, results, take_over
 from .rounding import has_digits
+from .unwritten import masks_of
 
 EXECUTIONS, MORE_EXECUTIONS = 4, 24
 """How often each call is executed on the same arguments; and each that may add atomically, if none has differed."""
@@ -70,6 +71,7 @@ class SettledStep:
     tape: the tape, which replays bit for bit
     calls: the calls that do not repeat
     doubted: the number of further calls that may add atomically, but repeated here
+    unwritten: whether a call leaves elements of its results unwritten
     spread: for each watched value, the root mean square of its distances from the settled value, over the other
         executions of the step
     """
@@ -78,6 +80,7 @@ class SettledStep:
     calls: Sequence[UnrepeatableCall]
     spread: Mapping[str, float]
     doubted: int = 0
+    unwritten: bool = False
 
 
 class Settling(AsRecorded):
@@ -87,6 +90,7 @@ class Settling(AsRecorded):
         """`doubted` executes the calls that may add atomically more often, and the others once."""
         self.settled: dict[int, tuple[torch.Tensor, ...]] = {}
         self.calls: list[UnrepeatableCall] = []
+        self.unwritten = False
         self._doubted = doubted
 
     def execute(self, computation: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
@@ -96,20 +100,29 @@ class Settling(AsRecorded):
         before = [tensor.clone() for tensor in written]
         outputs = executed(computation, arguments, keywords)
         first = [tensor.clone() for tensor in results(computation, outputs, arguments, keywords)]
-        spread, repeats = 0.0, True
+        spread, repeats, masks = 0.0, True, None
         adds_anywhere = ADDS_ANYWHERE.search(call.name) is not None
         executions = (MORE_EXECUTIONS if adds_anywhere else 1) if self._doubted else EXECUTIONS
         for _ in range(1, executions):
             take_over(before, written)
             again = results(computation, executed(computation, arguments, keywords), arguments, keywords)
-            for value, other in zip(first, again, strict=True):
-                if not is_same(value, other):
-                    repeats, spread = False, max(spread, _roundings(value, other))
+            if all(map(is_same, first, again)):
+                continue
+            if masks is None:  # what the call has not written is none of its results
+                again = [tensor.clone() for tensor in again]
+                take_over(before, written)
+                fresh = first[: len(first) - len(written)]
+                masks = [*masks_of(computation, arguments, keywords, fresh), *([None] * len(written))]
+                self.unwritten |= any(mask is not None for mask in masks)
+            for value, other, mask in zip(first, again, masks, strict=True):
+                repeated = other if mask is None else torch.where(mask, value, other)
+                if not is_same(value, repeated):
+                    repeats, spread = False, max(spread, _roundings(value, repeated))
         take_over(first[len(first) - len(written) :], written)
         if not repeats:
             kept = UnrepeatableCall(computation.position, call.op, call.phase, call.module, call.line, spread)
             self.calls.append(kept)
-        if not repeats or adds_anywhere:
+        if masks is not None or adds_anywhere:
             self.settled[computation.position] = tuple(value.cpu() for value in first)
         return outputs
 
@@ -123,6 +136,7 @@ def settle(tape: Tape) -> SettledStep | None:
     """
     settling = Settling()
     values = Replay(tape).run(settling)
+    unwritten = settling.unwritten
     if not settling.calls:
         settling = Settling(doubted=True)
         values = Replay(tape).run(settling)
@@ -148,7 +162,7 @@ def settle(tape: Tape) -> SettledStep | None:
     calls = tuple(replace(call, settled=settling.settled.get(position)) for position, call in enumerate(tape.calls))
     watched = tuple(replace(value, value=values[value.name]) for value in tape.watched)
     doubted = len(settling.settled) - len(settling.calls)
-    return SettledStep(replace(tape, calls=calls, watched=watched), tuple(settling.calls), spread, doubted)
+    return SettledStep(replace(tape, calls=calls, watched=watched), tuple(settling.calls), spread, doubted, unwritten)
 
 
 def is_about_as_near(recorded: torch.Tensor, settled: torch.Tensor, others: Sequence[torch.Tensor]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from ...torch_private.dispatching import unseen
 from ...torch_private.profiling.device_work import give_back_memory
 from ..files.tape_file import TAPES, read_tape, tape_file, write_tape
 from ..files.tensor_file import write_tensors
-from ..replaying.ensemble import StepNoise, in_words, measure_noise, measure_settled
+from ..replaying.ensemble import StepNoise, in_words, measure_noise, measure_settled, reads_in
 from ..replaying.laid_out import LaidOut, relaid
 from ..replaying.replay import Computation, call_arguments, executions
 from ..step_settings import settings_of_step
@@ -33,7 +33,8 @@ from .wire import Message, described, tensors_of
 #     facts                            torch's version, the number of threads, the mode, the pid, and the recorded steps
 #     noise     step replays edge      the step's noise from replays with random rounding, as in the step's noise file;
 #                                      with `"settles": true` the calls that do not repeat are looked for, and the tape
-#                                      is settled
+#                                      is settled; with `"poisons": true` reads of memory that no op has written are
+#                                      looked for
 #     digests   step                   the digests of each call's results in the recorded step
 #     notes     step                   the results that could not be observed, and why
 #     prepare   step positions         nothing; the request announces the calls that will be executed
@@ -110,6 +111,8 @@ class Requests:
                 with settings_of_step(step.tape.settings):
                     replays, edge = whole(options["replays"]), whole(options["edge"])
                     noise = self._noise(step, replays, edge, settles=options.get("settles") is True)
+                    if options.get("poisons") is True:
+                        noise = replace(noise, unwritten=reads_in(self._tape(step.tape.step)))
                 give_back_memory()
                 return Message({"noise": noise.to_json()})
             case "digests":
