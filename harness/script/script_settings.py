@@ -81,7 +81,7 @@ class FollowedSettings:
             text = ", ".join(in_key_words(changed, read_settings(), keys))
             stated = [f"{key}={getattr(self._spec, key)}" for key in keys_of(overruled) if getattr(self._spec, key)]
             self._facts.note(
-                "settings", f"{text}, overruled by {', '.join(stated)} of the mode" if stated else text, line
+                "settings", f"{text}, overridden by the mode's {', '.join(stated)}" if stated else text, line
             )
         if overruled:
             put_stated(self._spec)

@@ -233,7 +233,7 @@ def _sentences(measured: MeasuredPair, judged: _JudgedCauses, curves: Curves) ->
     return [sentence for sentence in (*sentences, *curves.sentences) if sentence]
 
 
-REPEATING = "with deterministic=on in a mode, torch uses kernels whose results repeat, where it has them"
+REPEATING = "with deterministic=on in a mode, torch uses kernels whose results repeat, if it has such kernels"
 
 
 def _spreads(measured: MeasuredPair, word: str | None) -> list[str]:
