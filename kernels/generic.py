@@ -96,7 +96,7 @@ def _without_drawing(kernel: str, function: Callable[..., Any], args: Any, kwarg
     """Call a function. Raises KernelError if it draws random numbers, because the op would draw different ones."""
     devices = {tensor.device for tensor in [*tensors_in(list(args)), *tensors_in(list(kwargs.values()))]}
     others = [device for device in devices if device.type != "cpu"]
-    refusal = KernelError(kernel, "cannot stand in for an op that draws random numbers: it would draw different ones")
+    refusal = KernelError(kernel, "cannot replace an op that draws random numbers: it would draw different ones")
     if any(device.type in UNKNOWN_DRAWS for device in others):
         raise refusal
     before = _generator_states(others)

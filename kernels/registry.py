@@ -79,7 +79,7 @@ class Operation:
     also: tuple[str, ...] = ()
 
 
-_INDUCTOR = "the code that torch.compile generates for the op alone; compiled at the first call"
+_INDUCTOR = "the code that torch.compile generates for this single op; compiled at the first call"
 
 GENERIC = (
     Kernel("", "aten", "the kernel that torch itself dispatches to", "as in ATen",
@@ -103,7 +103,7 @@ class KernelRegistry:
     def register(self, operation: Operation, kernels: Iterable[Kernel]) -> None:
         """Add an op and its kernels. Raises ValueError if the op is registered already."""
         if operation.name in self._operations:
-            raise ValueError(f"op {operation.name!r} is registered already: {self._operations[operation.name]}")
+            raise ValueError(f"op {operation.name!r} is already registered: {self._operations[operation.name]}")
         self._operations[operation.name] = operation
         self._kernels[operation.name] = {}
         for kernel in kernels:
@@ -113,7 +113,7 @@ class KernelRegistry:
         """Add one kernel to an op, registered or not. Raises ValueError if the op has a kernel of this name already."""
         kernels = self._kernels.setdefault(kernel.op, {})
         if kernel.name in kernels:
-            raise ValueError(f"kernel {kernel.op}={kernel.name} is {kernels[kernel.name].target} already")
+            raise ValueError(f"kernel {kernel.op}={kernel.name} is already {kernels[kernel.name].target}")
         kernels[kernel.name] = kernel
 
     def operations(self) -> tuple[Operation, ...]:
@@ -146,7 +146,7 @@ class KernelRegistry:
         Raises UsageError if the op already has a kernel of this name.
         """
         if any(kernel.name == path.stem for kernel in self.kernels(op)):
-            raise UsageError(f"op {op} has a kernel {path.stem!r} already; give {path} another name")
+            raise UsageError(f"op {op} already has a kernel {path.stem!r}; give {path} another name")
         return path.stem
 
 

@@ -118,7 +118,7 @@ def _module(op: str, path: Path) -> ModuleType:
         if isinstance(error, SyntaxError) and error.filename == str(path):
             raise CompileError(path, f"{path.name}:{error.lineno}: {error.msg}") from error
         if isinstance(error, ModuleNotFoundError):
-            missing = f"it imports {error.name}, which is neither installed here nor beside it"
+            missing = f"it imports {error.name}, which is neither installed nor in the same folder"
             raise NotAvailable(f"kernel {op}={path}", missing) from error
         # the line in the file itself, however deep in a library the error was raised
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]

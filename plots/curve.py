@@ -81,7 +81,7 @@ def resolved(curves: Sequence[Curve], reference: str | None = None) -> list[Curv
     wanted = {curve.reference for curve in curves} | {reference}
     missing = sorted(label for label in wanted if label is not None and label not in labels)
     if missing:
-        raise ValueError(f"no curve is called {', '.join(missing)}; there are {', '.join(labels)}")
+        raise ValueError(f"no curve is called {', '.join(missing)}; the curves are {', '.join(labels)}")
     return [
         curve if curve.reference is not None or curve.label == reference else replace(curve, reference=reference)
         for curve in curves

@@ -57,7 +57,7 @@ def kernel_errors(rows: Sequence[ErrorsOfKernel], *, title: str) -> Figure:
         own = {row.inputs: row.errors for row in rows if row.kernel == kernel}
         for place, name in enumerate(inputs):
             if not own.get(name):
-                note = "not measured, or nothing finite"
+                note = "not measured, or no finite result"
                 axes.text(FLOOR, place, note, fontsize=_TEXT, color="#777777", va="center")
                 continue
             at = dict(zip(QUANTILES, _drawn(own[name]), strict=True))

@@ -48,7 +48,7 @@ class CurveDrift:
         finite = self.absolute[np.isfinite(self.absolute)]
         partly = finite.size < self.absolute.size and finite.any()
         largest = f"{finite.max():.1e} where finite" if partly else f"{self.absolute.max():.1e}"
-        return f"from step {self.first_differing_step}, max {largest}"
+        return f"drifts from step {self.first_differing_step} on, max {largest}"
 
 
 def curve_drifts(curves: Sequence[Curve]) -> list[CurveDrift | None]:

@@ -79,7 +79,7 @@ def _draw(axes: Axes, mode: TimelineStep) -> None:
     for place in [place for place in np.argsort(-totals)[:_MOST_LABELS] if totals[place] > ceiling]:
         text = f"▲ {_written(float(totals[place]))}"
         axes.text(steps[place], ceiling * 1.02, text, fontsize=_TEXT - 1, ha="left" if place == 0 else "center")
-    median = f", half of the steps take {_written(float(np.median(totals)))} or less" if steps.size else ": no step"
+    median = f": half of the steps take {_written(float(np.median(totals)))} or less" if steps.size else ": no step"
     named = axes.set_title(f"{mode.mode}{median}", loc="left", fontsize=_TEXT + 1, fontweight="bold", pad=4)
     named.set_parse_math(False)
 

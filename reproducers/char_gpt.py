@@ -93,7 +93,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if args.compile:
         model.compile()
     losses = train(model, text, args)
-    print(f"final loss {losses[-1]:.6f}, guessing is {math.log(vocabulary):.6f}")
+    print(f"final loss {losses[-1]:.6f}, guessing gives {math.log(vocabulary):.6f}")
     if args.save:
         save(args.save, losses, model.cpu())
 

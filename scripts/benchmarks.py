@@ -163,7 +163,7 @@ def main() -> None:
     args = parser.parse_args()
     unknown = [name for name in args.which if name not in BENCHMARKS]
     if unknown:
-        parser.error(f"there is no benchmark {unknown[0]!r}; there are {', '.join(BENCHMARKS)}")
+        parser.error(f"there is no benchmark {unknown[0]!r}; choose from {', '.join(BENCHMARKS)}")
     print(f"{os.cpu_count()} cores")
     for name in args.which:
         BENCHMARKS[name](args.pairs)

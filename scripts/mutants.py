@@ -72,21 +72,25 @@ def _arguments() -> argparse.Namespace:
     commands = parser.add_subparsers(dest="command", required=True)
     for name in ("draw", "where", "run"):
         command = commands.add_parser(name)
-        command.add_argument("--tree", type=Path, default=ROOT, help="the checkout, this one by default")
+        command.add_argument("--tree", type=Path, default=ROOT, help="the checkout (default: this one)")
     run = commands.choices["run"]
-    run.add_argument("out", type=Path, help="the results, JSON lines; what the tests reach is kept beside it")
+    run.add_argument(
+        "out",
+        type=Path,
+        help="the file for the results, as JSON lines; the mutants that each test reaches are kept beside it",
+    )
     run.add_argument("--area", help="only the mutants of one area")
     run.add_argument(
         "--seconds",
         type=float,
         default=10.0,
-        help="time limit for the tests against which a mutant is tried (default: 10)",
+        help="time limit for the tests of one mutant (default: 10)",
     )
     run.add_argument(
         "--slow",
         nargs="*",
         metavar="FILE",
-        help="then try survivors against slow tests: those of these files, or by default of some files of tests/e2e",
+        help="then run slow tests on the survivors: those in these files (default: some files of tests/e2e)",
     )
     shown = commands.add_parser("table")
     shown.add_argument("out", type=Path)

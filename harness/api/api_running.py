@@ -63,11 +63,11 @@ class BatchRequest(TrainingRequest):
 
     OF_RUN: ClassVar[Sequence[str]] = tuple(options_of(RunRequest))
 
-    suffix: str = option("", "Tag of this batch, in the names of all its files.", metavar="TAG")
+    suffix: str = option("", "Tag of this batch, which becomes part of all its file names.", metavar="TAG")
     resync: Path | None = option(
         None,
-        "Start each step of --steps from the state that this run kept before that step. The drift of each step is then "
-        "its own.",
+        "Start each step of --steps from the state that RUN kept before that step, so that each step has only its own "
+        "drift.",
         lambda run: run.path if isinstance(run, RecordedRun) else Path(run),
         kind=Path,
         metavar="RUN",
@@ -112,7 +112,7 @@ def run(
     progress: bool = False,
     **options: Unpack[BatchOptions],
 ) -> RunBatch:
-    """Run a script in each mode, each in its own process, and record the runs: `numdrift run`.
+    """Run a script in each mode, each in its own process, and record the runs, as `numdrift run` does.
 
         batch = numdrift.run("train.py", ["cpu", "compile"], ["--epochs", "3"], name="study")
         batch["compile"].losses()
@@ -192,7 +192,7 @@ class Lines(Silent):
 
     def ended(self, name: str, end: ProcessEnd) -> None:
         last = self._last.pop(name, None)  # a later round may have a run of the same name
-        steps = "no step" if last is None or not last.steps else f"{last.steps:,} steps"
+        steps = "no steps" if last is None or not last.steps else f"{last.steps:,} step{'s' if last.steps > 1 else ''}"
         self.say(f"  {name}: {steps}, {end.seconds:.1f} s")
 
     def say(self, text: str) -> None:

@@ -33,14 +33,14 @@ def analyze(
     timeout: float | None = None,
     progress: bool = False,
 ) -> SupportAnalysis:
-    """Run a script in one mode and find which of its operators the mode's backend supports: `numdrift analyze`.
+    """Run a script in one mode and find which of its operators the mode's backend supports, as `numdrift analyze` does.
 
         found = numdrift.analyze("train.py", mode="compile", arguments=["--epochs", "2"])
         found.percentage, [operator.call.kind for operator in found.unsupported]
         numdrift.analyze("train.py", mode="lazy", dry=True, verbosity=1, output="result.json").operators()
 
     `mode` is one mode in full (`"compile,contract=fast"`); `module` runs a module, as `-m` does, in place of a script.
-    `max_steps` and `max_seconds` end the training. With `dry` the script is captured and lowered but not executed. With
+    `max_steps` and `max_seconds` end the run. With `dry` the script is captured and lowered but not executed. With
     `verbosity=1` the report also lists the backend's own instructions. `output` is the report's file, and a page is
     written beside it; without `output` neither is written. The run is recorded within the folder `out`; `timeout`
     is in seconds (docs/guide/analyze.md).
@@ -93,7 +93,7 @@ def partitioned(
         say(f"{spec.name}: partitioning {target}")
         return partition_module(request, target, spec)
     if request.inference:
-        raise UsageError("--inference needs a module (FILE.py:FACTORY); a script itself decides when it evaluates")
+        raise UsageError("--inference needs a module (FILE.py:FACTORY); a script decides for itself when to evaluate")
     if request.bisect:
         raise UsageError(
             "--bisect needs a module (FILE.py:FACTORY); for a script use `numdrift investigate --partition-bisect`"

@@ -30,7 +30,7 @@ def bundled(
             upload(local, to, force=force)
             return bundle, size
     if Path(to).exists() and not force:
-        raise CollisionError(Path(to), "choose another place with --to, or replace it with --force")
+        raise CollisionError(Path(to), "choose another path with --to, or replace it with --force")
     return write_bundle(folder, Path(to), kinds, redact=redact, packed=packed), Path(to).stat().st_size
 
 
@@ -45,7 +45,7 @@ def sensitive_in(bundle: Bundle, folder: Path) -> Iterator[str]:
             yield f"{kind} ({count}): {meaning}; {remedy} leaves it out"
     variables = sorted({name for run in runs_in(folder) for name in parse_mode(run.manifest.spec).env})
     if variables:
-        yield f"the modes set environment variables, and the bundle has their values: {', '.join(variables)}"
+        yield f"the modes set environment variables, and the bundle contains their values: {', '.join(variables)}"
 
 
 @contextmanager
@@ -53,7 +53,7 @@ def local_copy(named: str) -> Iterator[Path]:
     """Yield the archive itself, or a temporary copy of the archive at a URL. Raises UsageError."""
     if not is_url(named):
         if not Path(named).is_file():
-            raise UsageError(f"there is no bundle {named}; `numdrift bundle INVESTIGATION` makes one")
+            raise UsageError(f"there is no bundle {named}; `numdrift bundle INVESTIGATION` creates one")
         yield Path(named)
         return
     with tempfile.TemporaryDirectory() as temporary:

@@ -137,7 +137,7 @@ def graphs_to_compare(paths: Sequence[str], modes: str | None, out: Path) -> lis
         raise UsageError("graph diff takes two runs or one investigation")
     if len(paths) == 2:
         if modes is not None:
-            raise UsageError("--modes belongs to an investigation, not to two runs")
+            raise UsageError("--modes applies to an investigation, not to two runs")
         return [(graphs_of(load_run(paths[0])), graphs_of(load_run(paths[1])))]
     named = paths[0] if paths else None
     if named is not None and is_there(Path(named) / MANIFEST):
@@ -162,7 +162,7 @@ def graphs_to_compare(paths: Sequence[str], modes: str | None, out: Path) -> lis
     if not pairs:
         for run in runs:
             graphs_of(run)  # raises if another run exists that recorded no graphs
-        raise UsageError(f"{runs[0].path.parent} has one run, and nothing to compare it with; run another mode")
+        raise UsageError(f"{runs[0].path.parent} has only one run, so there is nothing to compare; run another mode")
     return pairs
 
 
@@ -176,7 +176,7 @@ def runs_to_remove(target: str, suffix: str | None, out: Path) -> tuple[Path, li
         runs = runs_with_suffixes(folder, [suffix] if suffix is not None else [])
     for run in runs:
         if run.manifest.status == "running":
-            raise UsageError(f"{run.path} is still running; end it first")
+            raise UsageError(f"{run.path} is still running; stop it first")
     return folder, runs
 
 

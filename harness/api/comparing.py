@@ -29,7 +29,7 @@ ReferenceAndRun = tuple[RecordedRun, RecordedRun]
 
 
 def compare(a: RecordedRun | Recording | Path | str, b: RecordedRun | Recording | Path | str) -> Comparison:
-    """Compare run b with run a, the reference, without running or writing anything: `numdrift compare`.
+    """Compare run b with run a, the reference, as `numdrift compare` does, but write nothing.
 
         compared = numdrift.compare("runs/study/cpu", "runs/study/compile")
         compared.verdict, compared.losses(), compared.parameters()
@@ -76,7 +76,7 @@ def pairs_to_compare(paths: Sequence[str], suffixes: Sequence[str], out: Path) -
         raise UsageError("compare takes two runs or one investigation")
     if len(paths) == 2:
         if suffixes:
-            raise UsageError("--suffix belongs to an investigation, not to two runs")
+            raise UsageError("--suffix applies to an investigation, not to two runs")
         return [with_distinct_labels(load_run(Path(paths[0])), load_run(Path(paths[1])))]
     named = paths[0] if paths else None
     if named is not None and (Path(named) / MANIFEST).exists():
@@ -89,7 +89,7 @@ def pairs_to_compare(paths: Sequence[str], suffixes: Sequence[str], out: Path) -
     firsts = [runs[0] for runs in batches.values()]
     pairs = pairs or [(firsts[0], later) for later in firsts[1:]]
     if not pairs:
-        raise UsageError(f"{folder} has one run, and nothing to compare it with; run another mode")
+        raise UsageError(f"{folder} has only one run, so there is nothing to compare; run another mode")
     return pairs
 
 
@@ -99,11 +99,11 @@ def compared_whole(paths: Sequence[str]) -> tuple[ReferenceAndRun, GlobalBatchCo
     Return both runs and their distances. Raises UsageError.
     """
     if len(paths) != 2:
-        raise UsageError("--global-batch takes two runs: one of a single process, and one of several")
+        raise UsageError("--global-batch takes two runs: one with a single process, and one with several")
     single, several = (load_run(Path(path)) for path in paths)
     if single.manifest.world_size != 1 or several.manifest.world_size < 2:
         raise UsageError(
-            f"--global-batch takes a run of one process and one of several, in this order; {single.path} has "
-            f"{single.manifest.world_size}, {several.path} has {several.manifest.world_size}"
+            "--global-batch takes a run with one process and a run with several, in this order; number of processes: "
+            f"{single.path} {single.manifest.world_size}, {several.path} {several.manifest.world_size}"
         )
     return (single, several), compare_global_batch(single, ranks_of(several))

@@ -38,8 +38,8 @@ def investigate(
     progress: bool = False,
     **options: Unpack[InvestigationOptions],
 ) -> Investigation:
-    """Find out whether modes differ by more than rounding, which side is right, and which op is the cause: `numdrift
-    investigate`.
+    """Find out whether modes differ by more than rounding, which side is right, and which op is the cause, as `numdrift
+    investigate` does.
 
         found = numdrift.investigate("train.py", modes=["cpu", "compile"], arguments=["--epochs", "10"])
         found.pairs[0].verdict
@@ -49,8 +49,8 @@ def investigate(
     investigation, and `suffix` one of its batches. Runs that exist under this `name` are not repeated. `localize=False`
     judges without searching for causes. Each run has `nproc` processes; `against_single` compares the runs with the
     first mode in one process. The other options are the command's (docs/guide/investigate.md): `state_budget` is in
-    MiB, `timeout` in seconds per run; `max_steps` and `max_seconds` end each training; `keep_files` and `in_place`
-    control what happens to files that a training writes; `envelope` and `seeds` are numbers of further trainings;
+    MiB, `timeout` in seconds per run; `max_steps` and `max_seconds` end each run; `keep_files` and `in_place`
+    control what happens to files that the script writes; `envelope` and `seeds` are numbers of further runs;
     `graphs` captures each mode's graphs for the report.
 
     Prints nothing unless `progress` is set. Writes `investigation.json` into the folder. Raises UsageError before
@@ -76,7 +76,7 @@ def investigated(request: InvestigationRequest, progress: Progress) -> tuple[Fin
         with passive_threads(), laboratory:
             return investigate_runs(runs, request, laboratory), runs[0].path.parent
     if request.against_single and request.nproc < 2:
-        raise UsageError("--against-single compares several processes with one: say how many, as in --nproc 2")
+        raise UsageError("--against-single compares several processes with one: set their number, as in --nproc 2")
     # adds settings that make all modes draw eager's random numbers; otherwise each pair would differ in those numbers
     specs = compared_modes(request.modes or parse_modes(DEFAULT_MODES), alone=request.against_single)
     batch = planned(replace(request, modes=tuple(specs)))
@@ -92,7 +92,8 @@ def _runs_of_folder(request: InvestigationRequest, folder: Path, arguments: Sequ
     of_trainings = (request.modes, arguments, request.name, request.kernels, request.nproc > 1, request.run)
     if any(of_trainings) or request.against_single:
         raise UsageError(
-            f"{folder} is recorded: its modes, arguments, steps, files, graphs and processes are fixed; leave them out"
+            f"{folder} is already recorded, so its modes, arguments, steps, files, graphs and processes are fixed; "
+            "leave out the options that set them"
         )
     return recorded_runs(request.out, folder, request.suffix)
 
@@ -110,7 +111,7 @@ def localize(
     jobs: int = 2,
     progress: bool = False,
 ) -> Investigation:
-    """Find the ops that make run b differ from run a, and prove it: `numdrift localize`.
+    """Find the ops that make run b differ from run a, and prove it, as `numdrift localize` does.
 
         numdrift.localize("runs/study/cpu", "runs/study/compile", step=12).culprits_frame()
 

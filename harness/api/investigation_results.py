@@ -183,8 +183,8 @@ class Investigation:
 
     @property
     def exit_code(self) -> int:
-        """The exit code of the command line: 0 without drift beyond rounding, 1 if a person has to look, 3 if a run
-        failed."""
+        """The exit code of the command line: 0 without drift beyond rounding, 1 if a verdict needs attention, 3 if a
+        run failed."""
         return max((pair.exit_code for pair in self.pairs), default=0)
 
     @property
@@ -198,7 +198,7 @@ class Investigation:
             if pair.b == b:
                 return pair
         raise RunNotFound(
-            f"{self.path} compares {self.reference} against {', '.join(other.b for other in self.pairs)}, not {b}"
+            f"{self.path} compares only {', '.join(other.b for other in self.pairs)} with {self.reference}, not {b}"
         )
 
     def losses(self) -> pd.DataFrame:
@@ -238,7 +238,7 @@ def load_investigation(path: Path | str) -> Investigation:
     """Read the `investigation.json` of a folder. Raises RunNotFound if there is none, JournalError if it is damaged."""
     folder = Path(path)
     if not (folder / INVESTIGATION).exists():
-        raise RunNotFound(f"{folder} has no {INVESTIGATION}: numdrift.investigate makes one")
+        raise RunNotFound(f"{folder} has no {INVESTIGATION}: call numdrift.investigate first")
     content = usable_content(folder / INVESTIGATION)
     if content is None:
         raise JournalError(folder / INVESTIGATION, "is damaged, or has a schema that this version does not know")

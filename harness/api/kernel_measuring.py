@@ -90,7 +90,7 @@ def _open(device: str) -> None:
         kind = torch.device(device).type
     except RuntimeError:
         hint = nearest(device.partition(":")[0], device_kinds()[1:])
-        raise UsageError(f"--device {device} is not a device of torch; {hint}") from None
+        raise UsageError(f"--device {device} is not a torch device; {hint}") from None
     except NotAvailable as error:
         raise NotAvailable(f"--device {device}", error.why, "numdrift doctor shows which modes work") from None
     if kind == "meta":
@@ -98,7 +98,7 @@ def _open(device: str) -> None:
     try:
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError, ImportError, NotImplementedError):  # depending on the backend
-        why = "there is none here, or this torch was built without it"
+        why = "this machine has none, or this torch was built without support for it"
         raise NotAvailable(f"--device {device}", why, "numdrift doctor shows which modes work") from None
 
 
@@ -122,9 +122,9 @@ def _subjects(op: str, named: Sequence[str], seconds: float) -> Subjects:
                 raise UsageError(f"--kernel {text}: there is no file {kernel}")
             path = files.setdefault(registry.name_of_own(op, Path(kernel)), Path(kernel))
             if path != Path(kernel):
-                raise UsageError(f"{path} is named {path.stem!r} too; give {kernel} another name")
+                raise UsageError(f"{path} is also named {path.stem!r}; give {kernel} a different name")
         elif "/" in kernel:
-            raise UsageError(f"--kernel {text}: a kernel's file ends in .c or .py")
+            raise UsageError(f"--kernel {text}: the name of a kernel file must end in .c or .py")
         else:
             names.append(kernel)
     if files and not names:
@@ -208,9 +208,9 @@ def _swept(
     kept_progress, why = (None, "") if fresh else sweep_state.load(folder, identity, domain)
     progress = kept_progress or SweepProgress.none(domain)
     if why:
-        say(f"{label}: the state in {folder} {why}: starting afresh")
+        say(f"{label}: the state in {folder} {why}: starting over")
     if progress.finished(domain):
-        say(f"{label}: results taken from {folder} (use --fresh to measure again)")
+        say(f"{label}: using the results in {folder} (--fresh measures again)")
         return KernelErrors(candidate, domain, progress)
     if slower:
         say(f"{label}: {slower}")

@@ -72,7 +72,7 @@ def _pair(pair: Pair) -> str:
         items = "".join(f"<li>{'<br>'.join(escape(line) for line in culprit.text)}</li>" for culprit in shown)
         more = len(named) - len(shown)
         culprits = f"<ol>{items}</ol>" + (f"<p>and {more} more</p>" if more else "")
-    culprits += f"<p>without proof: {suspects}</p>" if suspects else ""
+    culprits += f"<p>suspects without proof: {suspects}</p>" if suspects else ""
     culprits += f"<p>{escape(pair.unexplained)}</p>" if pair.unexplained else ""
     notes = "".join(f"<p><i>{escape(note)}</i></p>" for note in pair.notes)
     return f"<h4>{escape(pair.b)} against {escape(pair.a)}: {_verdict(pair)}</h4>{sentences}{culprits}{notes}"

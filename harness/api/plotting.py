@@ -141,7 +141,7 @@ def _pair_figures(folder: Path, subject: str, output: Path | None) -> tuple[Figu
         lacks = (
             "has a step that was compared: the verdicts say why"
             if subject == "drift"
-            else f"has an envelope: `numdrift investigate {folder} --envelope 8` makes one"
+            else f"has an envelope: run `numdrift investigate {folder} --envelope 8` first"
         )
         raise UsageError(f"no pair of {folder} {lacks}")
     figures = {}
@@ -183,9 +183,7 @@ def drawn_pairs(investigation: Path) -> list[DrawnPair]:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise UsageError(
-            f"{investigation} has no findings: `numdrift investigate {investigation}` makes them"
-        ) from None
+        raise UsageError(f"{investigation} has no findings: run `numdrift investigate {investigation}` first") from None
     except (OSError, ValueError, RecursionError) as error:
         raise JournalError(path, f"cannot be read: {error}") from error
     try:

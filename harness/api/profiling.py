@@ -23,16 +23,18 @@ from ..tools.profile.profile_made import profile_of
 class ProfileRequest(TrainingRequest):
     """The trainings of `numdrift profile`, and the parts of them to trace."""
 
-    kind: Kind = option("trace", "The detail of the traces.", flag="--type", choices=get_args(Kind), shows_default=True)
+    kind: Kind = option(
+        "trace", "The level of detail of the traces.", flag="--type", choices=get_args(Kind), shows_default=True
+    )
     steps: StepSelection | None = option(
         None,
-        f"Steps to trace, as in 2-5 (default {DEFAULT_STEPS}).",
+        f"Steps to trace, as in 2-5 (default: {DEFAULT_STEPS}).",
         selection("--steps", "no step; steps count from 0, as in 2-5"),
         metavar="LIST",
     )
     duration: float | None = option(
         None,
-        "Trace for this long, from the first step of --steps on, and to the end of the step under way.",
+        "Trace for this long from the first step of --steps on, then until the current step ends.",
         kind=float,
         least=0,
         metavar="SECONDS",
@@ -83,7 +85,8 @@ def profiled_before(script: str, *, asks_for_runs: bool) -> list[RecordedRun] | 
         return None
     if asks_for_runs:
         raise UsageError(
-            f"{script} is already recorded and is not run again: name the script, or leave out its options"
+            f"{script} is already recorded and is not run again: name the script instead, or leave out the options for "
+            "runs"
         )
     return runs
 

@@ -24,7 +24,7 @@ def _words(what: str) -> tuple[str, ...]:
     """Parse the names of the parts of an execution to keep. Raises UsageError."""
     words = what.split()
     if not words or not set(words) <= set(KEYWORDS):
-        raise UsageError(f'--what {what!r}: the words are inputs and outputs, as in --what "inputs outputs"')
+        raise UsageError(f'--what {what!r}: the allowed words are inputs and outputs, as in --what "inputs outputs"')
     return tuple(keyword for keyword in KEYWORDS if keyword in words)
 
 
@@ -42,7 +42,7 @@ def _checked_callback(text: str) -> str:
     try:
         tree = ast.parse(path.read_bytes(), str(path))
     except (SyntaxError, ValueError) as error:
-        raise UsageError(f"--callback {text!r}: {path} is not Python: {error}") from None
+        raise UsageError(f"--callback {text!r}: {path} is not valid Python: {error}") from None
     # every name that the file binds anywhere; `*` for a star import
     names: set[str] = set()
     for node in ast.walk(tree):
@@ -66,24 +66,24 @@ class SnapshotRequest(TrainingRequest):
     """The trainings of `numdrift snapshot take`, and the executions to keep from them."""
 
     steps: StepSelection | None = option(
-        None, "Keep snapshots of these steps only, as in 0,5,10-19.", selection("--steps", COUNTED), metavar="LIST"
+        None, "Keep snapshots only of these steps, as in 0,5,10-19.", selection("--steps", COUNTED), metavar="LIST"
     )
     executions: StepSelection | None = option(
         None,
-        "Keep the executions of a graph with these indices, counted from 0, as in 2 or 0,10-.",
+        "Keep the executions of each graph that have these indices, counted from 0, as in 2 or 0,10-.",
         selection("--executions", COUNTED),
         metavar="LIST",
     )
     graphs: tuple[str, ...] = option(
         (),
-        'Keep snapshots of graphs with this name, as in "0-forward" or "backward*"; may be repeated.',
+        'Keep snapshots of the graphs with this name, as in "0-forward" or "backward*"; may be repeated.',
         tuple,
         flag="--graph",
         metavar="PATTERN",
     )
     ranks: StepSelection = option(
         StepSelection(((0, 0),)),
-        "Keep snapshots on these ranks, or on all.",
+        "Keep snapshots of these ranks: all, or a list as in 0,2.",
         selection("--rank", COUNTED, every="all"),
         written="0",
         flag="--rank",
@@ -92,20 +92,20 @@ class SnapshotRequest(TrainingRequest):
     )
     on: str = option(
         "",
-        "Keep a snapshot of the first execution that returns a NaN or an infinity, of the first that fails, or of the "
-        "first step that differs from the same step of the first mode.",
+        "Keep a snapshot of the first execution that returns NaN or infinity (nonfinite), of the first execution that "
+        "fails (error), or of the first step that differs from the same step of the first mode (drift).",
         lambda event: event or "",
         written=None,
         choices=EVENTS,
     )
     then: str | None = option(
         None,
-        "Once all chosen snapshots are taken: end the training (default with --on), or continue it.",
+        "End the run once all chosen snapshots are taken (default with --on), or continue it.",
         choices=("stop", "go-on"),
     )
     callback: str = option(
         "",
-        "Call a function of yours for each execution, to choose what is kept.",
+        "Call your own function for each execution, to choose what is kept.",
         _checked_callback,
         written=None,
         metavar="FILE.py:FUNCTION",
@@ -119,9 +119,9 @@ class SnapshotRequest(TrainingRequest):
         shows_default=True,
     )
     limit_size: int | None = option(
-        None, "The most disk space for a run's snapshots.", in_bytes, kind=float, least=0, metavar="MIB"
+        None, "The most disk space that a run's snapshots may take.", in_bytes, kind=float, least=0, metavar="MIB"
     )
-    limit_count: int | None = option(None, "The most snapshots of a run.", kind=int, least=1, metavar="N")
+    limit_count: int | None = option(None, "The largest number of snapshots of a run.", kind=int, least=1, metavar="N")
 
     @property
     def until_drift(self) -> bool:

@@ -162,7 +162,7 @@ class _Observer:
         if kernel.is_read or kernel.name in BOOKKEEPING or (len(devices) > 1 and kernel.name in COPIES):
             return
         if kernel.is_fallback or self._backend.fallbacks(kernel.name) > observed.fallbacks:
-            reason = "no kernel of the backend: executed on the CPU, which cuts the graph"
+            reason = "the backend has no kernel: the CPU executes the operator, which cuts the graph"
             if any(tensor.device.type != device for tensor in made):
                 reason += f"; its results stay on the CPU, while the next operator expects {device} tensors"
             self._tell(observed, (observed.instruction(outputs),), reason)

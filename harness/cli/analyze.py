@@ -32,10 +32,10 @@ Examples:
   numdrift analyze -m package.train --mode compile -- --config tiny
 
 \b
-An operator is unsupported if it falls back to the CPU, if Inductor leaves it to ATen's kernels, or if its call raises.
-The percentage is over the backend's own instructions, not over operators.
-Exit codes: 0 the analysis is done, whatever it found; 2 wrong usage; 3 the script failed for a reason of its own, or
-never reached the backend.
+An operator is unsupported if it falls back to the CPU, if Inductor leaves it to ATen's kernels, or if its call
+raises an error. The percentage counts the backend's own instructions, not operators.
+Exit codes: 0 the analysis is complete, whatever it found; 2 wrong usage; 3 the script failed for another reason,
+or never reached the backend.
 """
 
 
@@ -50,12 +50,12 @@ never reached the backend.
 @options_of(AnalysisRequest, "dry", "max_steps", "max_seconds")
 @click.option(
     "--analyze-verbosity", "verbosity", type=click.Choice(["1", "2"]), default="2", show_default=True,
-    help="2: aten operators. 1: the backend's instructions, too, and which operator each came from.",
+    help="2: list aten operators. 1: also list the backend's instructions, each with the operator it came from.",
 )  # fmt: skip
 @click.option(
     "--output", type=click.Path(path_type=Path, dir_okay=False), default=Path("model_analysis_result/result.json"),
     show_default=True, metavar="FILE",
-    help="The report; a page (.html) is written beside it. Existing files are replaced.",
+    help="The file for the report. A page (.html) is written next to it. Existing files are replaced.",
 )  # fmt: skip
 @out_option
 @option_of(AnalysisRequest, "timeout", help="End a script that takes longer.")

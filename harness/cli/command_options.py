@@ -31,10 +31,12 @@ modes_option = click.option(
     "--modes",
     "listed",
     metavar="LIST",
-    help="Modes without settings, each named by its base, as in cpu,compile,lazy.",
+    help="Modes without settings: a list of bases, as in cpu,compile,lazy.",
 )
-mode_option = click.option("--mode", "single", multiple=True, metavar="SPEC", help="One mode in full; may be repeated.")
-quiet_option = click.option("--quiet", "-q", is_flag=True, help="Print failures and nothing else.")
+mode_option = click.option(
+    "--mode", "single", multiple=True, metavar="SPEC", help="One mode with its settings; may be repeated."
+)
+quiet_option = click.option("--quiet", "-q", is_flag=True, help="Print only failures.")
 json_option = click.option("--json", "json_path", metavar="PATH", help="Write the result as JSON (- for stdout).")
 
 
@@ -111,5 +113,5 @@ def chosen_modes(
     Raises UsageError and ModeError. If there is no mode, the message begins with `why`.
     """
     if listed is None and not single:
-        raise UsageError(f"{why}no mode is stated; for example --modes {example}")
+        raise UsageError(f"{why}no mode is named; name some, as in --modes {example}")
     return parse_modes(listed, single)

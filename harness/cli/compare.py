@@ -27,24 +27,27 @@ Examples:
 
 \b
 The first run is the reference. A relative difference is |a - b| / |a|; ULP counts the representable numbers
-between two values; relative L2 is ||a - b|| / ||a||. Nothing is run: the verdict comes from what is recorded,
-so it is undecided where the experiments of `numdrift investigate` are missing. It is written to the
-investigation.json of the investigation that both runs are in.
-Exit codes: 0 identical or rounding, 1 beyond rounding, undecided or another verdict that needs a person,
+between two values; relative L2 is ||a - b|| / ||a||. Nothing is run. The verdict is based on recorded data, so it
+is undecided if the experiments of `numdrift investigate` are missing. If both runs are in the same investigation,
+the verdict is also written to its investigation.json.
+Exit codes: 0 identical or rounding, 1 beyond rounding, undecided or another verdict that needs attention,
 2 wrong usage, 3 one of the runs failed.
 """
 
 
-@click.command(epilog=EXAMPLES, help="Compare two runs, or every run of an investigation with its batch's first.")
+@click.command(
+    epilog=EXAMPLES, help="Compare two runs, or each run of an investigation with the first run of its batch."
+)
 @click.argument("paths", nargs=-1, metavar="[RUN_A RUN_B | INVESTIGATION]")
-@click.option("--suffix", "suffixes", multiple=True, metavar="TAG", help="Only this batch; may be repeated.")
+@click.option("--suffix", "suffixes", multiple=True, metavar="TAG", help="Compare only this batch; may be repeated.")
 @click.option(
     "--top", type=click.IntRange(min=0), default=8, show_default=True, help="Parameters shown per pair (0: all)."
 )
 @click.option(
     "--global-batch",
     is_flag=True,
-    help="Compare RUN_B, of several processes, with RUN_A, of one process that takes the whole batch at each step.",
+    help="Compare RUN_B, which has several processes, with RUN_A, whose single process takes the whole batch at each "
+    "step.",
 )
 @suspects_option
 @frames_option
@@ -202,7 +205,7 @@ def _show_global_batch(out: Console, compared: GlobalBatchComparison, top: int) 
         out.print(rows)
     for text in compared.lacking:
         out.print(f"  note: {text}", soft_wrap=True)
-    out.print("These are distances, not a verdict: sums over the batch are computed in a different order.")
+    out.print("These are distances, not a verdict: the two runs add the parts of a batch in a different order.")
 
 
 def _name(distance: TensorDistance) -> str:

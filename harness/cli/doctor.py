@@ -25,8 +25,8 @@ Examples:
 """
 
 
-@click.command(epilog=EXAMPLES, help="Try every mode on a training of two steps and report what it lacks.")
-@click.option("--modes", metavar="LIST", help="Only these bases.")
+@click.command(epilog=EXAMPLES, help="Train for two steps in every mode, and report what each mode lacks.")
+@click.option("--modes", metavar="LIST", help="Try only these bases.")
 @json_option
 def command(modes: str | None, json_path: str | None) -> int:
     bases = modes.split(",") if modes else list(registry.names())

@@ -27,7 +27,7 @@ from .shown_culprits import show_culprits
 
 WORST_SHOWN = 5
 
-Z_IS = "z: how far apart a step's results are, in multiples of how far rounding alone moves them"
+Z_IS = "z: the distance between a step's results, as a multiple of the distance that rounding alone causes"
 
 EXAMPLES = """\b
 Examples:
@@ -42,31 +42,31 @@ Examples:
   numdrift investigate -m package.train --modes cpu,compile -- --epochs 10
 
 \b
-The first mode is the reference. Every mode trains twice: the second training is its control, and starts chosen
-steps from the reference's state. A drift counts as more than rounding when a step's result is 16 times as far
-from the reference's as random rounding alone moves it. Existing runs are reused.
-Exit codes: 0 no drift beyond rounding, 1 drift beyond rounding or a verdict that needs a person, 2 wrong usage,
-3 a run failed.
+The first mode is the reference. Every mode trains twice. The second run of a mode is its control, and starts
+chosen steps from the reference's state. A drift counts as more than rounding if it is beyond the threshold: at
+least 16 times the distance by which random rounding alone moves a step's result. Existing runs are reused.
+Exit codes: 0 no drift beyond rounding, 1 drift beyond rounding or another verdict that needs attention,
+2 wrong usage, 3 a run failed.
 """
 
 suspects_option = click.option(
     "--suspects",
     is_flag=True,
-    help="Also list causes that no experiment has proven (default: only their number).",
+    help="Also list causes that no experiment has proven (default: show only their number).",
 )
 
 frames_option = click.option(
     "--frames",
     is_flag=True,
-    help="Also print all lines of your code that led to each culprit (default: only the culprit's own line and the "
-    "script's line that led to it).",
+    help="Also print every line of your code that led to each culprit (default: only the culprit's own line, and "
+    "the line of the script that led to it).",
 )
 
 
 @click.command(
     epilog=EXAMPLES,
-    help="Run SCRIPT in some modes and decide whether they differ by more than rounding. SCRIPT may also be an "
-    "investigation that `numdrift run` has recorded.",
+    help="Run SCRIPT in several modes and decide whether they differ by more than rounding. SCRIPT may also be the "
+    "folder of an investigation that `numdrift run` has recorded.",
 )
 @options.script_argument
 @options.arguments_argument
@@ -74,7 +74,7 @@ frames_option = click.option(
     "--modes",
     "listed",
     metavar="LIST",
-    help=f"Modes without settings, each named by its base, as in cpu,compile (default {DEFAULT_MODES}).",
+    help=f"Modes without settings: a list of bases, as in cpu,compile,lazy (default: {DEFAULT_MODES}).",
 )
 @options.mode_option
 @options.options_of(InvestigationRequest, "name", "suffix", "steps", "envelope", "seeds", "state_budget")
@@ -84,12 +84,12 @@ frames_option = click.option(
     help="Also capture each mode's graphs, for the report and for `numdrift graph`.",
     variable=None,
 )
-@options.option_of(InvestigationRequest, "kernels", help="A kernel of your own (.c, .py).")
+@options.option_of(InvestigationRequest, "kernels", help="A kernel of your own for OP, a .c or .py file.")
 @options.options_of(
     InvestigationRequest, "nproc", "against_single", "max_steps", "max_seconds", "keep_files", "in_place", "timeout",
     "jobs", "localize",
 )  # fmt: skip
-@click.option("--quick", is_flag=True, help="Only the verdict, without causes: the same as --localize none.")
+@click.option("--quick", is_flag=True, help="Find only the verdict, not the causes (the same as --localize none).")
 @options.options_of(InvestigationRequest, "scripts", "confirm", "knobs", "partition_bisect", "poison")
 @suspects_option
 @frames_option
@@ -142,7 +142,7 @@ def command(
 class CommandLineProgress:
     """The progress of rounds of runs. The runs of a round are shown as `numdrift run` shows them.
 
-    The title of a round says which of the `expected` trainings it runs, and about how much time is left. It says
+    The title of a round says which of the `expected` runs it starts, and about how much time is left. It says
     neither if `expected` is 0.
     """
 
@@ -158,14 +158,14 @@ class CommandLineProgress:
         if self._expected:
             first, last = self._begun + 1, self._begun + len(names)
             total = max(self._expected, last)
-            which = f"training {first}" if first == last else f"trainings {first} to {last}"
+            which = f"run {first}" if first == last else f"runs {first} to {last}"
             title += f" ({which} of about {total}{self._left(total)})"
             self._begun = last
         self.say(f"{title}:")
         return reporter_for(names, quiet=self._quiet, understood=self._understood)
 
     def _left(self, total: int) -> str:
-        """Estimate the time of the remaining trainings from those that have ended. Return "" if none has ended."""
+        """Estimate the time of the remaining runs from those that have ended. Return "" if none has ended."""
         if not self._begun:
             return ""
         seconds = (time.monotonic() - self._since) * (total - self._begun) / self._begun

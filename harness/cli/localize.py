@@ -20,11 +20,11 @@ Examples:
   numdrift localize runs/train/cpu runs/train/compile --step 12 --json -
 
 \b
-RUN_A is the reference; both are runs of one investigation, recorded by `numdrift run` or `numdrift investigate`.
-Runs that the verdict needs are recorded first unless they exist. Then one step of RUN_B starts from RUN_A's state and
-is compared op by op with RUN_A's, and every difference is swapped in and out.
-Exit codes: 0 no drift beyond rounding, 1 drift beyond rounding or a verdict that needs a person, 2 wrong usage,
-3 a run failed.
+RUN_A is the reference. Both runs must be in one investigation, recorded by `numdrift run` or `numdrift
+investigate`. Missing runs that the verdict needs are recorded first. Then one step of RUN_B starts from RUN_A's
+state and is compared, op by op, with the same step of RUN_A. Every difference is swapped in and out.
+Exit codes: 0 no drift beyond rounding, 1 drift beyond rounding or another verdict that needs attention,
+2 wrong usage, 3 a run failed.
 """
 
 
@@ -33,13 +33,13 @@ Exit codes: 0 no drift beyond rounding, 1 drift beyond rounding or a verdict tha
 @click.argument("run_b", type=click.Path(path_type=Path))
 @click.option(
     "--step", type=click.IntRange(min=0), metavar="N",
-    help="The step to look into (default: the first significant one).",
+    help="The step to examine (default: the first significant step).",
 )  # fmt: skip
 @options_of(InvestigationRequest, "knobs", "partition_bisect")
 @suspects_option
 @frames_option
 @options_of(InvestigationRequest, "timeout", "jobs")
-@click.option("--quiet", "-q", is_flag=True, help="Print nothing but the findings.")
+@click.option("--quiet", "-q", is_flag=True, help="Print only the findings.")
 @force_option
 @json_option
 def command(

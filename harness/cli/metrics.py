@@ -36,18 +36,19 @@ Examples:
   numdrift plot runs/train --what timeline
 
 \b
-compiled   graphs that were compiled, and how long that took, tracing included
-again      functions that were compiled again because a guard failed: each with its line and the guard
-found      graphs that were found in a cache of compiled graphs
-executed   graphs that were executed; where an operator is executed when it is called (cpu and other eager modes),
-           each forward, backward and optimizer is one execution
-sizes      the nodes of the executed graphs
-falls back operators that the backend lacks, and graph breaks; read early: values that were read before
-           a mark_step
-to, from   copies between the host and the device, with the lines that ask for them, and where the host waits.
-           Launches of kernels are not counted without a profiler: `numdrift profile` counts them
-p50, p95   half of the values, and 95 of 100, are no larger
-The JSON contains `schema` (1) and `runs`; each has `by_step`, the seconds, bytes, counters and memory of each step.
+compiled    graphs that were compiled, and how long that took, including tracing
+again       functions that were compiled again because a guard failed, each with its line and the guard
+found       graphs that were found in a cache of compiled graphs
+executed    graphs that were executed; in an eager mode such as cpu, each forward, backward and optimizer counts as
+            one execution
+sizes       the numbers of nodes of the executed graphs
+falls back  calls of operators that the backend lacks, and graph breaks
+read early  values that were read before a mark_step
+to, from    copies between the host and the device, with the lines that cause them, and the places where the host
+            waits; launches of kernels are counted only by `numdrift profile`
+p50, p95    the median and the 95th percentile
+The JSON contains `schema` (1) and `runs`. Each run has `by_step`: the seconds, bytes, counters and memory of each
+step.
 Exit codes: 0 shown, 2 wrong usage or no metrics recorded, 3 a file cannot be read.
 """
 
@@ -59,14 +60,14 @@ Exit codes: 0 shown, 2 wrong usage or no metrics recorded, 3 a file cannot be re
 )
 @target_argument
 @run_mode_option
-@click.option("--steps", is_flag=True, help="Print a table of the steps, too.")
-@click.option("--text", is_flag=True, help="Print the report in the form that torch_xla and torch's lazy core use.")
+@click.option("--steps", is_flag=True, help="Also print a table of the steps.")
+@click.option("--text", is_flag=True, help="Print the report in the format of torch_xla and torch's lazy core.")
 @click.option(
     "--trace", "trace_path", metavar="PATH",
     help="Write steps, work and memory as a trace that https://ui.perfetto.dev opens (- for standard output).",
 )  # fmt: skip
 @click.option("--all", "everything", is_flag=True, help="Show every step, counter and place.")
-@click.option("--quiet", "-q", is_flag=True, help="Print nothing except the outputs of --text, --json and --trace.")
+@click.option("--quiet", "-q", is_flag=True, help="Print only the output of --text, --json and --trace.")
 @out_option
 @force_option
 @json_option
@@ -126,7 +127,7 @@ def _table(summaries: Sequence[MetricsSummary]) -> Table:
             rows.add_row(name, *cells)
 
     def add_times(times: Callable[[MetricsSummary], Distribution]) -> None:
-        add("  time in all", lambda summary: duration(times(summary).total if times(summary).values else None))
+        add("  total time", lambda summary: duration(times(summary).total if times(summary).values else None))
         add("  time p50", lambda summary: duration(times(summary).percentile(50)))
         add("  time p95", lambda summary: duration(times(summary).percentile(95)))
 

@@ -34,17 +34,18 @@ Examples:
   numdrift partition -m package.train --mode compile --json -
 
 \b
-TARGET is a training script, whose models are partitioned for the run, forward and backward; or FILE.py:FACTORY or
-package.module:FACTORY, a function or class that makes a module. The module's inputs are its attribute
-`example_inputs`, or a variable or function of that name beside the factory; the partitioned module is compared
-with the unpartitioned one.
+TARGET is a training script or a factory of a module. The models of a script are partitioned for the run, forward
+and backward. A factory is a function or class that makes a module, written as FILE.py:FACTORY or
+package.module:FACTORY. The module's inputs are its attribute `example_inputs`, or a variable or function of that
+name next to the factory. The partitioned module is compared with the unpartitioned one.
 Exit codes: 0 partitioned, 2 wrong usage or a limit exceeded, 3 the script or the module failed.
 """
 
 
 @click.command(
     epilog=EXAMPLES,
-    help="Run TARGET's model: the operators that a mode's backend supports on that backend, and the rest on the CPU.",
+    help="Run TARGET's model, with the operators that a mode's backend supports on that backend and the rest on the "
+    "CPU.",
 )
 @click.argument("target", required=False, type=click.UNPROCESSED)
 @arguments_argument
@@ -57,11 +58,11 @@ Exit codes: 0 partitioned, 2 wrong usage or a limit exceeded, 3 the script or th
 )  # fmt: skip
 @click.option(
     "--min-subgraph-size", "smallest", type=int, default=UNLIMITED, metavar="N",
-    help="Refuse if a subgraph has fewer operators.",
+    help="Refuse if a subgraph has fewer than N operators.",
 )  # fmt: skip
 @click.option(
     "--max-subgraph-count", "most", type=int, default=UNLIMITED, metavar="N",
-    help="Refuse if a graph has more subgraphs.",
+    help="Refuse if a graph has more than N subgraphs.",
 )  # fmt: skip
 @click.option(
     "--ops-to-partition", "moved", multiple=True, metavar="LIST",
@@ -152,7 +153,7 @@ def _show(out: Console, done: Partitioned) -> None:
             losses = f"and its losses differ by at most {number(relative)} of their value"
         out.print(
             f"Differs from the unpartitioned run on the CPU{since}, {losses}; `numdrift "
-            f"compare {done.path}` says more.",
+            f"compare {done.path}` shows more.",
             soft_wrap=True,
         )
     out.print(f"Wrote {done.path}")

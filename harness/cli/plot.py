@@ -20,11 +20,12 @@ Examples:
 
 \b
 loss      loss curves of the batches, and their drift
-envelope  a mode's loss and the range that one-ULP changes of the initial parameters cause: needs the findings of
+envelope  a mode's loss, and the range of losses that one-ULP changes of the initial parameters cause; needs
           `numdrift investigate --envelope 8`
 drift     the score of every tensor at every step that `numdrift investigate` compared
-timeline  each mode's time in a step for compiling, executing and transferring: needs `numdrift run --metrics`
-envelope and drift draw a picture for each pair of modes.
+timeline  the time that each mode spends per step on compiling, executing and transferring; needs
+          `numdrift run --metrics`
+envelope and drift draw one picture for each pair of modes.
 """
 
 
@@ -36,8 +37,8 @@ envelope and drift draw a picture for each pair of modes.
 )
 @click.option(
     "--output", type=click.Path(path_type=Path), metavar="PATH",
-    help="Where to write, without a file type (default: <SUFFIX>_loss_curve, or <A>_vs_<B>_envelope and "
-    "<A>_vs_<B>_drift, in the investigation).",
+    help="The file to write, without a file extension (default: <SUFFIX>_loss_curve, <SUFFIX>_timeline, "
+    "<A>_vs_<B>_envelope or <A>_vs_<B>_drift, in the investigation's folder).",
 )  # fmt: skip
 @out_option
 @force_option

@@ -36,20 +36,21 @@ Examples:
   numdrift profile runs/train
 
 \b
-Steps {DEFAULT_STEPS} are traced by default: compilers have finished by then.
+By default, steps {DEFAULT_STEPS} are traced, because compilers have finished by then.
   trace     phases, numdrift.phase blocks, modules, ops, graph executions, generated kernels
-  operator  also each op's line of the script and shapes, and what each generated kernel was made of. Python's calls
-            are traced, too, so everything that Python does takes longer.
-On a device `host ms` is the host's time, and `device ms` the time of the work launched there, whenever it ran.
-Kernels, copies, the host's waits and the device's load have separate tables. Lines need --type operator.
+  operator  also the shapes and the script line of each op, and the ops in each generated kernel. Python calls are
+            traced as well, so everything that Python does takes longer.
+On a device, `host ms` is the time that the host spends in a part of the step. `device ms` is the time of the work
+that this part launches on the device, whenever that work runs. Kernels, copies, waits of the host and the load of
+the device have separate tables. The table of lines needs --type operator.
 Traces are runs/<name>/<mode>/profile/trace.json: open them in https://ui.perfetto.dev or chrome://tracing.
 """
 
 
 @click.command(
     epilog=EXAMPLES,
-    help="Run SCRIPT in each mode, trace some of its steps, and show where the time goes in each mode; or show the "
-    "tables of a RUN or investigation that was profiled.",
+    help="Run SCRIPT in each mode, trace some of its steps, and show where the time goes. SCRIPT may also be a run or "
+    "an investigation that was profiled, whose tables are then shown again.",
 )
 @options.script_argument
 @options.arguments_argument
@@ -58,10 +59,12 @@ Traces are runs/<name>/<mode>/profile/trace.json: open them in https://ui.perfet
 @options.options_of(ProfileRequest, "kind", "steps", "duration", "limit")
 @click.option(
     "--tensorboard", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
-    help="Write the traces into a log directory for TensorBoard's profile plug-in, too.",
+    help="Also write the traces to a log directory for TensorBoard's profile plug-in.",
 )  # fmt: skip
 @click.option("--keep-working", is_flag=True, help="Keep the files from which the traces are assembled.")
-@click.option("--top", type=click.IntRange(min=1), default=12, show_default=True, help="Rows of a table.")
+@click.option(
+    "--top", type=click.IntRange(min=1), default=12, show_default=True, help="The maximum number of rows of a table."
+)
 @options.options_of(ProfileRequest, "name", "module", "max_steps", "max_seconds", "timeout")
 @options.quiet_option
 @options.out_option
@@ -88,7 +91,7 @@ def command(
             return _report(recorded, [profile_of(run) for run in recorded], **shown)
     # otherwise a missing run would be reported as a script without modes
     lacking = script is not None and not is_there(Path(script))
-    why = f"{script} is not a run that was profiled, and " if lacking else ""
+    why = f"{script} is not a profiled run, and " if lacking else ""
     modes = options.chosen_modes(listed, single, why=why)
     plan = planned_profile(ProfileRequest.of(script, modes, arguments, settings))
     with reporter_for([spec.name for spec in plan.modes], quiet=quiet) as reporter:

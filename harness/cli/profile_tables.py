@@ -26,8 +26,8 @@ from .output import table
 NOT_AVAILABLE = "not available"
 
 OVER = {
-    "limit": "its trace had grown to the limit (--limit)",
-    "duration": "its time was up (--duration)",
+    "limit": "its trace had reached the size limit (--limit)",
+    "duration": "the time limit was reached (--duration)",
     "end": "the script ended",
     "closed": "the script ended",
     "killed": "the process was killed",
@@ -214,7 +214,7 @@ def _milliseconds(value: float | None) -> str:
 def _doubts(profile: RunProfile) -> Iterator[str]:
     """Yield doubts about the times: missing device times, causes that split a step's lazy graph, uneven step times."""
     if profile.device is not None and profile.device.problem:
-        yield f"times of the device are not available, all times are the host's: {profile.device.problem}"
+        yield f"device times are not available, so all times are the host's: {profile.device.problem}"
     steps = len(profile.steps)
     for execution in profile.executions:
         if execution.cause != "mark_step":
@@ -226,6 +226,6 @@ def _doubts(profile: RunProfile) -> Iterator[str]:
     least, most = min(profile.step_milliseconds), max(profile.step_milliseconds)
     if most > UNSTEADY * least and steps > 1:
         yield (
-            f"its steps took from {least:.3g} to {most:.3g} ms: a busy machine, or steps that differ; the mean of "
-            "more steps (--steps) is steadier"
+            f"its steps took from {least:.3g} to {most:.3g} ms: the machine was busy, or the steps differ; the mean of "
+            "more steps (--steps) is more reliable"
         )

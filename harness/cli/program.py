@@ -16,21 +16,21 @@ INTERNAL_ERROR = 70
 """EX_SOFTWARE of sysexits.h. It differs from the exit codes of verdicts and of wrong usage."""
 
 COMMANDS = {
-    "investigate": "Decide whether modes differ by more than rounding, which side is right, and which op it is.",
+    "investigate": "Decide whether modes differ by more than rounding, which side is right, and which op is the cause.",
     "run": "Run a training script in several modes and record what happens.",
-    "report": "Show what an investigation found, and write it as a page to share.",
+    "report": "Show what an investigation found, and write a page to share.",
     "view": "Show recorded runs live in a browser, and compare any two of them.",
-    "analyze": "Report which ops of a training a mode's backend supports, and where it uses the others.",
-    "partition": "Execute a model's operators on a mode's backend where it supports them, and the rest on the CPU.",
+    "analyze": "Report which of a script's operators a mode's backend supports, and which lines call the others.",
+    "partition": "Run a model's supported operators on a mode's backend, and the rest on the CPU.",
     "compare": "Show the first step at which runs differ, and by how much.",
-    "localize": "Find the op that makes two recorded runs differ, and prove it by swapping it.",
+    "localize": "Find the ops that make two recorded runs differ, and prove it by swapping them.",
     "profile": "Trace steps of a training script in several modes, and show where their time goes.",
-    "plot": "Draw the loss curves of one or more batches, and their drift.",
+    "plot": "Draw loss curves, envelopes, drift or step times.",
     "metrics": "Show what each mode's backend compiled, executed and transferred, and what it cost.",
-    "graph": "List and open the graphs of a run, and compare those of two runs.",
-    "kernels": "List the kernels of an op, measure them, sweep them over all inputs, compile one.",
-    "bundle": "Pack an investigation into one archive for the maintainers of a kernel, and open such an archive.",
-    "snapshot": "Keep single executions with inputs, outputs and graph, and execute them again in any mode.",
+    "graph": "List and open the graphs of a run, or compare the graphs of two runs.",
+    "kernels": "List an op's kernels, measure them, sweep them over all inputs, or compile your own.",
+    "bundle": "Pack an investigation into one archive for a kernel's maintainers, or open such an archive.",
+    "snapshot": "Keep single executions with their inputs, outputs and graph, and replay them in any mode.",
     "runs": "List, show, export and remove recorded runs.",
     "doctor": "Show which modes work on this machine, and what the others lack.",
 }
@@ -46,7 +46,7 @@ Examples:
 Shell completion (bash; zsh and fish work the same way):
   eval "$(_NUMDRIFT_COMPLETE=bash_source numdrift)"
 
-Exit codes: 0 done, 1 a drift beyond rounding (or a verdict that needs a person), 2 wrong usage, 3 a run failed.
+Exit codes: 0 done, 1 drift beyond rounding or another verdict that needs attention, 2 wrong usage, 3 a run failed.
 """
 
 
@@ -89,7 +89,7 @@ class LazyGroup(click.Group):
 )
 @click.version_option(package_name="numdrift")
 def program() -> None:
-    """Find out where two executions of one PyTorch training script start to differ."""
+    """Find out where two runs of one PyTorch training script start to differ."""
 
 
 def main() -> None:
@@ -121,7 +121,7 @@ def main() -> None:
         sys.exit(141)
     except Exception as error:  # noqa: BLE001, a crash must not look like a verdict
         traceback.print_exc()
-        _say(f"this is a bug in numdrift ({type(error).__name__}); what was recorded is kept")
+        _say(f"this is a bug in numdrift ({type(error).__name__}); everything recorded so far is kept")
         sys.exit(INTERNAL_ERROR)
 
 

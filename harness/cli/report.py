@@ -25,15 +25,15 @@ Examples:
   numdrift report runs/train --json -
 
 \b
-The page is written into the investigation's folder as report.html, unless --html says otherwise: one file that opens
-from disk, without network, and needs nothing else. Exit codes are those of `numdrift investigate`.
+The page is report.html in the investigation's folder, unless --html names another file. It is a single file, and
+opens without a network connection. The exit codes are those of `numdrift investigate`.
 """
 
 
-@click.command(epilog=EXAMPLES, help="Show what an INVESTIGATION (default: the newest) found, and write it as a page.")
+@click.command(epilog=EXAMPLES, help="Show what INVESTIGATION (default: the newest) found, and write it as a page.")
 @click.argument("investigation", required=False)
 @click.option("--html", metavar="FILE", help=f"Where the page goes (default: {NAME} in the investigation's folder).")
-@click.option("--markdown", is_flag=True, help="Print it as Markdown for an issue tracker, and write no page.")
+@click.option("--markdown", is_flag=True, help="Print the report as Markdown for an issue tracker, and write no page.")
 @suspects_option
 @frames_option
 @out_option

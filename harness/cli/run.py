@@ -37,16 +37,16 @@ Examples:
   numdrift run train.py --modes compile --resync runs/study/cpu --steps 0,10 --name study
 
 \b
-A mode is [NAME=]BASE[,KEY=VALUE]...; the first one is the reference.
+A mode is written as [NAME=]BASE[,KEY=VALUE]... The first mode is the reference.
   bases  {", ".join([*(entry.name for entry in OWN), *VENDORS])}
   keys   device, backend, dtype, threads, seed, contract, emulate_casts, fallback_random, draws,
          mark_step, execute, python, timeout, env.<NAME>, kernel.<op>[@<module>][:<nth>],
-         decompose.<op>, inductor.<option>, and settings of kernels: tf32, matmul_precision, sdpa,
+         decompose.<op>, inductor.<option>, and the settings tf32, matmul_precision, sdpa,
          cudnn, mkldnn, benchmark, reduced_precision_reduction, deterministic
 """
 
 
-@click.command(epilog=EXAMPLES, help="Run SCRIPT in each mode, in a process of its own, and record what happens.")
+@click.command(epilog=EXAMPLES, help="Run SCRIPT once in each mode, in separate processes, and record what happens.")
 @options.script_argument
 @options.arguments_argument
 @options.modes_option
@@ -65,7 +65,7 @@ A mode is [NAME=]BASE[,KEY=VALUE]...; the first one is the reference.
     help="Behave like `python SCRIPT`: pass input, output, signals and exit code through, and print nothing else.",
 )
 @options.quiet_option
-@click.option("--verbose", "-v", is_flag=True, help="Print what the scripts printed, too.")
+@click.option("--verbose", "-v", is_flag=True, help="Also print what the scripts printed.")
 @options.out_option
 @options.force_option
 @options.json_option
@@ -184,7 +184,7 @@ def show_failure(run: FinishedRun, errors: Console) -> None:
     manifest, stderr = run.manifest, run.folder.stderr
     if manifest.failed:
         kept_steps = f"steps 0 to {manifest.steps - 1} are kept" if manifest.steps else "no step was recorded"
-        printed = f", what it printed is in {stderr}" if stderr.exists() and stderr.stat().st_size else ""
+        printed = f"; its error output is in {stderr}" if stderr.exists() and stderr.stat().st_size else ""
         text = f"numdrift: mode {manifest.mode} {manifest.status}: {manifest.message}; {kept_steps}{printed}"
         errors.print(text, soft_wrap=True)
 
@@ -211,7 +211,10 @@ def _show_kernel_calls(result: BatchResult, out: Console, ops: Sequence[str]) ->
             soft_wrap=True,
         )
     if any((run.folder.path / "kernels").exists() for run in result.runs):
-        out.print("Their inputs are kept. `numdrift kernels check OP --captured RUN` measures every kernel on them.")
+        out.print(
+            "The inputs of these calls are kept. `numdrift kernels check OP --captured RUN` measures every kernel on "
+            "them."
+        )
 
 
 def _json(plan: BatchPlan, result: BatchResult) -> dict[str, object]:

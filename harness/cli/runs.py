@@ -30,11 +30,12 @@ Examples:
   numdrift runs export runs/sam_tanh --to mlflow --output mlruns
 
 \b
-Each step's losses, the values that the script gave to numdrift.log, and the seconds since training began.
-  csv          one table, a row for each step
-  parquet      the same                                          pip install 'numdrift[parquet]'
+The export contains each step's losses, the values that the script passed to numdrift.log, and the seconds since
+training began.
+  csv          one table, with a row for each step
+  parquet      the same table                                    pip install 'numdrift[parquet]'
   tensorboard  event files, a folder per run; losses as float32  pip install 'numdrift[tensorboard]'
-  mlflow       a store of files: an experiment, a run of each    pip install 'numdrift[mlflow]'
+  mlflow       a file store: one experiment with all the runs    pip install 'numdrift[mlflow]'
   wandb        offline runs; nothing is sent anywhere            pip install 'numdrift[wandb]'
 """
 
@@ -94,15 +95,19 @@ def show(run: Path, json_path: str | None) -> int:
 
 @command.command(
     epilog=EXPORT_EXAMPLES,
-    help="Write the recorded steps of the runs of INVESTIGATION (default: the newest) as files of another tool.",
+    help="Export the recorded steps of INVESTIGATION (default: the newest) for another tool.",
 )
 @click.argument("investigation", required=False)
-@click.option("--suffix", "suffixes", multiple=True, metavar="TAG", help="Only a batch's runs; may be repeated.")
-@click.option("--mode", "modes", multiple=True, metavar="MODE", help="Only a mode's runs; may be repeated.")
+@click.option(
+    "--suffix", "suffixes", multiple=True, metavar="TAG", help="Export only the runs of this batch; may be repeated."
+)
+@click.option(
+    "--mode", "modes", multiple=True, metavar="MODE", help="Export only the runs in this mode; may be repeated."
+)
 @click.option("--to", type=click.Choice(tuple(FORMATS)), required=True, help="The format.")
 @click.option(
     "--output", type=click.Path(path_type=Path), required=True, metavar="PATH",
-    help="The file to write, or the folder if the format is a folder.",
+    help="The file to write; for a format of several files, the folder.",
 )  # fmt: skip
 @out_option
 @force_option
@@ -125,7 +130,7 @@ def export(
 
 @command.command(help="Remove runs: a run's folder, a batch (--suffix), or a whole investigation.")
 @click.argument("target")
-@click.option("--suffix", metavar="TAG", help="Only the runs of this batch.")
+@click.option("--suffix", metavar="TAG", help="Remove only the runs of this batch.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @out_option
 def rm(target: str, suffix: str | None, yes: bool, out: Path) -> int:
@@ -169,10 +174,10 @@ def _facts(run: RecordedRun) -> dict[str, str]:
         "seconds": f"{manifest.seconds:.1f}",
         "steps": f"{len(journal.steps):,}",
         "loss": f"{losses[0]:.9g} first, {losses[-1]:.9g} last" if losses else "none",
-        "loss taken at": ", ".join(event["source"] for event in manifest.adopted.get("loss", [])) or "-",
+        "loss found at": ", ".join(event["source"] for event in manifest.adopted.get("loss", [])) or "-",
         "recorded": manifest.record,
         "tensors": f"{len(parameters)} parameters, {len(entries) - len(parameters)} buffers",
-        "values kept of": f"{len(journal.value_steps):,} steps",
+        "values kept for": f"{len(journal.value_steps):,} steps",
         "torch": str(manifest.environment.get("torch", "-")),
         "threads": str(manifest.environment.get("threads", "-")),
         "seeded by numdrift": ", ".join(manifest.environment.get("seeded", [])) or "-",

@@ -68,7 +68,7 @@ def show_culprits(out: Console, pair: PairFindings, *, suspects: bool, frames: b
     if pair.unexplained:
         out.print(f"  {pair.unexplained}", soft_wrap=True)
     elif pair.explained is not None and any(culprit.is_proven for culprit in listed):
-        out.print("  all of the drift disappears when they are swapped out together", soft_wrap=True)
+        out.print("  the drift disappears completely when all culprits are swapped out together", soft_wrap=True)
 
 
 def _show_contributors(out: Console, culprits: Sequence[Culprit], pair: PairFindings, *, frames: bool) -> None:

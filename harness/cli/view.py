@@ -30,8 +30,8 @@ Examples:
   ssh -L 8765:127.0.0.1:8765 machine     # and then http://127.0.0.1:8765 here
 
 \b
-The page is served to this machine only, until Ctrl-C, and changes nothing. It lists investigations with their answers,
-shows the progress of runs, opens reports, and compares any two runs.
+The page is served only to this machine, until you press Ctrl-C. It lists investigations with their answers, shows
+the progress of runs, opens reports, and compares any two runs. It changes nothing in FOLDER.
 """
 
 Asked = dict[str, str]
@@ -39,17 +39,17 @@ Asked = dict[str, str]
 
 @click.command(epilog=EXAMPLES, help="Show the investigations in FOLDER (default: runs) in a browser.")
 @click.argument("folder", required=False, default="runs", type=click.Path(path_type=Path))
-@click.option("--port", type=click.IntRange(1, 65535), help="The port to serve at (default: a free one).")
-@click.option("--no-browser", is_flag=True, help="Serve only; open no browser.")
+@click.option("--port", type=click.IntRange(1, 65535), help="The port to serve on (default: any free port).")
+@click.option("--no-browser", is_flag=True, help="Serve the page without opening a browser.")
 def command(folder: Path, port: int | None, no_browser: bool) -> int:
     if not folder.is_dir():
-        raise UsageError(f"there is no folder {folder}; `numdrift run` and `numdrift investigate` make runs/")
+        raise UsageError(f"there is no folder {folder}; `numdrift run` and `numdrift investigate` create runs/")
     try:
         server = served(folder, port or 0)
     except OSError as error:
         raise UsageError(f"port {port} cannot be used: {error.strerror}; choose another --port") from None
     address = f"http://{LOOPBACK}:{server.server_port}/"
-    console().print(f"{folder} is shown at {address} until Ctrl-C", soft_wrap=True)
+    console().print(f"Serving {folder} at {address} (Ctrl-C ends it)", soft_wrap=True)
     if not no_browser:
         webbrowser.open(address)
     with server:

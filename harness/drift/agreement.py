@@ -73,9 +73,9 @@ def agreement(ranks: Sequence[RecordedRun]) -> Agreement | None:
     else:
         of = f"the gradient of {first.tensor}" if first.what == "gradient" else first.tensor
         remedy = (
-            "they are copies of one tensor, which the ranks have to keep equal"
+            "every rank has a copy of this tensor, and the copies must stay equal"
             if replicated
-            else "if they are copies of one tensor, wrap the model in DistributedDataParallel"
+            else "if every rank has a copy of this tensor, wrap the model in DistributedDataParallel"
         )
         where = f"between rank 0 and rank {first.rank} from step {first.step} on"
         text = f"ranks do not agree: {of} differs {where}; {remedy}"

@@ -111,7 +111,7 @@ def threshold_for(spec: ModeSpec, table: CalibrationTable | None = None) -> Thre
     facts = [used.provenance.what, used.provenance.torch and f"torch {used.provenance.torch}", used.provenance.date]
     text = ", ".join(part for part in facts if part)
     if row is None:
-        text = f"not calibrated for {backend}; the threshold is that of {text}"
+        text = f"not calibrated for {backend}; it comes from {text}"
     return Threshold(used.fault, used.inspect, row is not None, text)
 
 

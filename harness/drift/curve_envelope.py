@@ -81,13 +81,13 @@ class Envelope:
     def words(self, mode: str) -> str:
         """Describe how the run relates to the envelope; `mode` names the run."""
         if not self.steps.size:
-            return f"no step has a loss of both {mode} and its reference"
+            return f"no step has a loss in both {mode} and its reference"
         sentences, judged, onset = [], self.judged, self.onset
         if judged.size and onset is None:
             moved = float(np.max(self.relative[np.isin(self.steps, judged)], initial=0.0))
             sentences.append(
-                f"up to step {int(judged[-1])} a one-ULP change of the initial parameters moves the loss by at most "
-                f"{moved:.2g} of its value; {mode} stays inside"
+                f"up to step {int(judged[-1])}, a one-ULP change of the initial parameters moves the loss by at most "
+                f"{moved:.2g} of its value; {mode} stays inside this envelope"
             )
         elif judged.size and onset is not None:
             place = int(np.searchsorted(self.steps, onset))
@@ -105,14 +105,14 @@ class Envelope:
         # Say where judging ends, and why.
         covered = self.steps[~np.isnan(self.ratio)]
         if self.horizon is not None and not judged.size:
-            sentences.append(f"from its first step on this script cannot distinguish {mode} from a one-ULP change")
+            sentences.append(f"from the first step on, this script cannot distinguish {mode} from a one-ULP change")
         elif self.horizon is not None and onset is not None:
             sentences.append(
-                f"from step {self.horizon} on a one-ULP change alone moves the loss by more than {100 * CHAOS:g} %, "
-                "and nothing is judged"
+                f"from step {self.horizon} on, a one-ULP change alone moves the loss by more than {100 * CHAOS:g} %, "
+                "so these steps are not judged"
             )
         elif self.horizon is not None:
-            sentences.append(f"after step {judged[-1]} this script cannot distinguish {mode} from a one-ULP change")
+            sentences.append(f"after step {judged[-1]}, this script cannot distinguish {mode} from a one-ULP change")
         elif not covered.size:
             sentences.append(f"no perturbed run has a loss at a step of {mode}, so nothing is judged")
         elif covered[-1] < self.steps[-1]:

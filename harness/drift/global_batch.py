@@ -105,7 +105,7 @@ def compare_global_batch(single: RecordedRun, ranks: Sequence[RecordedRun]) -> G
         before = max(before, distance.relative_l2)
     lacking = []
     if not largest:
-        lacking.append("no step has digests of both runs (--record params or above)")
+        lacking.append("no step has digests in both runs (--record params or above records them)")
     elif any(tensor_distance.how == "norm" for tensor_distance in largest):
         without = [run for run in (single, *ranks) if not has_sketches(run)]
         if without:

@@ -83,7 +83,8 @@ def lag_test(pairs: Sequence[tuple[LossSeries, LossSeries]], *, mode: str, compa
     elif median == 0:
         change, lag = ("more", "lag") if slower else ("fewer", "lead")
         text = (
-            f"{mode} needs {change} steps to reach the same loss, the median being 0 ({evidence}): a systematic {lag}"
+            f"{mode} needs {change} steps to reach the same loss, although the median is 0 ({evidence}): "
+            f"a systematic {lag}"
         )
     else:
         lag = "lag" if median > 0 else "lead"
@@ -94,12 +95,12 @@ def lag_test(pairs: Sequence[tuple[LossSeries, LossSeries]], *, mode: str, compa
     unequal = later + earlier
     doubts = ""
     if left_out:
-        doubts += f"; {_seeds(left_out)} left out, because the runs share no range of losses"
+        doubts += f"; {_seeds(left_out)} left out, because their runs share no range of losses"
     least = 2 * 2.0**-unequal * comparisons
     if 0 < seeds < SEEDS:
         doubts += f"; a claim needs at least {SEEDS} seeds"
     elif unequal and least >= SIGNIFICANCE:
-        doubts += f"; {_seeds(unequal)} that differ can prove no lag, even if all agree: more are needed"
+        doubts += f"; {_seeds(unequal)} that differ cannot prove a lag, even if all agree: more seeds are needed"
     text += doubts
     return LagTest(len(lags), lags, later, earlier, median, p, corrected, significant, text)
 

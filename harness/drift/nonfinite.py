@@ -74,9 +74,9 @@ def nonfinite(a: RecordedRun, b: RecordedRun) -> Nonfinite | None:
     reported = only or loss or first_a or first_b
     if reported is None:
         return None
-    name = reported.name if reported.what == "loss" else f"{reported.what} of `{reported.name}`"
+    name = reported.name if reported.what == "loss" else f"the {reported.what} of `{reported.name}`"
     where = f"only in {(b if in_b else a).manifest.label}" if only else "in both runs"
-    text = f"step {reported.step}: the {name} contains {reported.holds} {where}"
+    text = f"step {reported.step}: {name} contains {reported.holds} {where}"
     return Nonfinite(first_a, first_b, only, in_b, text, loss)
 
 

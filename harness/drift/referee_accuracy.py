@@ -148,9 +148,10 @@ def sign_test(positive: int, negative: int) -> float:
 def _text(closer: str, middle: float, values: tuple[int, int], a: str, b: str) -> str:
     times, (telling, count) = 2.0 ** min(abs(middle), 1000.0), values
     if closer == "equal":
-        return f"against the step in double, {a} and {b} are equally accurate, as far as {count} values tell"
+        judged = f"{count} value{'s' if count > 1 else ''}"
+        return f"compared with the step in double, {a} and {b} are equally accurate, judged by {judged}"
     winner, loser = (a, b) if closer == "a" else (b, a)
-    where = "" if telling == count else f"in {telling} of {count} values that differ "
+    where = "" if telling == count else f"in {telling} of {count} values that differ, "
     text = (
         f"{winner} is closer to the step in double: {where}the typical error of {loser} is {times:.2g} times as large"
     )

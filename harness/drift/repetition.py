@@ -12,8 +12,8 @@ from .recorded_drift import GENERATORS, RecordedDifference, differences, generat
 from .repeating_advice import repeating_advice
 
 FIRST_TANH = (
-    "; if the machine was busy, repeat it first: torch's first tanh on several threads of a process is now and then "
-    "computed wrongly (pytorch/pytorch#188792)"
+    "; if the machine was busy, repeat the run first: the first tanh that torch computes on several threads of a "
+    "process is occasionally wrong (pytorch/pytorch#188792)"
 )
 
 
@@ -66,22 +66,22 @@ def repetition(first: RecordedRun, again: RecordedRun) -> Repetition:
     remedy = repeating_advice(spec) + (FIRST_TANH if raced else "")
     if what == "steps":
         sentence = f"{name} were recorded"
-        remedy = "let the script end after a fixed number of steps, not after a time"
+        remedy = "make the script end after a fixed number of steps, not after a fixed time"
     elif what == "initial":
         sentence = f"`{name}` starts from different values"
         remedy = (
-            "seed the generators before the model is made (torch.manual_seed(0)), and let no run read what another has "
-            "written (a checkpoint to resume from)"
+            "seed the generators before the model is created (torch.manual_seed(0)), and let no run read a file that "
+            "another run wrote, such as a checkpoint"
         )
     elif what == "generator":
         called, seed = GENERATORS.get(name, (f"the generator of {name}", f"torch.{name}.manual_seed(0)"))
         sentence = f"{called} is in a different state before step {step}"
-        remedy = f"call {seed} at the beginning of the script, and draw the same count in every run"
+        remedy = f"call {seed} at the beginning of the script, and make the same draws in every run"
     elif what == "batch":
         sentence = f"the batch of step {step} differs ({name})"
         remedy = (
-            "give the data a fixed order: a generator of its own for the DataLoader "
-            "(generator=torch.Generator().manual_seed(0)), sorted file lists, no time or process number in it"
+            "give the data a fixed order: pass the DataLoader its own generator "
+            "(generator=torch.Generator().manual_seed(0)), sort lists of files, and use no time or process number"
         )
     elif what == "loss":
         sentence = f"{name} of step {step} differs"

@@ -36,7 +36,7 @@ class RunComparison:
     first_tensor: the first tensor whose digests differ
     parameters_step: the last step for which both runs kept the parameters
     parameters: the distances at that step; None if a run did not keep the parameters
-    whole_batch: whether several ranks were compared with one process, whose bits cannot be compared
+    whole_batch: whether several ranks were compared with a single process, so that their bits cannot be compared
     cut_short: the run that has fewer steps because a limit in seconds ended it
     """
 
@@ -101,14 +101,14 @@ def compare_runs(a: RecordedRun, b: RecordedRun) -> RunComparison:
         count = len(short.journal.steps)
         seconds = short.journal.limits.get("max_seconds")
         why = "like the run that it repeats" if seconds is None else f"after {seconds:g} s (--max-seconds)"
-        notes.append(f"compared on their {count:,} common steps: {short.manifest.label} was ended {why}")
+        notes.append(f"only the {count:,} common steps are compared: {short.manifest.label} was ended {why}")
     for run in (a, b):
         if run.manifest.failed:
-            notes.append(f"{run.manifest.label} is {run.manifest.status}: {run.manifest.message}")
+            notes.append(f"{run.manifest.label} has the status {run.manifest.status}: {run.manifest.message}")
         if run.journal.damage:
             notes.append(run.journal.damage)
     if a.manifest.script_sha256 != b.manifest.script_sha256:
-        notes.append(f"the runs are of different scripts: {a.manifest.reproducer} and {b.manifest.reproducer}")
+        notes.append(f"the runs executed different scripts: {a.manifest.reproducer} and {b.manifest.reproducer}")
     if list(a.manifest.arguments) != list(b.manifest.arguments):
         notes.append(f"the script's arguments differ: {_joined(a)} and {_joined(b)}")
     if step is None:
@@ -133,7 +133,7 @@ def compare_runs(a: RecordedRun, b: RecordedRun) -> RunComparison:
 def reason_without_steps(run: RecordedRun) -> str:
     """Say why a run may have recorded no step."""
     if run.manifest.status == "complete" and not run.manifest.message:
-        return "a step ends with an optimizer's step(), and none was seen"
+        return "a step ends with an optimizer's step(), and no such call was seen"
     return run.manifest.message or f"see {run.path / 'stderr.log'}"
 
 

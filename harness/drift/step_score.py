@@ -135,7 +135,7 @@ def _score(name: str, a: TensorFile, b: TensorFile, noise: Noise) -> TensorScore
             return TensorScore(name, 0.0, 0.0, float(left.size), float(flips), discrete=True)
         if flips:
             replays = f"{flips} of {noise.replays} replays"
-            why, score = f"a discrete choice depends on rounding: the value differs in {replays}, too", 0.0
+            why, score = f"a discrete choice depends on rounding: the value also differs in {replays}", 0.0
         else:
             why, score = f"{differing} of {left.size} integers differ", math.inf
         return TensorScore(name, score, float(differing), float(left.size), float(flips), why, discrete=True)
@@ -143,7 +143,7 @@ def _score(name: str, a: TensorFile, b: TensorFile, noise: Noise) -> TensorScore
     unit = unit_roundoff(name, a, b)
     own, rms = name in noise.tensors, noise.rms_of(name, apart.norm.exact)
     if not apart.same_places:
-        why = "not finite at different places"
+        why = "NaN or infinity in different places"
         return TensorScore(name, math.inf, math.inf, apart.norm.value, rms, why)
     score = z_score(apart.distance.exact, apart.norm.exact, rms, unit)
     if score > 1 and own and name.startswith("state ") and _is_nowhere_negative(left) and _is_nowhere_negative(right):

@@ -26,7 +26,7 @@ WITHOUT_EFFECT = ("script", "arguments", "autocast", "generator")
 REMEDY = "which starts steps of both modes from the same state"
 
 
-SAME_DRAWS = ("use the same seeds in both", "let neither draw more than the other")
+SAME_DRAWS = ("use the same seeds in both", "make both draw equally often")
 """The ways to make two modes draw the same random numbers."""
 
 
@@ -112,8 +112,8 @@ def _void(evidence: VerdictEvidence) -> Verdict | None:
     if nonfinite is not None and value is not None:
         return Verdict("nonfinite", f"nonfinite: {nonfinite.text}", step=value.step)
     if evidence.identical:
-        of = "" if evidence.common_steps is None else f" of their {evidence.common_steps:,} common steps"
-        text = f"identical: all that {evidence.a} and {evidence.b} recorded{of} has the same bits"
+        of = "" if evidence.common_steps is None else f" in their {evidence.common_steps:,} common steps"
+        text = f"identical: everything that {evidence.a} and {evidence.b} recorded{of} has the same bits"
         return Verdict("identical", text)
     return None
 
@@ -133,7 +133,7 @@ def _beyond_rounding(evidence: VerdictEvidence) -> Verdict | None:
         )
     else:
         names = ", ".join(first.discrete[:3]) + (" and others" if len(first.discrete) > 3 else "")
-        text = f"integers differ that rounding never changes ({names}, step {first.step})"
+        text = f"integers differ, although rounding never changes them ({names}, step {first.step})"
     return Verdict("beyond-rounding", f"beyond-rounding: {text}", step=first.step)
 
 
@@ -151,7 +151,7 @@ def _undecided(evidence: VerdictEvidence) -> Verdict | None:
         reason = (
             f"step {doubtful.step} drifts by {doubtful.score:.3g} times the rounding of its "
             f"results ({doubtful.tensor}), "
-            f"and the rounding noise of {evidence.a} was not measured"
+            f"but the rounding noise of {evidence.a} was not measured"
         )
         return _no_word(f"{reason}: run `{evidence.command}`, {REMEDY} and measures the noise", doubtful.step)
     if worst_of(evidence.steps) == 0.0 and not any(
@@ -159,12 +159,12 @@ def _undecided(evidence: VerdictEvidence) -> Verdict | None:
     ):
         looked = {step.step for step in evidence.steps}
         remedy = (
-            f"look at that step (--steps {first})"
+            f"look at step {first} (--steps {first})"
             if first is not None and first not in looked
             else "the difference is neither in parameters and buffers nor in the optimizer's state: look for other "
             "state that the script carries from step to step"
         )
-        reason = f"the runs differ{since}, but every step that both modes computed from the same state is equal"
+        reason = f"the runs differ{since}, but every step that both modes computed from the same state has equal bits"
         return _no_word(f"{reason}: {remedy}", first)
     return None
 

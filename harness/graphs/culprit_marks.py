@@ -60,9 +60,9 @@ class SeenCulprit:
         ulp, rho, kernels = map(self._by_name, (culprit.error_ulp, culprit.rho, culprit.kernel or {}))
         numbers = {"max_ulp": ulp.get(self.own), "rho": rho.get(self.own), "share": culprit.share_of_drift}
         kernel, against = kernels.get(self.own), kernels.get(other_run)
-        differs = f", kernel {kernel} against {against} in {other_run}" if kernel and against else ""
+        differs = f" (kernel {kernel}, in {other_run} {against})" if kernel and against else ""
         errors = [f"{ulp[name]:g} ULP in {name}" for name in (self.own, other_run) if name in ulp]
-        largest = f"; largest error {', '.join(errors)}" if errors else ""
+        largest = f"; largest error: {', '.join(errors)}" if errors else ""
         at = f" at step {culprit.step}" if culprit.step is not None else ""
         return Mark(
             label=culprit.op or "",
@@ -117,12 +117,12 @@ def _culprits(path: Path, mode: str) -> Iterator[SeenCulprit]:
         raise JournalError(path, f"cannot be read: {error}") from error
     try:
         if data["schema"] != SCHEMA:
-            raise JournalError(path, f"schema {data['schema']!r} is not known (known: {SCHEMA})")
+            raise JournalError(path, f"schema {data['schema']!r} is unknown (known: {SCHEMA})")
         for pair in data["pairs"]:
             names = {"a": str(pair["a"]), "b": str(pair["b"])}
             if mode in names.values():
                 culprits = read(list[Culprit], pair["culprits"])
                 yield from [SeenCulprit(culprit, names, mode) for culprit in culprits if culprit.op]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        why = f"lacks {error}" if isinstance(error, KeyError) else f"is not as expected: {error}"
+        why = f"lacks {error}" if isinstance(error, KeyError) else f"is invalid: {error}"
         raise JournalError(path, why) from error

@@ -176,8 +176,8 @@ def graphs_of(run: RecordedRun) -> RunGraphs:
     if requested:
         steps = run.manifest.steps
         raise GraphsNotFound(
-            f"{run.path} recorded no graphs{why}: --graphs requested those of step{'' if requested.isdigit() else 's'} "
-            f"{requested}, and the run has {steps:,} step{'' if steps == 1 else 's'}"
+            f"{run.path} recorded no graphs{why}: --graphs requested step{'' if requested.isdigit() else 's'} "
+            f"{requested}, but the run has {steps:,} step{'' if steps == 1 else 's'}"
         )
     raise GraphsNotFound(
         f"{run.path} recorded no graphs{why}; record them with "

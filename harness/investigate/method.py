@@ -159,9 +159,9 @@ def decide(runs: Sequence[RecordedRun], plan: InvestigationRequest, laboratory: 
             doubtful = not_of_itself(reference, differing, chosen)
             for run in doubtful:
                 progress.say(
-                    f"{run.manifest.label} continues differently after steps that it began in the reference's state: "
-                    "it carries something that is in no state, or does not repeat itself; its control is a separate "
-                    "run"
+                    f"after steps begun in the reference's state, {run.manifest.label} continues differently: it "
+                    "carries something over that no state contains, or it does not repeat itself; its control is a "
+                    "separate run"
                 )
             alone = [run for run in differing if run in doubtful or run.path not in chosen.of]
             laboratory.make(apart(reference, alone, doubtful, chosen))

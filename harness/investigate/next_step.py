@@ -70,8 +70,8 @@ def _requested(step: int, evidence: PairEvidence) -> int:
     kept = sorted({kept_step for run in (evidence.a, *evidence.kept) for kept_step in state_steps(run.path)})
     if step not in kept:
         raise UsageError(
-            f"step {step} was not started from the reference's state; there are {StepSelection.of(kept)}: "
-            "`numdrift investigate --steps LIST` makes others"
+            f"step {step} was not started from the reference's state, but steps {StepSelection.of(kept)} were: "
+            "`numdrift investigate --steps LIST` chooses other steps"
         )
     return step
 

@@ -59,8 +59,7 @@ def check_kernels(specs: Sequence[ModeSpec], own: Sequence[tuple[str, Path]], tr
     for op, path in own:
         if (op, path.stem) not in requested:
             raise UsageError(
-                f"--kernel {op}={path} is used by no mode; add one, as in "
-                f'--mode "{path.stem}=cpu,kernel.{op}={path.stem}"'
+                f'no mode uses --kernel {op}={path}; add one, as in --mode "{path.stem}=cpu,kernel.{op}={path.stem}"'
             )
 
 
@@ -74,13 +73,13 @@ def _check_backend(spec: ModeSpec, requests: Sequence[SwapRequest]) -> None:
         of_others = request.from_decomposition and spec.backend not in (None, "inductor")
         if of_others and load_target("numdrift.kernels.swaps.composites:is_composite")(request.op):
             raise UsageError(
-                f"{request}: aten.{request.op} is kept whole in the graphs that Inductor receives, and backend "
+                f"{request}: only the graphs that Inductor receives keep aten.{request.op} whole, and backend "
                 f"{spec.backend} has no such graphs; leave the key out, or choose backend=inductor"
             )
         if spec.backend not in ("eager", "aot_eager"):
             continue
         if request.from_decomposition or request.module is not None:
-            lacks = "decomposes nothing" if request.from_decomposition else "has no module paths when it runs"
+            lacks = "decomposes nothing" if request.from_decomposition else "has no module paths at run time"
             raise UsageError(
                 f"{request}: backend {spec.backend} {lacks}; leave the key out, or choose backend=inductor or "
                 "aot_eager_decomp_partition"
@@ -116,7 +115,7 @@ def never_executed(spec: ModeSpec, journal: Path, modules_by_op: Mapping[str, Se
             called = ", ".join(module or "the outermost module" for module in modules)
             line += f"aten.{request.op} is called in {called}"
         else:
-            line += f"the reproducer calls no aten.{request.op} with floating-point tensors in this mode"
+            line += f"in this mode, the script never calls aten.{request.op} with floating-point tensors"
         if request.occurrence is not None:
             unit = "compiled graph" if spec.capabilities.compiles else "step"
             line += f"; :{request.occurrence} means call number {request.occurrence + 1} of a {unit}"

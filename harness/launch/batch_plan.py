@@ -72,7 +72,7 @@ class BatchPlan(RunRequest):
 def planned(
     request: TrainingRequest, *, suffix: str = "", resync: Path | str | None = None, **fields: Any
 ) -> BatchPlan:
-    """Return the plan for the trainings that a user requests; `fields` are further fields of the plan.
+    """Return the plan for the training runs that a user requests; `fields` are further fields of the plan.
 
     `resync` is a run. The plan's steps start from the states that this run kept, and the outcomes of these steps are
     kept: they are the purpose of a resync. Raises UsageError, for example if the run kept no state of a requested step.
@@ -80,8 +80,8 @@ def planned(
     suffix = check_name("--suffix", suffix) if suffix else ""
     if request.nproc > 1 and "max_seconds" in request.run:
         raise UsageError(
-            f"--max-seconds would end the --nproc {request.nproc} processes at different steps, and the others would "
-            "wait for the first; limit the steps instead, as with --max-steps 20"
+            f"with --nproc {request.nproc}, --max-seconds would end the processes at different steps, and the others "
+            "would wait for the one that ended first; limit the steps instead, as with --max-steps 20"
         )
     reproducer, words = reproducer_of(request.script, request.module, request.arguments)
     interpreters = in_their_interpreters(request.modes, numpy=_mentions_numpy(reproducer.path))
@@ -121,8 +121,8 @@ def check_plan(plan: BatchPlan) -> None:
     check_script(plan.script)
     if plan.folder is not None and not plan.folder.is_dir():
         raise UsageError(
-            f"{plan.folder}, where the script was run, is no longer there, and neither are the files that it reads by "
-            "relative paths; put it back, or run the modes anew under another --name"
+            f"{plan.folder}, the folder in which the script was run, no longer exists, and neither do the files that "
+            "the script reads by relative paths; restore the folder, or run the modes again under another --name"
         )
     # Modes with a different Python are asked for their versions first: all later checks assume usable interpreters.
     for spec in plan.modes:
@@ -135,7 +135,7 @@ def check_plan(plan: BatchPlan) -> None:
     if plan.timeout is not None and not (plan.timeout > 0 and math.isfinite(plan.timeout)):
         raise UsageError(f"--timeout {plan.timeout:g} is not a positive number of seconds")
     if plan.pass_through and (len(plan.modes) > 1 or plan.nproc > 1):
-        raise UsageError("--pass-through runs the script as python would: give one mode, and one process")
+        raise UsageError("--pass-through runs the script as python would: give only one mode and one process")
     alone = next((spec for spec in plan.modes if not spec.capabilities.collectives), None)
     if plan.nproc > 1 and alone is not None:
         raise UsageError(
@@ -272,7 +272,7 @@ def find_module(name: str) -> Reproducer:
         spec = PathFinder.find_spec(dotted, folders) if all(parts) else None
         if spec is None:
             beside = {path.stem for folder in folders[:1] for path in Path(folder).glob("*.py")}
-            hint = nearest(parts[place], beside) if beside else "start it where `python -m` finds it"
+            hint = nearest(parts[place], beside) if beside else "start numdrift in a folder where `python -m` finds it"
             raise UsageError(f"there is no module {dotted!r} to run with -m from {Path.cwd()}; {hint}")
         folders = list(spec.submodule_search_locations or ())
     if spec is not None and spec.submodule_search_locations is not None:

@@ -58,12 +58,12 @@ def check_interpreter(spec: ModeSpec) -> dict[str, str]:
         versions: dict[str, Any] = json.loads(done.stdout.strip().rpartition("\n")[2])
         version = tuple(versions["python"])
         if version < OLDEST_PYTHON:
-            wrong = f"is Python {_dotted(version)}, numdrift needs {_dotted(OLDEST_PYTHON)} or later"
+            wrong = f"is Python {_dotted(version)}, but numdrift needs {_dotted(OLDEST_PYTHON)} or later"
         elif "torch" not in versions:
             wrong = f"has no torch; install one there: {python} -m pip install torch"
         # Only the first two numbers of `2.13.0a0+git1234` count.
         elif _numbers(versions["torch"]) < OLDEST_TORCH:
-            wrong = f"has torch {versions['torch']}, numdrift needs {_dotted(OLDEST_TORCH)} or later"
+            wrong = f"has torch {versions['torch']}, but numdrift needs {_dotted(OLDEST_TORCH)} or later"
         elif spec.capabilities.package:
             wrong = _wrong_with_xla(versions)
     except (ValueError, TypeError, KeyError):
@@ -79,15 +79,16 @@ XLA_REMEDY = "`bash scripts/xla` creates .venv-xla with versions that work toget
 def _wrong_with_xla(versions: Mapping[str, Any]) -> str:
     """Return the reason why mode `xla` cannot run in an environment, or "" if it can."""
     if "torch_xla" not in versions:
-        return f"has no torch_xla beside its torch {versions['torch']}; {XLA_REMEDY}"
+        return f"has torch {versions['torch']} but no torch_xla; {XLA_REMEDY}"
     if _numbers(versions["torch_xla"]) < OLDEST_TORCH_XLA:
         return (
-            f"has torch_xla {versions['torch_xla']}, numdrift needs {_dotted(OLDEST_TORCH_XLA)} or later; {XLA_REMEDY}"
+            f"has torch_xla {versions['torch_xla']}, but numdrift needs {_dotted(OLDEST_TORCH_XLA)} or later; "
+            f"{XLA_REMEDY}"
         )
     if _numbers(versions["torch_xla"]) != _numbers(versions["torch"]):
         return (
-            f"has torch_xla {versions['torch_xla']} beside torch {versions['torch']}, but it only loads beside torch "
-            f"{versions['torch_xla']}; {XLA_REMEDY}"
+            f"has torch_xla {versions['torch_xla']} and torch {versions['torch']}, but this torch_xla loads only with "
+            f"torch {versions['torch_xla']}; {XLA_REMEDY}"
         )
     return ""
 

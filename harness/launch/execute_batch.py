@@ -27,7 +27,7 @@ from .running_process import ProcessEnd, Running
 from .supervise import Reporter, supervise
 
 REMOVED = (
-    "the script has removed the folder of its own run with all records; choose an --out in a folder from which it "
+    "the script has removed the folder of its own run, with all records; choose an --out folder from which it "
     "removes nothing"
 )
 
@@ -100,7 +100,7 @@ def execute_together(
         spec.name: prepare_run(plan, spec, starts[plan.investigation.path]) for plan in plans for spec in plan.modes
     }
     if len(prepared) != sum(len(plan.modes) for plan in plans):
-        raise ValueError(f"two modes have one name among {[spec.name for plan in plans for spec in plan.modes]}")
+        raise ValueError(f"two modes have the same name: {[spec.name for plan in plans for spec in plan.modes]}")
     finished: dict[str, FinishedRun] = {}
     held_names: set[str] = set()
 

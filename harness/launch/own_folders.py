@@ -56,7 +56,7 @@ def own_folders(plan: BatchPlan, spec: ModeSpec, since: float) -> OwnFolders:
     if plan.in_place or plan.pass_through:
         return OwnFolders(why="it was requested", ignored=ignored, since=since)
     if sys.platform != "linux":
-        why = f"{sys.platform} cannot lay one folder over another"
+        why = f"overlay folders need Linux, and this is {sys.platform}"
         return OwnFolders(why=why, ignored=ignored, since=since)
     folder = plan.investigation.run(spec.name, plan.suffix).path.resolve()
     shared = [folder, *cached, Path(tempfile.gettempdir()).resolve()]
@@ -69,7 +69,7 @@ def own_folders(plan: BatchPlan, spec: ModeSpec, since: float) -> OwnFolders:
     for candidate in wanted:
         # The root, and folders that contain files of several users or of numdrift itself, cannot become private.
         if candidate == Path(candidate.anchor) or candidate in shared:
-            why = f"{candidate} is shared with others: start the script in another folder"
+            why = f"{candidate} is shared with others; start the script in another folder"
             return OwnFolders(why=why, ignored=ignored, since=since)
     shared = [path for path in shared if any(path.is_relative_to(root) for root in wanted)]
     # The overlay of a folder does not show the mounts inside the folder: each mount gets its own overlay.

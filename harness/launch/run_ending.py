@@ -33,7 +33,7 @@ def ending(journal: Journal, end: ProcessEnd, stderr: Path) -> Ending:
     if end.why == "timeout":
         return Ending("timeout", _out_of_time(end))
     if end.why == "out-of-memory":
-        return Ending("out-of-memory", "the kernel killed it for lack of memory")
+        return Ending("out-of-memory", "the operating system killed it for lack of memory")
     if end.why == "interrupted":
         return Ending("killed", INTERRUPTED)
     if end.why == "with-another":
@@ -48,7 +48,7 @@ def ending(journal: Journal, end: ProcessEnd, stderr: Path) -> Ending:
             name = f"signal {-end.returncode}"
         return Ending("killed", f"by {name}")
     if end.returncode == 0:
-        outcome = "its journal has no end: the script left by os._exit, or the journal could no longer be written"
+        outcome = "its journal has no end: the script called os._exit, or the journal could no longer be written"
         return Ending("complete", outcome)
     # Only the end of the file is read: a script may have logged gigabytes.
     with stderr.open("rb") as file:
@@ -99,10 +99,10 @@ def run_ending(manifests: Sequence[RunManifest], end: ProcessEnd) -> Ending:
     if end.why == "interrupted":
         return Ending("killed", INTERRUPTED)
     if end.why == "timeout":
-        steps = ", ".join(f"rank {manifest.rank} {manifest.steps:,}" for manifest in manifests)
+        steps = ", ".join(f"{manifest.steps:,} on rank {manifest.rank}" for manifest in manifests)
         failed = manifests[end.rank]
         failure = f"; rank {end.rank} had failed: {failed.message}" if failed.status == "crashed" else ""
-        return Ending("timeout", f"{_out_of_time(end)}; steps ended: {steps}{failure}")
+        return Ending("timeout", f"{_out_of_time(end)}; completed steps: {steps}{failure}")
     decisive = manifests[end.rank]
     # All processes may exit with 0 although a rank's journal says that its script failed.
     if not end.returncode:

@@ -27,7 +27,7 @@ Ended = Literal["exited", "timeout", "interrupted", "out-of-memory", "with-anoth
 
 exited: the process ended by itself
 timeout, interrupted: this process ended it when its time was over, or after Ctrl-C
-out-of-memory: the kernel killed it for lack of memory
+out-of-memory: the operating system killed it for lack of memory
 with-another: it was ended because another rank of its run failed
 """
 

@@ -1,4 +1,4 @@
-"""The request for trainings, with the options that `run`, `investigate`, `profile` and `snapshot take` share.
+"""The request for training runs, with the options that `run`, `investigate`, `profile` and `snapshot take` share.
 
 A command with further options extends this request. The command line and the Python interface build the request from
 the same options, and pass it to the same function.
@@ -33,28 +33,41 @@ class TrainingRequest:
     """The fields of a `RunRequest` that differ from their defaults."""
 
     module: str | None = option(
-        None, "Run a module, as `python -m NAME` would from here, in place of SCRIPT.", flag="-m --module",
+        None, "Run a module instead of SCRIPT, as `python -m NAME` does in this folder.", flag="-m --module",
         metavar="NAME",
     )  # fmt: skip
-    name: str | None = option(None, "Name of the investigation (default: the script's, numbered).")
+    name: str | None = option(
+        None, "Name of the investigation (default: the script's name, with a number if it is taken)."
+    )
     out: Path = option(
-        Path("runs"), "The folder that investigations are in.", Path, written="runs", kind=Path, shows_default=True
+        Path("runs"),
+        "The folder that contains the investigations.",
+        Path,
+        written="runs",
+        kind=Path,
+        shows_default=True,
     )
     kernels: tuple[tuple[str, Path], ...] = option(
-        (), "A kernel of your own (.c, .py), by its stem.", own_kernels, flag="--kernel", metavar="OP=PATH"
+        (),
+        "A kernel of your own (.c or .py), named by the file's stem.",
+        own_kernels,
+        flag="--kernel",
+        metavar="OP=PATH",
     )
     nproc: int = option(
         1,
-        "Processes of each run, started as by torchrun --nproc-per-node N; the folder of rank 0 contains those of the "
-        "others.",
+        "Number of processes of each run, as in torchrun --nproc-per-node N; rank 0's folder contains the folders of "
+        "the other ranks.",
         least=1,
         metavar="N",
         shows_default=True,
     )
     timeout: float | None = option(None, "End a run that takes longer.", kind=float, metavar="SECONDS")
-    jobs: int = option(1, "Runs at the same time.", least=1, shows_default=True)
-    strict: bool = option(False, "Fail, in place of a doubt, if something in the script is not understood.")
-    force: bool = option(False, "Replace outputs that exist.")
+    jobs: int = option(1, "Number of runs at the same time.", least=1, shows_default=True)
+    strict: bool = option(
+        False, "Fail instead of reporting a doubt if numdrift does not understand something in the script."
+    )
+    force: bool = option(False, "Replace existing outputs.")
 
     @classmethod
     def options(cls) -> Mapping[str, UserOption]:

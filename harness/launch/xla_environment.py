@@ -63,7 +63,7 @@ def in_their_interpreters(modes: Sequence[ModeSpec], *, numpy: bool = False) -> 
     if python is None:
         name = next(spec.name for spec in asking if spec.python is None)
         raise UsageError(
-            f"mode {name!r}: torch_xla is not installed beside torch {importlib.metadata.version('torch')}, and "
+            f"mode {name!r}: torch_xla is not installed alongside torch {importlib.metadata.version('torch')}, and "
             f"there is no {NAME} here or beside numdrift's environment; create one with `bash scripts/xla`, or give "
             "the mode python=/path/to/its/python"
         )
@@ -87,7 +87,7 @@ def _versions(modes: Sequence[ModeSpec], moved_names: Sequence[str], *, numpy: b
     for (python, versions), names in groups.items():
         text = f"{_listed(names)} run{'s' if len(names) == 1 else ''} in {_shown(python)}: {versions}"
         if set(names) & set(moved_names) and not is_own:
-            text += f" (numdrift's own Python has torch {own}; python= in a mode chooses another)"
+            text += f" (numdrift's own Python has torch {own}; to choose another, add python= to a mode)"
         sentences.append(text)
     alike = len({str(replace(spec, name=spec.base, python=None)) for spec in modes}) == 1
     return [*sentences, *_differing(groups, alike=alike, numpy=numpy)] if len(groups) > 1 else sentences
@@ -109,11 +109,11 @@ def _differing(groups: Mapping[tuple[str, str], Sequence[str]], *, alike: bool, 
         if are_two(reference, installed):
             sentences.append(difference_sentence(labels[0], label, phrases))
     if alike and sentences:
-        sentences.append("the modes are the same otherwise: a difference comes from the version")
+        sentences.append("the modes are otherwise the same, so a difference comes from the version")
     elif sentences or len({versions for _, versions in groups}) > 1:
         sentences.append(
-            "so a difference may come from the version, not the mode; a reference in the same interpreter tells the "
-            "two apart"
+            "so a difference may come from the version, not the mode; to tell the version from the mode, run the "
+            "reference in the same interpreter"
         )
     return sentences
 

@@ -54,9 +54,9 @@ def localize_step(
     """
     pair = paired(flow_of(sides["a"].tape), flow_of(sides["b"].tape), own_batch=own is not None)
     labels: dict[Side, str] = {side: sides[side].label for side in SIDES}
-    counts = " and ".join(f"{len(pair.flows[side].nodes)} of {labels[side]}" for side in SIDES)
+    counts = " and ".join(f"{len(pair.flows[side].nodes)} calls of {labels[side]}" for side in SIDES)
     paired_count = sum(block.paired for block in pair.blocks)
-    say(f"{counts} calls aligned: {paired_count} of {len(pair.blocks)} blocks are the same op")
+    say(f"aligned {counts}: {paired_count} of {len(pair.blocks)} blocks are the same op on both sides")
     pair, kernels = _with_real_kernels(pair, sides)
     tests = HybridTests(pair, Scorer(sides["a"].tape.expected(), noise))
     examined = examine(pair, with_kernels(pair, suspects(pair), kernels))
@@ -197,5 +197,5 @@ def _notes(controls: Mapping[Side, bool], kernels: Mapping[Side, Found], sides: 
         if in_context:
             compute = "1 call" if len(in_context) == 1 else f"{len(in_context)} calls"
             compute += f" of {label} compute{'s' if len(in_context) == 1 else ''}"
-            notes.append(f"{compute} different bits alone than within the graph")
+            notes.append(f"{compute} different bits when executed alone than within the graph")
     return notes

@@ -60,7 +60,7 @@ def main(path: Path) -> int:
     try:
         return localized(config, on_devices=True)
     except torch.OutOfMemoryError:
-        _say("the device has too little memory for both sides: only their own processes execute their ops")
+        _say("the device has too little memory for both sides: each side's ops are executed only in its own process")
     give_back_memory()
     return localized(config, on_devices=False)
 
@@ -208,7 +208,7 @@ def _tape(config: LocalizerConfig, side: LocalizedSide, *, on_devices: bool) -> 
         try:
             open_devices(devices)
         except Exception as error:  # noqa: BLE001, a plug-in may raise anything
-            _say(f"{side.label}: only its own process executes its ops ({in_words(error)})")
+            _say(f"{side.label}: its ops are executed only in its own process ({in_words(error)})")
             return False
         return True
 

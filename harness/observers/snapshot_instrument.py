@@ -70,10 +70,11 @@ class SnapshotInstrument(Observer):
         last = None if choice.steps is None else choice.steps.last
         if choice.stops and not choice.on and last is not None and self._camera.step > last:
             behind = self._follower is not None and self._follower.is_behind
-            self._camera.stopping = self._camera.stopping or ("" if behind else "every requested snapshot is taken")
+            done = "" if behind else "every requested snapshot has been taken"
+            self._camera.stopping = self._camera.stopping or done
         if progress in SAFE_TO_STOP and self._camera.stopping and not self._stopped:
             self._stopped = True
-            self._surroundings.notice(f"the training was ended in step {self._camera.step}: {self._camera.stopping}")
+            self._surroundings.notice(f"the run was stopped in step {self._camera.step}: {self._camera.stopping}")
             raise SystemExit(0)  # not an Exception: the guard lets it through, and the script ends as after sys.exit()
 
     def closing(self, moment: Moment, step: int) -> None:

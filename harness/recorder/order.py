@@ -19,8 +19,8 @@ from collections.abc import Callable
 from ..hooks.audience import Part, Seat
 from ..records.run.run_config import RunConfig
 
-RECORDING = Part(", recording stops here", needed=True, stays=True)
-EXPERIMENTS = Part(", no states, outcomes and tapes are kept from here on", needed=True)
+RECORDING = Part(", so recording stops here", needed=True, stays=True)
+EXPERIMENTS = Part(", so no states, outcomes or tapes are kept from here on", needed=True)
 TOOL = Part(" and stops here")
 
 

@@ -78,7 +78,7 @@ class Recorder:
             mode,
             facts,
             config.script,
-            self._guard("handling the script's calls of numdrift"),
+            self._guard("handling the script's calls to numdrift"),
             lambda: self.losses.seen,
         )
         self._audience = Audience(self._observer_failed)

@@ -133,7 +133,7 @@ def _serve(config: RunConfig, recorder: Recorder, log: EventLog) -> None:
         parked.park(recorder.tensors())
         importlib.import_module("numdrift.harness.tape.serving.service").serve(config, notice, recorder.kernels)
     except Exception as error:  # noqa: BLE001, any failure here is only recorded
-        notice(f"serving the run failed: {type(error).__name__}: {error}")
+        notice(f"the worker failed: {type(error).__name__}: {error}")
     with suppress(RuntimeError):  # the script has ended: only its exit handlers could still need the tensors
         parked.restore()
 

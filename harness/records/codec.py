@@ -133,7 +133,7 @@ def _reader(hint: Any) -> Reader:
     if origin in (Union, types.UnionType):
         return _one_of(arguments)
     if origin is Literal:
-        return lambda data: _checked(data, data in arguments, f"none of {', '.join(map(str, arguments))}")
+        return lambda data: _checked(data, data in arguments, f"not one of {', '.join(map(str, arguments))}")
     if isinstance(origin, type) and issubclass(origin, Mapping):
         return _mapping(*arguments)
     if origin is tuple and arguments[-1] is not Ellipsis:
@@ -302,11 +302,11 @@ class FileForm(Generic[Record]):
         oldest = min(self.migrations, default=self.schema)
         if type(schema) is not int or not oldest <= schema <= self.schema:
             knows = f"{oldest} to {self.schema}"
-            raise Unreadable(f"has a schema that this version does not know (it knows {knows})")
+            raise Unreadable(f"has a schema that this version of numdrift cannot read (it reads {knows})")
         content = {name: value for name, value in content.items() if name != "schema"}
         for number in range(schema, self.schema):
             content = self.migrations[number](content)
         try:
             return read(self.kind, content)
         except Unreadable as error:
-            raise Unreadable(f"has a field that is missing, unknown or of another type: {error}") from error
+            raise Unreadable(f"has a missing or unknown field, or a field of the wrong type: {error}") from error

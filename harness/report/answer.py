@@ -5,7 +5,7 @@ It says what differs, from which step on, what the cause is, whether the cause i
 compile rounds tanh_backward less exactly in layers.1 and layers.3 (train.py:31); it is rounding and explains all of
 the drift; nothing to do
 b leaves out mul in the optimizer (train.py:40): a proven fault from step 0 on, which explains all of the drift; look at
-train.py:40: fix it if the script itself makes that difference, else report it to whoever owns b, with report.html
+train.py:40: fix it if the script itself makes that difference, otherwise report it to whoever owns b, with report.html
 
 docs/reference/answers.md has an example of each outcome, with its exit code.
 """
@@ -100,7 +100,7 @@ def _of_same_versions(pair: PairFindings) -> PairAnswer:
         case "beyond-rounding":
             return _fault(pair, proven)
         case "different-setup":
-            todo = "make that the same in both, and investigate again"
+            todo = "remove that difference, and investigate again"
             return PairAnswer(
                 f"{pair.a} and {pair.b} did not train the same thing: {words}",
                 "seen in their inputs and settings; no experiment was needed",
@@ -109,21 +109,22 @@ def _of_same_versions(pair: PairFindings) -> PairAnswer:
             )
         case "nondeterministic":
             return PairAnswer(
-                f"{pair.a} or {pair.b} does not repeat itself, so nothing can be said of their drift: {words}",
-                "each was trained twice, and the two trainings were compared with each other bit for bit",
-                "make both trainings repeatable first",
+                f"{pair.a} or {pair.b} does not repeat itself, so nothing can be said about their drift: {words}",
+                "each mode was trained twice, and its two runs were compared bit for bit",
+                "make both modes repeatable first",
                 False,
             )
         case "nonfinite":
             todo = f"look at the ops before it{_at(proven[:1])}"
             if proven and proven[0].setting is not None and proven[0].swapped:
-                remedy = f"goes with {proven[0].swapped}: run {pair.b} with that"
-                todo = f"it comes with {_value(proven[0].setting)} and {remedy}{_at(proven[:1])}"
+                swapped = proven[0].swapped
+                remedy = f"disappears with {swapped}: run {pair.b} with {swapped}"
+                todo = f"it appears with {_value(proven[0].setting)} and {remedy}{_at(proven[:1])}"
             return PairAnswer(words, "seen in the recorded values", todo, False)
         case "failed":
             return PairAnswer(
                 f"{pair.b} cannot be compared with {pair.a}: {words}",
-                "the runs ended that way",
+                "this is how the runs ended",
                 "fix that first (everything recorded before the failure is kept)",
                 False,
             )
@@ -156,7 +157,7 @@ def _rounding(pair: PairFindings, proven: Sequence[Culprit]) -> PairAnswer:
     if proven:
         sure += f"; {_proof(pair, proven)}"
     if pair.inspect:
-        return PairAnswer(what, sure, "look at it once: that is a lot for rounding", True)
+        return PairAnswer(what, sure, "take a look: that is a lot for rounding", True)
     return PairAnswer(what, sure, "nothing to do", True)
 
 
@@ -177,9 +178,9 @@ def _fault(pair: PairFindings, proven: Sequence[Culprit]) -> PairAnswer:
     if not causes:
         why = f": {pair.unexplained}" if pair.unexplained else ""
         return PairAnswer(
-            f"{pair.b} drifts from {pair.a} by more than rounding{since}: a fault, whose cause is not proven",
+            f"{pair.b} drifts from {pair.a} by more than rounding{since}: a fault whose cause is not proven",
             f"{size}{why}",
-            "look at the suspects (--suspects), or start with the step that is named",
+            "look at the suspects (--suspects), or start with that step",
             False,
         )
     share = _explained(pair)
@@ -196,7 +197,7 @@ def _fault(pair: PairFindings, proven: Sequence[Culprit]) -> PairAnswer:
         place = PurePath(causes[0].source).name if causes[0].source else "there"
         todo = (
             f"look at {place}: fix it if the script itself makes that difference, "
-            f"else report it to whoever owns {pair.b}, with report.html"
+            f"otherwise report it to whoever owns {pair.b}, with report.html"
         )
     elif causes[0].swapped:
         todo += f", and run {pair.b} with {causes[0].swapped} until it is fixed"
@@ -209,7 +210,7 @@ def _deeds(pair: PairFindings, causes: Sequence[Culprit]) -> str:
     named = next((count for count in range(1, NAMED) if sum(shares[:count]) >= MOST), NAMED)
     deeds = [f"{_deed(culprit, pair)}{_where(culprit)}" for culprit in causes[:named]]
     more = len(causes) - named
-    others = f", and {more} more cause{'s' if more > 1 else ''}" if more > 0 else ""
+    others = f", with {more} more cause{'s' if more > 1 else ''}" if more > 0 else ""
     return f"{pair.b} {' and '.join(deeds)}{others}"
 
 
@@ -240,7 +241,7 @@ def _deed(culprit: Culprit, pair: PairFindings) -> str:
         in_reference = f" where {pair.a} has {values['a']}" if "a" in values else ""
         return f"has {values.get('b', culprit.setting.name)}{in_reference}, so {culprit.setting.what}"
     if culprit.kind == LAYOUT:
-        return f"computes {op} from another memory layout{_exactness(culprit, pair).replace(' differently', '')}"
+        return f"computes {op} from a different memory layout{_exactness(culprit, pair).replace(' differently', '')}"
     if culprit.kind == KERNEL:
         exactness = _exactness(culprit, pair)
         verb = "rounds" if culprit.significance == "rounding" else "computes"
@@ -248,9 +249,9 @@ def _deed(culprit: Culprit, pair: PairFindings) -> str:
     names = {
         PART: "differs in the part",
         MARK_STEP: "splits its graphs:",
-        COMPILER_STAGE: "is changed by",
-        COMPILER_SETTING: "is changed by",
-        SETTING: "is changed by",
+        COMPILER_STAGE: "drifts because of",
+        COMPILER_SETTING: "drifts because of",
+        SETTING: "drifts because of",
     }
     return f"{names.get(culprit.kind, 'differs in')} {culprit.name or op}"
 

@@ -104,7 +104,7 @@ def culprit_rows(
         return CulpritRows()
     try:
         if path.stat().st_size > LARGEST_FILE:
-            return CulpritRows(damage=f"{path.name} is not shown: it is larger than any that numdrift writes")
+            return CulpritRows(damage=f"{path.name} is not shown: it is larger than any file that numdrift writes")
         detail = DETAIL.read(path)
     except FileNotFoundError:
         return CulpritRows()
@@ -166,7 +166,7 @@ def _plot(errors: ErrorsOverInputs, labels: Mapping[str, str]) -> ErrorPlot | No
     if set(errors.errors) != set(labels) or not all(
         set(labels) <= set(by_side) for by_side in (errors.dtypes, errors.largest, errors.not_finite)
     ):
-        raise ValueError("they lack a side, or have an unknown one")
+        raise ValueError("they lack a side, or have an unknown side")
     if any(len(column) != errors.shown for column in (*errors.inputs.values(), *errors.errors.values())):
         raise ValueError("their columns differ in length")
     if not 0 < errors.shown <= min(MOST_SHOWN, errors.elements) or len(errors.inputs) > MOST_INPUTS:

@@ -66,7 +66,7 @@ class InvestigationRow:
         for swaps, suffix in kinds:
             own = [run for run in self.runs if (run.swaps, run.suffix) == (swaps, suffix)]
             cells = [next((run for run in own if run.spec.partition(",")[0] == mode), None) for mode in modes]
-            rows.append((", ".join(part for part in (suffix, swaps) if part) or "as it is", cells))
+            rows.append((", ".join(part for part in (suffix, swaps) if part) or "no swaps", cells))
         return modes, rows
 
 

@@ -17,7 +17,7 @@ def not_checked(pair: PairFindings, runs: Sequence[RecordedRun]) -> list[str]:
         were, they = ("was", "it is") if count == 1 else ("were", "they are")
         sentences.append(
             f"{count:,} of {trained:,} steps {were} not started from the reference's state: {they} known only from "
-            "trainings that ran on their own state (--steps chooses others)"
+            "runs that continued from their own state (--steps chooses other steps)"
         )
     elif not pair.steps and pair.verdict not in ("identical", "failed"):
         sentences.append(
@@ -30,7 +30,9 @@ def not_checked(pair: PairFindings, runs: Sequence[RecordedRun]) -> list[str]:
             "--no-confirm is given)"
         )
     if pair.curve is None and pair.verdict not in ("identical", "failed"):
-        sentences.append("how far rounding alone spreads the whole loss curve was not measured (--envelope 8)")
+        sentences.append(
+            "no envelope was measured, so it is not known how far rounding alone spreads the loss curve (--envelope 8)"
+        )
     if pair.lag is None and pair.verdict not in ("identical", "failed"):
         sentences.append(
             "only one seed was trained, so it is not known whether a mode learns more slowly on average (--seeds 12)"
@@ -41,12 +43,10 @@ def not_checked(pair: PairFindings, runs: Sequence[RecordedRun]) -> list[str]:
         )
     suspects = len([culprit for culprit in pair.culprits if culprit.proof is not None and not culprit.is_proven])
     if suspects:
-        have, do = ("suspect has", "does") if suspects == 1 else ("suspects have", "do")
-        sentences.append(f"{suspects} {have} no proof, and perhaps {do} not contribute to the drift")
+        have = "suspect has" if suspects == 1 else "suspects have"
+        sentences.append(f"{suspects} {have} no proof and may not contribute to the drift")
     if pair.unexplained:
         sentences.append(pair.unexplained)
     if not pair.calibrated and pair.threshold is not None:
-        sentences.append(
-            "the threshold is the general one: no benign pair of these modes has been measured on this machine"
-        )
+        sentences.append("the threshold is the general one: no benign variants of this backend have been measured")
     return sentences

@@ -47,7 +47,8 @@ def pair_graphs(pair: PairFindings, runs: Sequence[RecordedRun]) -> PairGraphs:
         return PairGraphs(why=f"the graphs cannot be shown: {error}")
     if len(page) > LARGEST:
         command = f"numdrift graph diff {a.run.path} {b.run.path} --html graphs.html"
-        return PairGraphs(why=f"the graphs are too large to be shown within the report: `{command}` writes their page")
+        why = f"the graphs are too large to be shown within the report: `{command}` writes them to a page"
+        return PairGraphs(why=why)
     return PairGraphs(page)
 
 

@@ -140,9 +140,7 @@ def report_of(investigation: Path) -> Report:
     try:
         findings = Findings.from_json(json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
-        raise UsageError(
-            f"{investigation} has no findings: `numdrift investigate {investigation}` makes them"
-        ) from None
+        raise UsageError(f"{investigation} has no findings: run `numdrift investigate {investigation}` first") from None
     except (OSError, ValueError, Unreadable, RecursionError) as error:
         raise JournalError(path, f"cannot be read: {error}") from error
     recorded = {run.manifest.mode: run for run in reversed(runs_in(investigation))}

@@ -13,9 +13,9 @@ WITH_A_CAUSE = ("rounding", "beyond-rounding", "different-setup", "nonfinite")
 def named_versions(pair: PairFindings, two: TwoInterpreters) -> str:
     """Return the words about the versions, which follow the sentence that says what happened."""
     torch_a, torch_b = two.torch["a"], two.torch["b"]
-    named = (
-        f"torch {torch_b} against {torch_a}" if two.are_two_versions else f"two interpreters with one torch {torch_a}"
-    )
+    named = f"two interpreters with the same torch {torch_a}"
+    if two.are_two_versions:
+        named = f"torch {torch_b} against {torch_a}"
     if pair.verdict not in WITH_A_CAUSE:
         return f" ({named})"
     if two.blame == VERSION:

@@ -105,7 +105,7 @@ class StepDigests:
 
 
 class Journal:
-    """One run's journal. A last line that was cut off by a kill is left out.
+    """One run's journal. If the run was killed while it wrote the last line, that line is left out.
 
     If the journal is damaged, `damage` says at which line reading had to stop.
     """
@@ -130,7 +130,7 @@ class Journal:
                     # The last line may be cut off, because the process was killed while it wrote the line. That is not
                     # damage, so only a complete line is reported.
                     if line.endswith(b"\n"):
-                        self.damage = f"{path}: line {number} is damaged; what comes after it is not used"
+                        self.damage = f"{path}: line {number} is damaged; it and all later lines are ignored"
                     return
                 self._events.append(event)
 
@@ -238,7 +238,7 @@ class Journal:
             parameters = [entry.name for entry in entries if entry.kind == "parameter"]
             if len(records) != len(names) + len(parameters):
                 count = "1 digest" if len(records) == 1 else f"{len(records)} digests"
-                raise JournalError(path, f"step {frame.step} has {count}, but its table says otherwise")
+                raise JournalError(path, f"step {frame.step} has {count}, but its table requires a different number")
             values = dict(zip(names, records[: len(names)], strict=True))
             gradients = zip(parameters, records[len(names) :], strict=True)
             yield (
@@ -272,20 +272,20 @@ class Journal:
                 # stays valid when the file is closed.
                 content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except (OSError, ValueError) as error:
-            raise JournalError(path, f"cannot be read any more: {error}") from error
+            raise JournalError(path, f"can no longer be read: {error}") from error
         if len(content) < end:
-            raise JournalError(path, f"was cut off while it was read, at step {frame.step}")
+            raise JournalError(path, f"was cut off at step {frame.step} while it was being read")
         for entry in self.tables[frame.table]:
             if entry.dtype not in NUMPY_TYPES:
-                raise JournalError(path, f"{entry.name} is of dtype {entry.dtype}, which NumPy does not have")
+                raise JournalError(path, f"{entry.name} has the dtype {entry.dtype}, which NumPy lacks")
             dtype, count = np.dtype(NUMPY_TYPES[entry.dtype]), math.prod(entry.shape)
             if offset + count * dtype.itemsize > end:
-                raise JournalError(path, f"{entry.name} has more bytes in its table than in its frame")
+                raise JournalError(path, f"{entry.name} needs more bytes than its frame has")
             array = np.frombuffer(content, dtype, count, offset).reshape(entry.shape)
             offset += array.nbytes
             arrays[entry.name] = widened(array) if entry.dtype == "bfloat16" else array
         if offset != end:
-            raise JournalError(path, f"step {step} has {frame.length} bytes, but its table says otherwise")
+            raise JournalError(path, f"step {step} has {frame.length} bytes, but its table requires a different number")
         return arrays
 
     def dtypes(self) -> dict[str, str]:
@@ -304,7 +304,7 @@ class Journal:
 def _checked(kind: type[Kind], value: object) -> Kind:
     """Return the value unchanged. Raises TypeError if it is not of this kind."""
     if not isinstance(value, kind):
-        raise TypeError(f"{value!r} is no {kind.__name__}")
+        raise TypeError(f"{value!r} is not of type {kind.__name__}")
     return value
 
 

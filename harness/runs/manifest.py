@@ -16,7 +16,7 @@ from .run_layout import MANIFEST
 
 SCHEMA = 1
 INTERRUPTED = "interrupted"
-ABANDONED = "numdrift was ended before the run was"
+ABANDONED = "numdrift ended before the run did"
 STATUSES = ("running", "complete", "crashed", "killed", "timeout", "nonfinite", "out-of-memory")
 
 

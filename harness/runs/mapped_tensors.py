@@ -42,7 +42,7 @@ def read_tensor_file(path: Path) -> TensorFile:
     except (OSError, ValueError) as error:
         raise JournalError(path, f"cannot be read: {error}") from error
     if entries and len(content) < entries[-1].end:
-        raise JournalError(path, "was cut off while it was read")
+        raise JournalError(path, "was cut off while it was being read")
     tensors = {}
     for entry in entries:
         dtype = np.dtype(NUMPY_TYPES[TORCH_NAMES[entry.dtype]])
@@ -92,7 +92,9 @@ def sketches_of(run: RecordedRun) -> Iterator[tuple[int, StepSketches]]:
             file.seek(frame.offset)
             data = file.read(frame.length)
         if len(data) != (len(entries) + len(parameters)) * SKETCH_BYTES:
-            raise JournalError(path, f"step {frame.step} has {len(data)} bytes, but its table says otherwise")
+            raise JournalError(
+                path, f"step {frame.step} has {len(data)} bytes, but its table requires a different number"
+            )
         sketches, names = list(unpack_sketches(data)), [entry.name for entry in entries]
         # A frame has the sketch of every tensor's value, then of every parameter's gradient, in the table's order.
         values = dict(zip(names, sketches[: len(names)], strict=True))

@@ -58,7 +58,9 @@ def read_pickle(path: Path | str) -> dict[str, Any]:
             size = path.stat().st_size
             for opcode, argument, _ in pickletools.genops(file):
                 if opcode.name in ("PUT", "BINPUT", "LONG_BINPUT") and int(argument or 0) > size:
-                    raise pickle.UnpicklingError(f"remembers an object as number {argument}: not loaded")
+                    raise pickle.UnpicklingError(
+                        f"uses the memo number {argument}, which exceeds the file's size: not loaded"
+                    )
             file.seek(0)
             content = _PlainUnpickler(file).load()
         if isinstance(content, dict) and content.get("schema") in range(1, SCHEMA + 1):
@@ -92,7 +94,7 @@ def _all_of(kind: type[Any], values: Iterable[Any]) -> list[Any]:
     listed = list(values)
     for value in listed:
         if not isinstance(value, kind):
-            raise TypeError(f"{type(value).__name__} where {kind.__name__} is expected")
+            raise TypeError(f"it has a value of type {type(value).__name__} in place of {kind.__name__}")
     return listed
 
 
@@ -122,7 +124,7 @@ class _Array:
     def __setstate__(self, state: tuple[int, tuple[int, ...], _Dtype, bool, bytes]) -> None:
         _, shape, dtype, by_columns, data = state
         if not (isinstance(dtype, _Dtype) and isinstance(data, bytes)):
-            raise TypeError("an array of anything but numbers is not loaded")
+            raise TypeError("only arrays of numbers are loaded")
         self.array = np.ndarray(shape, dtype.dtype(), data, order="F" if by_columns else "C")
         if self.array.shape != shape or self.array.nbytes != len(data):
             raise ValueError(f"an array of shape {shape} does not have {len(data)} bytes")

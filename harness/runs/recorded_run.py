@@ -79,8 +79,9 @@ class RecordedRun:
         steps = self.journal.value_steps
         if not steps or (step is not None and step not in steps):
             listed = ", ".join(map(str, steps[:8])) + (f" and {len(steps) - 8} more" if len(steps) > 8 else "")
-            available = f"those of {listed} are" if steps else "none are (record=params keeps them)"
-            raise UsageError(f"{self.path}: the parameters after step {step} are not kept; {available}")
+            if not steps:
+                raise UsageError(f"{self.path}: no parameters were kept; record=params keeps them")
+            raise UsageError(f"{self.path}: the parameters after step {step} were not kept; kept steps: {listed}")
         return self.journal.values(steps[-1] if step is None else step)
 
 
@@ -101,7 +102,7 @@ def load_run(path: Path | str) -> RecordedRun:
     """Read the run in a folder. Raises RunNotFound or JournalError."""
     path = Path(path)
     if not (is_there(path) and path.is_dir()):
-        raise RunNotFound(f"there is no run {path}; `numdrift runs list` shows what there is")
+        raise RunNotFound(f"there is no run {path}; `numdrift runs list` lists the existing runs")
     return RecordedRun(path, read_manifest(path))
 
 
@@ -178,13 +179,13 @@ def find_investigation(out: Path, named: str | None, *, suffixes: Sequence[str] 
                 runs = [run.path.name for run in runs_in(path.parent)]
                 raise RunNotFound(f"{path.parent} has no run {path.name!r}: {nearest(path.name, runs)}")
         names = [path.name for path in existing]
-        hint = nearest(named, names) if names else f"{out}/ holds none; `numdrift run` makes one"
+        hint = nearest(named, names) if names else f"{out}/ contains none; `numdrift run` creates one"
         raise RunNotFound(f"there is no investigation {named!r}: {hint}")
     for path in existing:
         if set(suffixes) <= {run.manifest.suffix for run in runs_in(path)}:
             return path
-    wanted = f" with the suffix {' and '.join(suffixes)}" if suffixes else ""
-    raise RunNotFound(f"there is no investigation{wanted} in {out}/; `numdrift run` makes one")
+    wanted = f" with the suffix{'es' * (len(suffixes) > 1)} {' and '.join(suffixes)}" if suffixes else ""
+    raise RunNotFound(f"there is no investigation{wanted} in {out}/; `numdrift run` creates one")
 
 
 def _holds_runs(path: Path) -> bool:

@@ -19,6 +19,15 @@ from .mapped_tensors import TensorFile, read_tensor_file
 
 STEP = re.compile(r"[a-z]+-(\d{6,})\.(?:safetensors|json)")
 NOISE_SCHEMA = 1
+CONTENTS = {
+    "state": "a state",
+    "outcome": "an outcome",
+    "tape": "a tape",
+    "noise": "a measured noise",
+    "exact": "results in double",
+}
+"""The kinds of files, in words for messages."""
+
 FOLDERS = {"state": "states", "outcome": "outcomes", "tape": "tapes", "noise": "tapes", "exact": "tapes"}
 
 
@@ -78,9 +87,11 @@ def read_noise_record(run: Path, step: int) -> Mapping[str, Any] | None:
     except (OSError, ValueError, RecursionError) as error:
         raise JournalError(path, f"cannot be read: {error}{_other_steps(run, 'noise')}") from error
     if not isinstance(record, dict) or record.get("schema") not in range(1, NOISE_SCHEMA + 1):
-        raise JournalError(path, f"has a schema that this version does not know (it knows 1 to {NOISE_SCHEMA})")
+        raise JournalError(
+            path, f"has a schema that this version of numdrift cannot read (it reads 1 to {NOISE_SCHEMA})"
+        )
     if record.get("step") != step:
-        raise JournalError(path, f"is of step {record.get('step')!r}, not of {step}")
+        raise JournalError(path, f"belongs to step {record.get('step')!r}, not to step {step}")
     return record
 
 
@@ -118,11 +129,12 @@ def _read(run: Path, kind: str, step: int) -> TensorFile:
         raise JournalError(path, f"{why}{_other_steps(run, kind, but=step)}") from error
     # The file states its step, so that a file that was renamed or copied by hand is not taken for a different step's.
     if content.facts.get("step", step) != step:
-        raise JournalError(path, f"is of step {content.facts['step']!r}, not of {step}")
+        raise JournalError(path, f"belongs to step {content.facts['step']!r}, not to step {step}")
     return content
 
 
 def _other_steps(run: Path, kind: str, but: int | None = None) -> str:
     """Return the end of an error message. It lists the steps that were kept, except for `but`."""
     steps = [step for step in _steps(run, kind) if step != but]
-    return f"; steps with {kind}: {', '.join(map(str, steps))}" if steps else f"; no other step has one ({kind})"
+    named = CONTENTS[kind]
+    return f"; steps with {named}: {', '.join(map(str, steps))}" if steps else f"; no other step has {named}"

@@ -27,9 +27,8 @@ They are the references from the sequence of tensors, from the loop variable, an
 """
 
 KEPT = (
-    "numdrift.print (or after_step) shows values that the script has dropped by the end of the step: they become "
-    "further outputs of the graph that computes them, so this graph differs from that of a run without the call; the "
-    "number of graphs stays the same"
+    "numdrift.print (or after_step) reads values that the script drops before the step ends, so a graph gets further "
+    "outputs and differs from the graph of a run without the call; the number of graphs stays the same"
 )
 
 

@@ -18,10 +18,10 @@ from .script_losses import Found, Function, ScaledLosses, StepLosses, differenti
 from .without_optimizer import TrainingByHand, plain_losses, tree_names
 
 WHERE: Mapping[Found, str] = {
-    "logged": "what the script logs",
-    "backward": "what backward() starts from",
-    "gradient": "what torch.autograd.grad() differentiates",
-    "function": "what the function differentiated by torch.func returns",
+    "logged": "the value that the script logs",
+    "backward": "the tensor that backward() starts from",
+    "gradient": "the tensor that torch.autograd.grad() differentiates",
+    "function": "the result of the function that torch.func differentiates",
 }
 
 
@@ -77,11 +77,11 @@ class LossRecording:
         """Record that a backward starts from these tensors. Return the script's losses, without a scaler's factor."""
         self.forward_begins()
         started = list(losses)
-        with self._guard("taking the loss"):
+        with self._guard("recording the loss"):
             started = self._scaled.unscaled(losses)
             self._add(origin, started)
         if not self.optimized:
-            with self._guard("looking for the parameters"):
+            with self._guard("finding the parameters"):
                 self._tell(self._by_hand.backward_started(losses))
         return started
 
@@ -90,7 +90,7 @@ class LossRecording:
 
     def function_called(self, arguments: Sequence[Any]) -> None:
         # The names come first, so that the step that ends here is recorded with the parameters that it has produced.
-        with self._guard("looking for the parameters"):
+        with self._guard("finding the parameters"):
             if not self.optimized:
                 self._tell(self._by_hand.function_called(arguments))
         self.forward_begins()
@@ -99,7 +99,7 @@ class LossRecording:
         return None if self._adopt is None else self._adopt(function)
 
     def function_returned(self, arguments: Sequence[Any], gradients: Any, loss: Any) -> None:
-        with self._guard("taking the gradients"):
+        with self._guard("recording the gradients"):
             if isinstance(loss, torch.Tensor):
                 self._add("function", [loss])
             # `arguments` and `gradients` have the same structure: a gradient for each tensor among the arguments.
@@ -107,25 +107,25 @@ class LossRecording:
             self._by_hand.gradients_taken(inputs, results)
 
     def gradients_taken(self, outputs: Any, inputs: Any, results: Sequence[Any]) -> None:
-        with self._guard("taking the gradients"):
+        with self._guard("recording the gradients"):
             losses = plain_losses(tensors_in(outputs))
             if losses:
                 self._add("function", losses)
             self._by_hand.gradients_taken(tensors_in(inputs), results)
 
     def loss_scaled(self, losses: Any, results: Any) -> None:
-        with self._guard("taking the loss"):
+        with self._guard("recording the loss"):
             self._scaled.scaled(losses, results)
 
     def optimizer_steps(self) -> None:
         """Name the parameters that are known only from an optimizer, before the optimizer steps."""
-        with self._guard("looking for the parameters"):
+        with self._guard("finding the parameters"):
             unnamed = [entry.tensor for entry in self._training.named() if entry.name.startswith(OPTIMIZED)]
             self._tell(bool(unnamed) and self._by_hand.find_parameters(unnamed))
 
     def script_ended(self) -> None:
         """End the last step, because no next step has shown its end."""
-        with self._guard("looking for the parameters"):
+        with self._guard("finding the parameters"):
             self._tell(self._by_hand.script_ended())
         self.forward_begins()
 
@@ -166,5 +166,5 @@ def require_device(losses: Sequence[torch.Tensor], device: str) -> None:
     if elsewhere is not None:
         raise AdoptionError(
             f"the loss is on {elsewhere}, but this mode runs on {kind}, and there is no model to move there: "
-            'take the device in the script from os.environ["DEVICE"]'
+            'let the script take the device from os.environ["DEVICE"]'
         )

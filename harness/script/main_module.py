@@ -104,15 +104,15 @@ def end_of(error: BaseException | None, script: str) -> ScriptEnd:
     is_memory = "OutOfMemoryError" in names or isinstance(error, MemoryError) or allocator
     place = place_of(error, script)
     if place and is_of_a_graph(error):
-        place += " (where the graph is executed; the op itself may be on an earlier line)"
+        place += " (this line executes the graph; the op itself may be on an earlier line)"
         if {"double", "float"} <= set(re.findall("[a-z]+", first_line(error).lower())):
             place += DOUBLED
     return ScriptEnd("out-of-memory" if is_memory else "crashed", 1, first_line(error) + place)
 
 
 DOUBLED = (
-    "; if the script itself uses no double precision, the lazy core created it from a Python number and a tensor "
-    "without dimensions, as in 0.5 * loss: write torch.tensor(0.5) * loss"
+    "; if the script itself uses no double precision, the lazy core created a double from a Python number and a "
+    "tensor without dimensions, as in 0.5 * loss: write torch.tensor(0.5) * loss instead"
 )
 """A message on the source of double precision in a graph of a script that uses none, and on how to avoid it (observed
 with torch 2.13)."""

@@ -111,7 +111,7 @@ def backend_on(kind: str, requested: str) -> str:
         default: str = torch.distributed.get_default_backend_for_device(kind)
     except (ValueError, AttributeError) as error:
         raise NotAvailable(
-            f"collectives of the device {kind!r}", "torch.distributed has no backend for it", "leave --nproc out"
+            f"torch.distributed on the device {kind!r}", "it has no backend for this device", "leave --nproc out"
         ) from error
     host_too = everywhere == "gloo" or any(device == "cpu" for device, _ in parts)
     return f"cpu:{on_host},{kind}:{default}" if host_too else default

@@ -23,7 +23,7 @@ Item = TypeVar("Item")
 
 
 def log(**values: Any) -> None:
-    """Record single numbers of the step by name. They are tensors of one element, or Python numbers.
+    """Record numbers of the current step by name. Each is a tensor of one element or a Python number.
 
         numdrift.log(loss=loss, accuracy=correct / total)
 
@@ -45,10 +45,10 @@ def step() -> None:
             weights = update(weights, batch)
             numdrift.step()
 
-    Use this function in a training without a torch optimizer, or if a step has more than one `optimizer.step()`. From
-    the first call on, the script itself marks the ends of its steps; optimizers no longer end them. A call before the
-    training only announces this and ends no step. The same is true of a first call right after an `optimizer.step()`,
-    which has already ended the step.
+    Use this function if the script has no torch optimizer, or if a step has more than one `optimizer.step()`. From the
+    first call on, the script itself marks the ends of its steps, and optimizers no longer end them. A call before the
+    training begins only announces this, and ends no step. The same is true of a first call right after an
+    `optimizer.step()`, which has already ended the step.
     """
     listener = connection.listener
     if listener is not None:
@@ -96,7 +96,7 @@ def phase(name: str) -> AbstractContextManager[None]:
 def mark_step() -> None:
     """In lazy and xla mode, cut and execute the pending graph, according to the mode's `mark_step` policy.
 
-    In other modes, do nothing. So a script needs no special case for lazy tensors.
+    In other modes, do nothing, so that a script needs no special case for lazy tensors.
     """
     listener = connection.listener
     if listener is not None:
@@ -108,10 +108,10 @@ def print(*values: Any, sep: str = " ", end: str = "\n") -> None:
 
         numdrift.print("hidden", hidden)
 
-    Tensors are read when the step has ended, so the call computes nothing and waits for nothing: in lazy mode no graph
-    ends, and within a compiled function no graph breaks. If a tensor is changed in place before the step ends, the
-    changed values are printed. Pass the tensor itself, not a string that contains it. Between two steps, and outside
-    numdrift, the values are printed at once.
+    Tensors are read when the step has ended, so the call computes nothing and waits for nothing. In lazy mode it cuts
+    no graph, and within a compiled function it breaks no graph. If a tensor is changed in place before the step ends,
+    the changed values are printed. Pass the tensor itself, not a string that contains it. Between two steps, and
+    under plain Python, the values are printed immediately.
     """
     listener = connection.listener
     if listener is None:
@@ -125,9 +125,9 @@ def after_step(closure: Callable[..., Any], *values: Any) -> None:
 
         numdrift.after_step(lambda loss: writer.add_scalar("loss", loss, epoch), loss)
 
-    As with `print`, no graph ends in lazy mode. Within a compiled function, however, the graph breaks at the call. An
-    error in the closure is raised where the step ends. Between two steps, and outside numdrift, the closure is called
-    at once.
+    As with `print`, the call cuts no graph in lazy mode. Within a compiled function, however, it breaks the graph. An
+    error in the closure is raised where the step ends. Between two steps, and under plain Python, the closure is
+    called immediately.
     """
     listener = connection.listener
     if listener is None:
@@ -139,7 +139,7 @@ def after_step(closure: Callable[..., Any], *values: Any) -> None:
 def device() -> torch.device:
     """Return the device to train on: the mode's device.
 
-    Outside numdrift, it is the device that the environment variable `DEVICE` names, or else the CPU.
+    Under plain Python, it is the device that the environment variable `DEVICE` names, or else the CPU.
 
     model = Net().to(numdrift.device())
     """
@@ -203,7 +203,7 @@ class Connection:
     def refuse_second(self) -> None:
         """Raise UsageError if a recording is connected."""
         if self.listener is not None:
-            raise UsageError(f"{self._named} is being recorded in this process already: end that recording first")
+            raise UsageError(f"this process is already recording {self._named}: end that recording first")
 
     def close(self) -> None:
         """Disconnect the recording, if there is one."""

@@ -77,7 +77,7 @@ class ScriptCompiles:
         shown = [f"{name}={_shown(kwargs[name])}" for name in SHOWN if kwargs.get(name) is not None]
         call = f"torch.compile({', '.join([_name(target), *shown])})"
         if self._compiler is None or kwargs.get("disable"):
-            self._notes.note("compile", f"{call} is left eager")
+            self._notes.note("compile", f"{call} stays eager")
             return
         arguments = self._arguments(kwargs)
         settings = ", ".join(f"{name}={_shown(arguments[name])}" for name in SHOWN if arguments.get(name) is not None)

@@ -85,7 +85,7 @@ class FollowedSettings:
                 if not set(names).isdisjoint(overruled)
             ]
             self._facts.note(
-                "settings", f"{text}, overruled by {', '.join(stated)} of the mode" if stated else text, line
+                "settings", f"{text}, overridden by the mode's {', '.join(stated)}" if stated else text, line
             )
         if overruled:
             put_stated(self._spec)

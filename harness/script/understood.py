@@ -8,7 +8,7 @@ from ..records.run.adoption_facts import AdoptionFacts, Kind
 from ..tape.origin import script_line
 from .named_tensors import OPTIMIZED, NamedTensor
 
-HOW_TO_SAY_THE_STEP = "call numdrift.step() where a step of the training ends"
+HOW_TO_SAY_THE_STEP = "call numdrift.step() at the end of each training step"
 HOW_TO_SAY_THE_LOSS = "call numdrift.log(loss=...) in each step"
 
 
@@ -24,10 +24,10 @@ def say_parameters(facts: AdoptionFacts, named: Sequence[NamedTensor], modules: 
     buffers = len(named) - len(parameters)
     values = sum(entry.tensor.numel() for entry in parameters)
     unnamed = sum(entry.name.startswith(OPTIMIZED) for entry in parameters)
-    whose = " and ".join(modules) or "no module"
+    whose = " and ".join(modules) or "outside of modules"
     also = f" and {buffers} buffers" if buffers else ""
-    places = f"; {unnamed} of them are named by their index in the optimizer" if unnamed else ""
-    facts.note("parameters", f"{whose}: {len(parameters)} parameters of {values:,} values{also}{places}")
+    places = f"; {unnamed} parameters are named by their index in the optimizer" if unnamed else ""
+    facts.note("parameters", f"{whose}: {len(parameters)} parameters with {values:,} values{also}{places}")
 
 
 def say_step(facts: AdoptionFacts, ended_by: str, source: str) -> None:
@@ -38,12 +38,11 @@ def say_step(facts: AdoptionFacts, ended_by: str, source: str) -> None:
 def say_ending(facts: AdoptionFacts, steps: int, loss_found: bool) -> None:
     """Report a doubt if no step or no loss was found. Call this after the script has ended by itself."""
     if not steps and loss_found:
-        facts.doubt(f"no end of a step was found: no optimizer's step() was called; {HOW_TO_SAY_THE_STEP}")
+        facts.doubt(f"no step was found, because no optimizer's step() was called: {HOW_TO_SAY_THE_STEP}")
     elif not steps:
         facts.doubt(
-            "no training was seen: neither a backward() nor an optimizer's step() in the script's own "
-            "process; if it "
-            f"trains in another way, {HOW_TO_SAY_THE_STEP}"
+            "no training was seen: the script's own process called neither backward() nor an optimizer's step(); "
+            f"if it trains in another way, {HOW_TO_SAY_THE_STEP}"
         )
     elif not loss_found:
         facts.doubt(

@@ -66,17 +66,17 @@ class SnapshotFolder:
     def refusal(self, size: int) -> str:
         """Return the reason why there is no room for a snapshot of `size` bytes, "" if there is room."""
         if self._limit_count is not None and self.count >= self._limit_count:
-            return f"the limit of {self._limit_count} snapshots is reached (--limit-count)"
+            return f"the limit of {self._limit_count} snapshots has been reached (--limit-count)"
         if self._limit_size is not None and self.written + size > self._limit_size:
             return (
-                f"it takes about {in_mib(size)}, and {in_mib(self.written)} of the {in_mib(self._limit_size)} "
-                "of --limit-size are used"
+                f"it needs about {in_mib(size)}, and {in_mib(self.written)} of the {in_mib(self._limit_size)} "
+                "of --limit-size are already used"
             )
         existing_folder = self.path if self.path.exists() else self.path.parent
         free = shutil.disk_usage(existing_folder).free
         if size + RESERVE > free:
-            takes = f"it takes about {in_mib(size)}, and " if size else ""
-            return f"{takes}{in_mib(free)} are free there, and {in_mib(RESERVE)} of them are reserved for the recording"
+            needs = f"it needs about {in_mib(size)}; " if size else ""
+            return f"{needs}the disk has {in_mib(free)} free, and {in_mib(RESERVE)} are reserved for the recording"
         return ""
 
     def write(self, snapshot: Snapshot) -> Path:
@@ -220,13 +220,13 @@ class Camera:
         if snapshot.unplayable:
             self.tell(f"the snapshot of {wish.execution.name} cannot be replayed: {snapshot.unplayable}")
         if self.choice.limit_count is not None and self.taken >= self.choice.limit_count and self.choice.stops:
-            self.stopping = f"{self.taken} snapshots are taken"
+            self.stopping = f"{self.taken} snapshots have been taken"
         if self.choice.on:
             self._done = True
             words = {"nonfinite": "computed a value that is not finite", "error": "raised an error"}
-            self._notice(f"{wish.execution} {words[snapshot.reason]}: it is saved as {path.name}")
+            self._notice(f"{wish.execution} {words[snapshot.reason]}: its snapshot is {path.name}")
             if self.choice.stops:
-                self.stopping = f"the first execution that {words[snapshot.reason]} is kept"
+                self.stopping = f"the first execution that {words[snapshot.reason]} has been saved"
 
     def attempt(self, doing: str, do: Callable[[], Done]) -> Done | None:
         """Return the result of `do`, hidden from torch's modes. If it fails, report the failure and return None."""
@@ -256,7 +256,7 @@ class Camera:
         if "refused" not in self._noticed:
             self._noticed.add("refused")
             self._notice(
-                f"no snapshot is taken of {wish.execution}, or of any later execution for which there is no room: "
+                f"no snapshot is taken of {wish.execution}, nor of later executions for which there is no room: "
                 f"{refusal}"
             )
 

@@ -88,7 +88,7 @@ class EagerSegments(SnapshotObserver):
         recorder = TapeRecorder(self._camera.step, self._around.script, modules=not compiled_frames())
         foreign = foreign_dispatch_mode()
         if foreign is not None:
-            recorder.give_up(f"the script has a torch dispatch mode on ({foreign})")
+            recorder.give_up(f"a torch dispatch mode of the script is active ({foreign})")
         else:
             recorder.start()
         self._segment = Segment(wish, recorder, names)
@@ -105,7 +105,7 @@ class EagerSegments(SnapshotObserver):
             tape = recorder.tape()
         except NotReplayable as error:
             self._camera.tell(
-                f"{wish.execution.name} cannot be recorded, and no snapshot of it is taken: {in_words(error)}"
+                f"{wish.execution.name} cannot be recorded, so no snapshot of it is taken: {in_words(error)}"
             )
             return
         # The recorder of ops, which may be active too, must not record the ops that are executed here.

@@ -97,16 +97,18 @@ def read_snapshot(path: Path) -> Snapshot:
         raise SnapshotError(path, "is not a snapshot; `numdrift snapshot list` shows those of a run")
     # Check the description before anything in it is used. Then compare the tensors with it.
     if _digest_of_text(facts) != outer.get("sha256"):
-        raise SnapshotError(path, "is damaged: its description is not the one that was written")
+        raise SnapshotError(path, "is damaged: its description has changed since it was written")
     if facts.get("schema") != SCHEMA:
-        raise SnapshotError(path, f"is a snapshot of schema {facts.get('schema')!r}; this numdrift reads {SCHEMA}")
+        raise SnapshotError(
+            path, f"is a snapshot of schema {facts.get('schema')!r}; this version of numdrift reads schema {SCHEMA}"
+        )
     try:
         digests = facts["sha256"]
         if sorted(tensors) != sorted(digests):
-            raise ValueError("a tensor is missing, or there is one too many")
+            raise ValueError("it has too few or too many tensors")
         for name, tensor in tensors.items():
             if digest_of(tensor) != digests[name]:
-                raise ValueError(f"the tensor {name!r} is not the one that was written")
+                raise ValueError(f"the tensor {name!r} has changed since it was written")
         return _understood(tensors, facts)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, RuntimeError) as error:
         complaint = (str(error).splitlines() or [""])[0]
@@ -188,8 +190,8 @@ def _tape(stored: Mapping[str, torch.Tensor], described: Mapping[str, Any], *, h
         namespace, _, op_name = op.partition(".")
         if namespace not in OPS or op_name.partition(".")[0] in OUTSIDE:
             raise ValueError(
-                f"it holds the op {op}; a snapshot may only execute ops of {' and '.join(OPS)} that stay within the "
-                "process's memory"
+                f"it contains the op {op}, but a snapshot may execute only ops of {' and '.join(OPS)} that stay within "
+                "the process's memory"
             )
     # A tape has its inputs as bytes, and a value for each watched output.
     tensors = {name: tensor for name, tensor in stored.items() if name != HLO}

@@ -96,7 +96,7 @@ class _Building:
                 continue
             base = max(views, key=lambda view: view.extent)
             if any(view.extent > base.extent or view.dtype != base.dtype for view in views):
-                raise NotReplayable("an input is used as several dtypes")
+                raise NotReplayable("the bytes of an input are used as several dtypes")
             node = self._placeholder(base)
             self._nodes[base] = node
             self._bases[slot] = (node, base)

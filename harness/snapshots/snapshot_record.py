@@ -30,8 +30,8 @@ SENSITIVE = {
     "buffer": "buffers",
     "state": "parts of the optimizer's state",
     "gradient": "gradients",
-    "input": "inputs of the script, its batch",
-    "saved": "what the forward kept, activations or parts of the batch",
+    "input": "inputs of the script, such as its batch",
+    "saved": "tensors saved by the forward, such as activations",
 }
 """Words for the values that may be confidential, by the first word of a port's name."""
 

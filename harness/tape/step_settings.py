@@ -63,7 +63,7 @@ class DeviceSettings:
         """
         twice = sorted({*SETTINGS, *self.settings}.intersection(settings))
         if twice:
-            raise UsageError(f"the mode declares the setting {twice[0]!r}, which exists already: give it another name")
+            raise UsageError(f"the mode declares the setting {twice[0]!r}, which already exists; give it another name")
         self.settings |= {name: KernelSetting(*functions) for name, functions in settings.items()}
 
         def withdraw() -> None:

@@ -162,7 +162,7 @@ class SlotTable:
         Raises NotReplayable for a tensor that is not a plain view of memory.
         """
         if dispatches_itself(tensor):
-            raise NotReplayable(f"a tensor is of the class {type(tensor).__name__}, which executes ops by itself")
+            raise NotReplayable(f"a tensor is of the class {type(tensor).__name__}, which executes ops itself")
         if tensor.layout != torch.strided:
             raise NotReplayable(f"a tensor has the layout {tensor.layout}, not {torch.strided}")
         if tensor.is_meta:

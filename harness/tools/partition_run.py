@@ -105,7 +105,7 @@ def partition_script(request: PartitionRequest, spec: ModeSpec, reporter: Report
         chosen.path,
         read_partition(run.folder.path / PARTITION),
         f"the script {manifest.status}: {manifest.message}" if manifest.failed else "",
-        f"what it printed is in {run.folder.stderr}",
+        f"its error output is in {run.folder.stderr}",
         manifest.steps,
         comparison,
     )
@@ -149,7 +149,7 @@ def partition_module(request: PartitionRequest, target: str, spec: ModeSpec) -> 
     file.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
     failure = _run(file, spec, folder, request.timeout)
     record = read_partition(folder / PARTITION)
-    return Partitioned(target, folder, record, failure, f"what it printed is in {folder / 'stderr.log'}")
+    return Partitioned(target, folder, record, failure, f"its error output is in {folder / 'stderr.log'}")
 
 
 def _run(file: Path, spec: ModeSpec, folder: Path, timeout: float | None) -> str:

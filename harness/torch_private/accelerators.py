@@ -93,13 +93,13 @@ def answer_for(kinds: Sequence[str], device: str) -> Undo:
     try:
         guards = (ctypes.c_void_p * len(_device_types().__members__)).in_dll(ctypes.CDLL(str(library)), GUARDS)
     except (OSError, ValueError) as error:
-        raise NotAvailable("redirected devices", f"{library} does not have {GUARDS}") from error
+        raise NotAvailable("device redirection", f"{library} does not have {GUARDS}") from error
     # Before writing into torch's memory, check that the CPU and meta have a guard, and that IDEEP has none.
     cpu, meta, own_number = (device_number(name) for name in ("cpu", "meta", kind))
     if cpu is None or meta is None or not guards[cpu] or not guards[meta] or guards[NEVER_USED]:
-        raise NotAvailable("redirected devices", f"{GUARDS} of torch {torch.__version__} has another form")
+        raise NotAvailable("device redirection", f"{GUARDS} of torch {torch.__version__} has an unexpected form")
     if own_number is None or not guards[own_number]:
-        raise NotAvailable("redirected devices", f"torch {torch.__version__} has no device guard for {kind}")
+        raise NotAvailable("device redirection", f"torch {torch.__version__} has no device guard for {kind}")
     numbers = {name: number for name in kinds if (number := device_number(name)) is not None}
     before = {name: guards[number] for name, number in numbers.items()}
     guard = guards[own_number] if kind == "cpu" else _silent_guard(guards[own_number], guards[cpu])
@@ -140,7 +140,7 @@ def replace_initialisation(kind: str, begin: Callable[[], None]) -> Undo:
 
         return initialise
 
-    return wrapped("redirected devices", module, "_lazy_init", initialising)
+    return wrapped("device redirection", module, "_lazy_init", initialising)
 
 
 def no_accelerator() -> bool:

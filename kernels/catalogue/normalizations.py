@@ -12,7 +12,7 @@ ATEN_SOURCE = "ATen/native/cpu/SoftMaxKernel.cpp"
 
 # fmt: off
 SOFTMAX_BACKWARD = (
-    Row("factored", "the difference before the product, as ATen's CPU kernel has it",
+    Row("factored", "the difference before the product, as in ATen's CPU kernel",
         "y * (g - sum(g*y))", ATEN_SOURCE),
     Row("reversed", "sums from the last element to the first",
         "g*y - y * sum(reversed(g*y))", "torch._decomp, the elements reversed"),
@@ -20,7 +20,7 @@ SOFTMAX_BACKWARD = (
         "bf16(g*y - y * sum(g*y))", "torch._decomp, without its internal float32"),
 )
 LOG_SOFTMAX_BACKWARD = (
-    Row("renormalized", "the probabilities made to add up to 1 again",
+    Row("renormalized", "the probabilities rescaled to add up to 1",
         "g - p / sum(p) * sum(g), p = exp(y)", "the definition"),
     Row("reversed", "sums from the last element to the first",
         "g - exp(y) * sum(reversed(g))", "torch._decomp, the elements reversed"),
@@ -44,19 +44,19 @@ MOMENTS = (
 )
 """Ways to compute mean and variance, in layer norm and batch norm alike."""
 
-IN_FLOAT64 = Row("fp64", "the two-pass form in float64, rounded once, the running statistics too",
+IN_FLOAT64 = Row("fp64", "the two-pass form in float64, rounded once, including the running statistics",
     f"round({TWO_PASS})", "the definition")
 """A separate kernel instead of the op on float64 copies: the op updates the running statistics although its schema does
 not say so, and in lazy mode its updates of the copies would be lost."""
 
-AFFINE = Row("affine", "one factor and one summand for each channel, as ATen's CPU kernel has it",
+AFFINE = Row("affine", "one factor and one summand for each channel, as in ATen's CPU kernel",
     "x*a + b, a = invstd*weight, b = bias - mean*a", "ATen/native/cpu/batch_norm_kernel.cpp")
 # The formulas are those of the input's gradient. The gradients of weight and bias are sums in every kernel.
 LAYER_NORM_BACKWARD = (
     Row("centered", "the textbook form, two means of each row",
         "rstd * (gy - mean(gy) - xhat*mean(gy*xhat)), xhat = (x-mean)*rstd, gy = g*weight",
         "J. Ba, J. Kiros, G. Hinton, Layer Normalization, 2016"),
-    Row("linear_form", "rstd*gy + b*x + c as ATen's CPU kernel has it; cancels when the mean is large",
+    Row("linear_form", "rstd*gy + b*x + c, as in ATen's CPU kernel; cancels when the mean is large",
         "b = (sum(gy)*mean - sum(gy*x)) * rstd^3 / n, c = -b*mean - sum(gy)*rstd/n",
         "ATen/native/cpu/layer_norm_kernel.cpp"),
     Row("reversed", "the textbook form, summed from last to first",

@@ -38,7 +38,7 @@ def _foreach_rows(single: str, formula: str) -> tuple[Row, ...]:
     bf16 = "tensors rounded to bfloat16" + ("; step counts stop at 256" if single == "add" else "")
     reciprocal = Row("reciprocal", "multiplication by the reciprocal", "self * (1/other)", "the definition")
     return (
-        Row("per_tensor", f"aten.{single} on each tensor by itself",
+        Row("per_tensor", f"aten.{single} on each tensor separately",
             f"{single}(self[i], ...), i = 0, 1, ...", "ATen/native/ForeachOpsKernels.cpp, the slow path"),
         Row("decomposed", "separate operations on each tensor, each rounded", formula, "the op's definition"),
         Row("bf16", bf16, f"bf16({formula})", f"aten.{single}"),

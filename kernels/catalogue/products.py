@@ -86,7 +86,7 @@ def _sum_rows(end: str) -> tuple[Row, ...]:
         Row("pairwise", "halves added, down to single elements",
             f"S(x) = S(x[:n//2]) + S(x[n//2:]){end}",
             "N. Higham, The Accuracy of Floating Point Summation, SIAM J. Sci. Comput. 14(4), 1993", native=True),
-        Row("kahan", "what each addition loses goes into the next; above 4096 elements a C compiler is needed",
+        Row("kahan", "each addition corrects the rounding of the last; above 4096 elements a C compiler is needed",
             f"y = x[i]-c; t = s+y; c = (t-s)-y; s = t{end}",
             "W. Kahan, Further Remarks on Reducing Truncation Errors, CACM 8(1), 1965", native=True),
         Row("reversed", "ATen's sum of the elements from last to first",

@@ -89,24 +89,26 @@ def with_flash(arguments: Attention) -> Tensor:
     query, key, mask = arguments.query, arguments.key, arguments.mask
     tensors = (query, key, arguments.value)
     refusals = {
-        "it runs on the CPU only": any(tensor.device.type != "cpu" for tensor in tensors),
-        "it takes tensors of 4 dimensions": any(tensor.dim() != 4 for tensor in tensors),
-        "it takes no dropout": arguments.dropout > 0,
-        "it takes one head size for query, key and value": any(
+        "it runs only on the CPU": any(tensor.device.type != "cpu" for tensor in tensors),
+        "it accepts only tensors of 4 dimensions": any(tensor.dim() != 4 for tensor in tensors),
+        "it supports no dropout": arguments.dropout > 0,
+        "query, key and value must have the same head size": any(
             tensor.shape[-1] != query.shape[-1] for tensor in tensors
         ),
-        "it takes tensors of one dtype": any(tensor.dtype != query.dtype for tensor in tensors),
-        "it takes no empty tensors": any(tensor.numel() == 0 for tensor in tensors),
-        "it takes no mask together with is_causal": mask is not None and arguments.is_causal,
+        "query, key and value must have the same dtype": any(tensor.dtype != query.dtype for tensor in tensors),
+        "it accepts no empty tensors": any(tensor.numel() == 0 for tensor in tensors),
+        "it accepts no mask together with is_causal": mask is not None and arguments.is_causal,
         "it computes no gradient of the mask": mask is not None and mask.requires_grad,
-        "it takes a mask of 2 or 4 dimensions": mask is not None and mask.dim() not in (2, 4),
+        "it accepts only a mask of 2 or 4 dimensions": mask is not None and mask.dim() not in (2, 4),
         "key has fewer heads and enable_gqa is off": (
             query.dim() == key.dim() == 4 and key.shape[1] != query.shape[1] and not arguments.enable_gqa
         ),
     }
     reason = next((reason for reason, refused in refusals.items() if refused), "")
     if reason:
-        raise NotAvailable(f"kernel {OP}=flash", reason, "choose math, or name the modules with op@module")
+        raise NotAvailable(
+            f"kernel {OP}=flash", reason, "choose math, or limit the swap to other modules with OP@MODULE"
+        )
     # The blockwise kernel assumes that rows are dense, whatever their stride.
     dense = (tensor if tensor.stride(-1) == 1 else tensor.contiguous() for tensor in tensors)
     result: Tensor = aten._scaled_dot_product_flash_attention_for_cpu(

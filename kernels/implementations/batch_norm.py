@@ -210,7 +210,9 @@ class BatchNormBackward:
             # On the CPU the op saves nothing in evaluation, so mean and invstd are recomputed.
             mean, invstd = running_mean.to(dtype), 1 / torch.sqrt(running_var.to(dtype) + eps)
         else:
-            raise ValueError("batch norm's backward needs saved statistics in training, running ones in evaluation")
+            raise ValueError(
+                "batch norm's backward needs saved statistics in training and running statistics in evaluation"
+            )
 
         # For each channel: sum(g) is the gradient of bias, sum(g * (x - mean)) * invstd that of weight.
         dims = [dim for dim in range(x.dim()) if dim != 1]

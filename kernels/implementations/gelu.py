@@ -92,7 +92,7 @@ def backward_bf16(grad: torch.Tensor, x: torch.Tensor, *, approximate: str = "no
 def _is_tanh(approximate: str) -> bool:
     """Check whether the tanh form is requested; raise KernelError for a form that gelu does not have."""
     if approximate not in ("none", "tanh"):
-        raise KernelError("gelu", f"has approximate='none' and 'tanh', not {approximate!r}")
+        raise KernelError("gelu", f"supports approximate='none' and 'tanh', not {approximate!r}")
     return approximate == "tanh"
 
 

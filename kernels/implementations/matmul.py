@@ -58,7 +58,7 @@ def sequential(a: Tensor, b: Tensor) -> Tensor:
         raise NotAvailable(
             "kernel sequential of a matrix product",
             f"an inner dimension of {inner} is above {LONGEST_SEQUENCE}",
-            "choose split_k or reversed_k, or name the modules with op@module",
+            "choose split_k or reversed_k, or limit the swap to other modules with OP@MODULE",
         )
     total = torch.zeros((*a.shape[:-1], b.shape[-1]), dtype=a.dtype, device=a.device)
     for k in range(inner):

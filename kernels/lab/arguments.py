@@ -91,7 +91,7 @@ def _guessed(op: str, source: Source) -> Iterator[LabCall]:
             if len(shape) == 1 or not refusal(op, call):
                 yield call
         return
-    raise no_arguments(op, "its schema requires other arguments than tensors and numbers")
+    raise no_arguments(op, "its schema requires arguments that are neither tensors nor numbers")
 
 
 def overloads(op: str) -> list[Any]:
@@ -117,7 +117,7 @@ def refusal(op: str, call: LabCall) -> str:
 
 def no_arguments(op: str, why: str) -> UsageError:
     if any(map(is_random, overloads(op))):
-        return UsageError(f"op {op} draws random numbers: nothing can be its reference")
+        return UsageError(f"op {op} draws random numbers, so no reference exists for it")
     return UsageError(f"cannot generate arguments for op {op}: {why}; {how_to_record(op)}")
 
 

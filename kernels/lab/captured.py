@@ -45,7 +45,7 @@ def captured(op: str, path: Path) -> Case:
             key=lambda file: (int(file.stem), "") if file.stem.isdigit() else (1 << 62, file.stem),
         )
     else:
-        raise UsageError(f"there is no run or file {path}; give a run's folder or a file that torch.save wrote")
+        raise UsageError(f"there is no run or file {path}; name a run's folder or a file that torch.save wrote")
     if not files:
         others = sorted(folder.name for folder in recorded.iterdir() if folder.is_dir()) if recorded.is_dir() else []
         hint = f"it has calls of {', '.join(others)}" if others else f"it has no {FOLDER}/{op}/*.pt"

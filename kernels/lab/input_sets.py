@@ -6,13 +6,13 @@ from numdrift.harness.errors import UsageError, nearest
 
 INPUT_SETS = {
     "random": "N(0, 1)",
-    "saturated": "N(0, 4^2), and activations up to one step from their limit",
+    "saturated": "N(0, 4^2), and activations as close as one ULP to their limit",
     "offset": "N(100, 0.1^2): a mean that dwarfs the deviation",
     "range": "magnitudes log-uniform from 1e-30 to 1e30",
     "subnormal": "subnormal numbers among N(0, 1)",
     "zero": "0.0 and -0.0 among N(0, 1)",
     "special": "NaN, infinities and extremes among N(0, 1)",
-    "ties": "numbers whose squares and sums lie half way between two numbers",
+    "ties": "numbers whose squares and sums lie halfway between two representable numbers",
 }
 """Name and description of each set."""
 

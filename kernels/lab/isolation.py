@@ -67,7 +67,7 @@ class IsolatedKernel:
             self._answer("")
         except KernelError as error:
             if self._late:
-                late = f"had not been loaded after {self._seconds:g} s; {MORE_TIME}"
+                late = f"was not loaded within {self._seconds:g} s; {MORE_TIME}"
                 raise UsageError(f"{self._path} {late}") from None
             why = str(error).removeprefix(f"kernel {error.kernel} ")
             raise UsageError(f"{self._path} {why} when it was loaded") from None
@@ -86,7 +86,7 @@ class IsolatedKernel:
     def _answer(self, request: str) -> str:
         """Send one line and wait for the answer. Raises the error that the answer reports, or KernelError if the
         process has ended."""
-        late = KernelError(self.kernel, f"had not returned after {self._seconds:g} s; {MORE_TIME}")
+        late = KernelError(self.kernel, f"did not return within {self._seconds:g} s; {MORE_TIME}")
         if self._late:
             raise late
         if self._process is None:

@@ -55,7 +55,7 @@ def expected(operation: Operation, case: Case, seed: int) -> list[Expected]:
     evaluate = in_float64(operation)
     replayed = [evaluate(call.in_float64()) for call in case.calls]
     if draws(operation.name, case.calls[0]):
-        raise UsageError(f"op {operation.name} draws random numbers: nothing can be its reference")
+        raise UsageError(f"op {operation.name} draws random numbers, so no reference exists for it")
     results = pooled(replayed)
 
     # sqrt(mean over m of (f(x(1 + u s_m)) - f(x))**2), with random signs s_m and the unit roundoff u of the inputs

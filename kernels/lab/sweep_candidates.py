@@ -89,7 +89,7 @@ def candidates(
     for kernel in selected:
         namesake = first.setdefault(kernel.name, kernel)
         if namesake is not kernel:  # two files with one name in different folders
-            raise UsageError(f"{namesake.path} is named {kernel.name!r} too; give {kernel.path} another name")
+            raise UsageError(f"{namesake.path} is also named {kernel.name!r}; give {kernel.path} another name")
     if not selected:
         selected = [
             available
@@ -102,7 +102,9 @@ def candidates(
         try:
             if not kernel.supports(dtype, "cpu"):
                 where = ", ".join(kernel.dtypes if dtype not in kernel.dtypes else kernel.devices)
-                raise UsageError(f"kernel {kernel.op}={kernel.name} does not compute {dtype} on a CPU, only {where}")
+                raise UsageError(
+                    f"kernel {kernel.op}={kernel.name} does not compute {dtype} on a CPU; it supports only {where}"
+                )
             candidate = Candidate(
                 subject=subject,
                 kernel=kernel.name,
@@ -127,7 +129,7 @@ def _named(registry: KernelRegistry, subject: Subject, text: str, seconds: float
     op, _, name = text.rpartition("=")
     op = op_name(op)
     if op and op != subject.op:
-        raise UsageError(f"--kernel {text} is a kernel of {op!r}, but the sweep is of {subject.op!r}")
+        raise UsageError(f"--kernel {text} is a kernel of {op!r}, but the sweep measures {subject.op!r}")
     if not name.endswith((".c", ".py")):
         return registry.kernel(subject.op, name)
     path = checked_path(Path(name))

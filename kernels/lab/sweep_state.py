@@ -121,7 +121,7 @@ def load(folder: Path, identity: Identity, domain: Domain) -> tuple[SweepProgres
         if about["schema"] != SCHEMA:
             return None, f"was written by another version of numdrift (schema {about['schema']})"
         if changes := identity.changes(about["identity"]):
-            return None, f"is of another sweep ({', '.join(changes)})"
+            return None, f"belongs to another sweep ({', '.join(changes)})"
         with np.load(folder / Path(about["arrays"]).name, allow_pickle=False) as arrays:
             progress = SweepProgress(arrays["bins"], arrays["done"], arrays["worst"])
         empty = SweepProgress.none(domain)

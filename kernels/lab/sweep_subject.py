@@ -79,9 +79,9 @@ def subject_of(op: str, encoding: Encoding, vary: str | None = None, hold: Seque
     arguments = {argument.name: argument for argument in schema_of(overload).arguments}
     tensors = [name for name, argument in arguments.items() if _is_tensor(argument)]
     if not tensors:
-        raise UsageError(f"op {op} takes no tensor: there is nothing to sweep ({schema_of(overload)})")
+        raise UsageError(f"op {op} takes no tensor, so there is nothing to sweep ({schema_of(overload)})")
     if is_random(overload):
-        raise UsageError(f"op {op} draws random numbers: it has no error to measure")
+        raise UsageError(f"op {op} draws random numbers, so it has no error to measure")
     if _writes(overload):
         plain = op.partition(".")[0].removesuffix("_")
         raise UsageError(f"op {op} writes to its arguments: sweep {plain} instead")
@@ -155,7 +155,7 @@ def _parsed(op: str, hold: Sequence[str], arguments: Mapping[str, Any], varied: 
             try:
                 values[name] = float(value)
             except ValueError:
-                raise UsageError(f"--hold {text}: a tensor is held at a number, not at {value!r}") from None
+                raise UsageError(f"--hold {text}: the value of a tensor must be a number, not {value!r}") from None
         elif value.lower() in ("true", "false"):
             values[name] = value.lower() == "true"
         else:
@@ -241,7 +241,7 @@ def _mixing(call: Callable[[Any, torch.Tensor], Any], overload: Any) -> str:
     # the schema is read first because a call may crash: batch norm without its statistics does (torch 2.13)
     if [str(result.type) for result in schema.returns] != ["Tensor"]:
         return "does not return a single tensor"
-    for begin, what in (("List", "lists"), ("Optional[Tensor]", "tensors that may be missing")):
+    for begin, what in (("List", "lists"), ("Optional[Tensor]", "optional tensors")):
         if any(str(result.type).startswith(begin) and not result.has_default_value() for result in schema.arguments):
             return f"takes {what}"
     for shape in _SHAPES:

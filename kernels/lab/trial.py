@@ -189,7 +189,7 @@ def attempt(kernel: Kernel, calls: Sequence[LabCall], device: str) -> list[list[
             if not all(
                 original.shape == current.shape and bool(same(original, current).all()) for original, current in pairs
             ):
-                raise KernelError(name, f"wrote to its argument {argument!r}, which the op leaves as it is")
+                raise KernelError(name, f"wrote to its argument {argument!r}, which the op leaves unchanged")
         results.append(
             [
                 Output(output.name, tuple(tensor.detach().to("cpu") for tensor in output.tensors))

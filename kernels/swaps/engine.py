@@ -115,7 +115,7 @@ class Swaps:
         """
         native = [swap for swap in self._swaps if swap.kernel.native]
         if accelerator is not None:
-            copies = f"its tensors are copied there from {accelerator}, and its result back"
+            copies = f"its tensors are copied from {accelerator} to the CPU, and its result is copied back"
             own = [swap for swap in native if swap.kernel.needs_compiler]
             return [f"{swap.request} is computed by C code on the CPU: {copies}" for swap in own]
         if not native or library.is_native():

@@ -228,7 +228,7 @@ def arguments_left_alone(kernel: str, target: Target, args: Sequence[Any], kwarg
     yield
     for (name, tensor), copy in zip(watched, before, strict=True):
         if not bool(((tensor == copy) | (tensor.isnan() & copy.isnan())).all()):
-            raise KernelError(kernel, f"wrote to its argument {name!r}, which the op leaves as it is")
+            raise KernelError(kernel, f"wrote to its argument {name!r}, which the op leaves unchanged")
 
 
 def refuse_unsupported(kernel: Kernel, tensors: Sequence[torch.Tensor]) -> None:

@@ -63,7 +63,9 @@ def _request(group: str, key: str, kernel: str) -> SwapRequest:
         raise UsageError(f"{group}.{key} is not a swap: write {form} after {group}.")
     module, occurrence = match["module"], match["occurrence"]
     if module == "" and occurrence is None:
-        raise UsageError(f"{group}.{key} names no module after @, as in {group}.{match['op']}@net.1={kernel}")
+        raise UsageError(
+            f"{group}.{key} names no module after @; write, for example, {group}.{match['op']}@net.1={kernel}"
+        )
     return SwapRequest(
         key=f"{group}.{key}",
         op=match["op"],

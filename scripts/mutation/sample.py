@@ -165,7 +165,7 @@ def read(path: Path) -> list[Mutant]:
     """Read a sample. Raises ValueError for a file of another schema."""
     held = json.loads(path.read_text(encoding="utf-8"))
     if held["schema"] != SCHEMA:
-        raise ValueError(f"{path} has schema {held['schema']}, this reads {SCHEMA}")
+        raise ValueError(f"{path} has schema {held['schema']}; this version reads schema {SCHEMA}")
     return [Mutant(**one) for one in held["mutants"]]
 
 

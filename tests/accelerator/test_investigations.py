@@ -66,11 +66,11 @@ def test_two_devices_draw_alike_and_what_their_kernels_round_is_explained(standi
     found, said = investigated(standin, written(standin, DROPPING), "--modes", "cpu,standin")
 
     (pair,) = found["pairs"]
-    assert "standin draws the CPU's random numbers (draws=cpu): the modes run on two devices" in said
+    assert "standin draws the CPU's random numbers (draws=cpu), because the modes run on different devices" in said
     assert pair["verdict"] == "rounding"
     assert pair["culprits"] and all(proven(culprit) for culprit in pair["culprits"])
     assert not any("scaled_dot_product" in culprit["op"] and culprit["phase"] == "data" for culprit in pair["culprits"])
-    assert "all of the drift disappears when they are swapped out together" in said
+    assert "the drift disappears completely when all culprits are swapped out together" in said
 
 
 def test_a_kernel_that_does_not_repeat_is_named_and_counts_as_noise(standin: Standin) -> None:

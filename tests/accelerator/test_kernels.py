@@ -112,7 +112,7 @@ def test_the_first_calls_are_shown_with_their_values(swapped: SwappedRuns) -> No
 
 @needs_compiler
 def test_c_code_says_that_it_is_the_cpus(swapped: SwappedRuns) -> None:
-    said = "c: kernel.tanh_backward=mine.c is computed by C code on the CPU: its tensors are copied there from standin"
+    said = "c: kernel.tanh_backward=mine.c is computed by C code on the CPU: its tensors are copied from standin"
     assert said in swapped.said
     assert '"computed_by":"C code on the CPU"' in swapped.journal("c")
     assert '"computed_by":"torch formulas (its tensors are on standin)"' in swapped.journal("fma")
@@ -135,7 +135,7 @@ def test_a_kernel_of_ones_own_is_measured_on_the_device(swapped: SwappedRuns) ->
 def test_a_device_that_is_not_there_is_told(standin: Standin) -> None:
     done = standin("kernels", "check", "tanh", "--device", "standing")
     assert done.returncode == 2
-    assert "--device standing is not a device of torch; did you mean 'standin'?" in done.stderr
+    assert "--device standing is not a torch device; did you mean 'standin'?" in done.stderr
     done = standin("kernels", "check", "tanh", "--device", "standin:7")
     assert done.returncode == 3
     assert "--device standin:7 is not available: torch finds standin:0, standin:1" in done.stderr
@@ -148,7 +148,7 @@ def test_every_kernel_of_the_catalogue_runs_on_the_device(standin: Standin) -> N
 
     assert found["generator"]
     elsewhere = ("on devices of type cuda", "on devices of type cpu")
-    draws = "cannot stand in for an op that draws random numbers"
+    draws = "cannot replace an op that draws random numbers"
     for dtype, reasons in found["not measured"].items():
         wrong = {kernel: why for kernel, why in reasons.items() if not why.endswith(elsewhere) and draws not in why}
         assert not wrong, (dtype, wrong)

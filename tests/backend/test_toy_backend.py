@@ -161,10 +161,10 @@ def test_a_bisection_by_partitions_finds_the_same_operator(numdrift: Numdrift) -
 
 def test_what_cannot_be_bisected_by_partitions_is_refused_before_anything_runs(numdrift: Numdrift) -> None:
     for modes, more, said in (
-        ("toy,cpu", (), "the reference has to be cpu, not toy"),
+        ("toy,cpu", (), "the reference must be cpu, not toy"),
         ("cpu", ("--mode", "new=cpu,threads=1"), "'new' has no backend to put parts of the model on"),
-        ("cpu,toy", ("--localize", "none"), "--localize none looks for none"),
-        ("cpu,toy", ("--nproc", "2"), "leave --nproc out"),
+        ("cpu,toy", ("--localize", "none"), "--localize none forbids that"),
+        ("cpu,toy", ("--nproc", "2"), "leave out --nproc"),
     ):
         done = numdrift("investigate", "sorting.py", "--modes", modes, "--name", "no", "--partition-bisect", *more)
         assert (done.returncode, done.stderr.count("\n")) == (2, 1)

@@ -13,10 +13,10 @@ CAUSES = ("aten.sum", "aten.tanh_backward", "aten.tanh")
 TIME_GOAL = 0.5  # of the bisector's time
 RUNS_GOAL = 8
 OURS = "numdrift"
-CAUSES_ALONE = "numdrift, causes alone"
+CAUSES_ALONE = "numdrift, causes only"
 GOALS = (
-    f"The goals are at most {TIME_GOAL:g} times the bisector's time, at most {RUNS_GOAL} runs, and all {len(CAUSES)} causes "
-    "where the bisector names only the first."
+    f"numdrift should take at most {TIME_GOAL:g} times the bisector's time and at most {RUNS_GOAL} runs. It should prove all "
+    f"{len(CAUSES)} causes, where the bisector names only the first."
 )
 OTHER_TESTS = {
     "tolerance": "With a tolerance (`torch.allclose`, rtol and atol 1e-4, as in its own help)",
@@ -24,26 +24,26 @@ OTHER_TESTS = {
 
 HEAD = """# numdrift compared with PyTorch's CompilerBisector
 
-This page compares numdrift with CompilerBisector, PyTorch's own tool: time, runs and the causes that they name.
-`scripts/bench bisector` runs both on `reproducers/sam_tanh.py`, compiled against eager. The two modes differ in three kernels
-(`sum`, `tanh_backward`, `tanh`). Both tools were {provenance}. The command wrote this page.
+This page compares numdrift with CompilerBisector, PyTorch's own tool: the time and the runs that each takes, and the causes that
+it names. `scripts/bench bisector` runs both on `reproducers/sam_tanh.py`, compiled against eager. The two modes differ in three
+kernels (`sum`, `tanh_backward`, `tanh`). Both tools were {provenance}. The command wrote this page.
 
-| way | Inductor cache | times | seconds | processor seconds | runs | steps trained | names |
+| tool | Inductor cache | rounds | seconds | processor seconds | runs | steps trained | named causes |
 |---|---|--:|--:|--:|--:|--:|---|
 """
 
 READING = """
-Seconds are medians, with the smallest and the largest value. Processor seconds are those of all processes together. They depend
-less on the other load of the machine: here a tool used {cores} cores while it ran.
+Seconds are medians, with the smallest and the largest value in parentheses. Processor seconds are the sum over all processes. They
+depend less on other load on the machine. While they ran, the tools used {cores} cores.
 
-- numdrift: `numdrift investigate reproducers/sam_tanh.py --modes cpu,compile -- --epochs {steps}`, two runs at a time. A
-  run is a training of at most {steps} steps in a process of its own. The time includes the verdict, the float64 referee, the proofs
-  by swapping in and out, a script for each cause and a whole training with the causes swapped out. The bisector has none of
-  these. *Causes alone* is the same command with `--no-scripts --no-confirm`, without the last two parts.
-- The bisector needs a test that the user writes: `tests/bisector/good_or_bad.py` trains {steps} steps eager and
-  compiled, and checks that the bits are equal. A run is one execution of that test, which is two trainings.
-  `run` is `python -m torch._inductor.compiler_bisector run python tests/bisector/good_or_bad.py`, with a process for each test;
-  *in process* is `CompilerBisector.do_bisect`. {emptied}
+- numdrift: `numdrift investigate reproducers/sam_tanh.py --modes cpu,compile -- --epochs {steps}`, with two runs at a time. Each
+  run trains at most {steps} steps in its own process. The time includes the verdict, the float64 referee, the proofs by swapping in
+  and out, a script for each cause, and a whole run with the causes swapped out. The bisector does none of this. *Causes only* is
+  the same command with `--no-scripts --no-confirm`, so it omits the scripts and the run with the causes swapped out.
+- The bisector needs a test that the user writes: `tests/bisector/good_or_bad.py` trains {steps} steps eagerly and {steps} steps
+  compiled, and checks that the bits are equal. A run of the bisector is one execution of that test. *`run`* is
+  `python -m torch._inductor.compiler_bisector run python tests/bisector/good_or_bad.py`, with a process for each test.
+  *In process* is `CompilerBisector.do_bisect`. {emptied}
 """
 
 
@@ -135,7 +135,7 @@ def goals(measured: Sequence[Measured]) -> list[str]:
     runs, causes = max(one.runs for one in ours), min(causes_in(one.named) for one in ours)
     first = max(causes_in(one.named) for one in theirs)
     lines = [
-        f"- runs: {_met(runs <= RUNS_GOAL)}, {runs} where {RUNS_GOAL} are allowed; the bisector's {_counts([one.runs for one in theirs])}",
+        f"- runs: {_met(runs <= RUNS_GOAL)}, {runs} where {RUNS_GOAL} are allowed; the bisector takes {_counts([one.runs for one in theirs])}",
         f"- causes: {_met(causes == len(CAUSES))}, {causes} of {len(CAUSES)} proven; the bisector names {first}",
     ]
     return lines + [
@@ -174,7 +174,7 @@ def _met(met: bool) -> str:
 def other_tests(measured: Sequence[Measured]) -> list[str]:
     found = {one.way: one for one in measured}
     return [
-        f"- {words}: {', '.join(one.named)}; {one.runs} runs, {one.seconds:.0f} seconds, in process, cold."
+        f"- {words}: {', '.join(one.named)}; {one.runs} runs, {one.seconds:.0f} seconds, in process, with a cold cache."
         for way, words in OTHER_TESTS.items()
         if (one := found.get(way))
     ]

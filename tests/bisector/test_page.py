@@ -79,7 +79,7 @@ def test_a_page_says_what_is_missed() -> None:
         10,
         "measured today",
     )
-    assert "- runs: **missed**, 9 where 8 are allowed; the bisector's 6" in text
+    assert "- runs: **missed**, 9 where 8 are allowed; the bisector takes 6" in text
     assert "- causes: **missed**, 0 of 3" in text
     assert "1e-4, as in its own help): a; 6 runs, 3 seconds" in text
 

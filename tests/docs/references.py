@@ -35,7 +35,7 @@ def commands(command: click.Command, path: tuple[str, ...] = ("numdrift",)) -> I
 
 
 def command_reference() -> str:
-    parts = ["# Commands", "", "The help of every command, as it prints it."]
+    parts = ["# Commands", "", "The help text of every command, as the command prints it."]
     for name, text in commands(program):
         lines = [line.rstrip() for line in text.splitlines()]
         parts += ["", f"## {name}", "", "```", *lines, "```"]
@@ -46,7 +46,7 @@ def python_reference() -> str:
     parts = [
         "# Python",
         "",
-        "Everything that `import numdrift` gives, from its docstrings; [the guide](../guide/python.md) has an example of each.",
+        "Every public name of the package `numdrift`, with its docstring. [The guide](../guide/python.md) has an example of each.",
     ]
     for name in sorted(numdrift._HOMES, key=str.lower):
         one = getattr(numdrift, name)

@@ -55,7 +55,7 @@ def test_a_snapshot_that_was_changed_before_is_told_with_exit_code_1(numdrift: N
     opened = numdrift("bundle", "open", "study.numdrift.zip", "--to", "elsewhere", "--replay")
 
     assert opened.returncode == 1
-    assert "is not the one that was written" in opened.stderr
+    assert "has changed since it was written" in opened.stderr
     assert len(opened.stderr.splitlines()) == 1
 
 

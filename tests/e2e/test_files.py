@@ -159,7 +159,7 @@ def test_a_recorded_run_is_repeated_as_it_was(
     config.write_text(config.read_text().replace(f'"folder": "{here}"', '"folder": "/no/such/folder"'))
     shutil.rmtree(here / "runs/s/evidence")
     refused = numdrift("investigate", here / "runs" / "s")
-    assert refused.returncode == 2 and "/no/such/folder" in refused.stderr and "no longer there" in refused.stderr
+    assert refused.returncode == 2 and "/no/such/folder" in refused.stderr and "no longer exists" in refused.stderr
 
 
 @pytest.mark.slow

@@ -52,7 +52,7 @@ def test_the_founding_look(numdrift: Numdrift, tmp_path: Path) -> None:
     # then
     first = told.stdout.splitlines()[0]
     assert first == (
-        "lazy keeps tanh_backward whole (4 times in the backward), compile decomposes it into mul, sub, mul."
+        "lazy keeps tanh_backward whole (4 times in the backward), and compile decomposes it into mul, sub, mul."
     )
     assert found["answers"][0] == first
     groups = [pair for pair in found["pairs"] if pair["kind"] == "group" and "tanh" in pair["what"]]
@@ -272,7 +272,7 @@ def test_an_op_that_is_kept_whole_changes_the_pre_graph_and_nothing_after_it(
     record(numdrift, tiny, "compile", "whole=compile,decompose.aten.linear=off", arguments=("--steps", "2"))
     found = difference(numdrift, "runs/g/compile", "runs/g/whole")
     assert found["post_changed"] is False
-    assert found["answers"][0].startswith("The pre graph differs")
+    assert found["answers"][0].startswith("The pre graphs differ")
     assert found["answers"][0].endswith("the post graphs are the same.")
     counts = {(one["phase"], one["op"]): (one["a"], one["b"]) for one in found["counts"]}
     assert counts["forward", "aten.linear"] == (0, 2)

@@ -92,12 +92,12 @@ BAD = {
     "writes to an argument": (
         "bad.py",
         "def kernel(g, y): return y.mul_(g)\n",
-        "bad.py wrote to its argument 'output', which the op leaves as it is",
+        "bad.py wrote to its argument 'output', which the op leaves unchanged",
     ),
     "has the name of another": (
         "fma.py",
         "def kernel(g, y): return g\n",
-        "op tanh_backward has a kernel 'fma' already; give fma.py another name",
+        "op tanh_backward already has a kernel 'fma'; give fma.py another name",
     ),
 }
 

@@ -114,7 +114,7 @@ def test_what_a_kernel_of_the_users_prints_is_no_part_of_the_json(numdrift: Numd
 
 
 LOADED = {
-    "while True: pass\n": "mine.py had not been loaded after 4 s; --timeout SECONDS allows more",
+    "while True: pass\n": "mine.py was not loaded within 4 s; --timeout SECONDS allows more",
     "import os\nos._exit(0)\n": "mine.py ended its process with exit code 0 when it was loaded",
     "import ctypes\nctypes.string_at(0)\n": "mine.py crashed with SIGSEGV when it was loaded",
 }
@@ -221,15 +221,15 @@ WRONG = {
     "op that writes what it draws": ([*CHECK, "bernoulli_"], ["op bernoulli_ draws random numbers"]),
     "kernel file named as a kernel": (
         [*CHECK, "tanh", "--kernel", "a/fp64.py"],
-        ["op tanh has a kernel 'fp64' already; give a/fp64.py another"],
+        ["op tanh already has a kernel 'fp64'; give a/fp64.py another"],
     ),
     "kernel files of one name": (
         [*CHECK, "tanh", "--kernel", "{empty}", "--kernel", "a/empty.py"],
-        ["'empty' too; give a/empty.py"],
+        ["also named 'empty'; give a/empty.py"],
     ),
     "device of no kind": (
         [*CHECK, "tanh", "--device", "cudda"],
-        ["--device cudda is not a device of torch", "'cuda'"],
+        ["--device cudda is not a torch device", "'cuda'"],
     ),
     "op that draws": ([*CHECK, "rand_like"], ["rand_like", "random numbers"]),
     "unknown dtype": ([*CHECK, "tanh", "--dtype", "float8"], ["float8", "bfloat16"]),
@@ -258,7 +258,7 @@ def test_wrong_usage(case: str, numdrift: Numdrift, tmp_path: Path) -> None:
 def test_a_device_that_is_not_there_is_named(numdrift: Numdrift) -> None:
     done = numdrift(*CHECK, "tanh", "--device", "mtia")
     assert done.returncode == 3
-    assert len(done.stderr.splitlines()) == 1 and "--device mtia is not available: there is none" in done.stderr
+    assert len(done.stderr.splitlines()) == 1 and "--device mtia is not available: this machine has none" in done.stderr
 
 
 def test_both_spellings_of_an_op_are_understood(numdrift: Numdrift) -> None:

@@ -49,9 +49,9 @@ def test_what_was_measured_is_used_again_unless_it_is_to_be_fresh(numdrift: Numd
     arguments = ("kernels", "sweep", "neg", "--dtype", "float16", "--kernel", "aten", "--json", "-")
     first, second, third = numdrift(*arguments), numdrift(*arguments), numdrift(*arguments, "--fresh")
     assert first.stderr == ""
-    kept = "neg=aten: results taken from runs/kernels/sweep_neg_float16_aten (use --fresh to measure again)"
+    kept = "neg=aten: using the results in runs/kernels/sweep_neg_float16_aten (--fresh measures again)"
     assert kept in second.stderr
-    assert "taken from" not in third.stderr
+    assert "using the results" not in third.stderr
     assert json.loads(first.stdout) == json.loads(second.stdout)
     assert json.loads(first.stdout)["kernels"][0]["bins"] == json.loads(third.stdout)["kernels"][0]["bins"]
 

@@ -96,7 +96,7 @@ def test_a_script_that_ends_by_a_value_is_no_other_setup(reference: str, numdrif
     (pair,) = found["pairs"]
     assert pair["verdict"] == "rounding" and done.returncode == 0
     told = next(text for text in pair["text"] if text.startswith("a computed value ends the script"))
-    assert f"the loss of step {step} is " in told and f"it ends with {reference}" in told
+    assert f"the loss of step {step} is " in told and f"it ends when {reference} does" in told
 
 
 @pytest.mark.slow
@@ -133,11 +133,11 @@ def test_trainings_that_were_ended_by_time_are_investigated_on_their_common_step
     found = json.loads((tmp_path / "runs/late/investigation.json").read_text())
     assert {name: run["steps"] for name, run in found["runs"].items()} == {"cpu": 8, "same": 4, "bad": 5}
     same, bad = found["pairs"]
-    assert same["verdict"] == "identical" and "of their 4 common steps" in same["text"][0]
-    assert "compared on their 4 common steps: same was ended after 1800 s (--max-seconds)" in same["notes"]
-    assert "compared on their 5 common steps: bad was ended after 1800 s (--max-seconds)" in bad["notes"]
+    assert same["verdict"] == "identical" and "in their 4 common steps" in same["text"][0]
+    assert "only the 4 common steps are compared: same was ended after 1800 s (--max-seconds)" in same["notes"]
+    assert "only the 5 common steps are compared: bad was ended after 1800 s (--max-seconds)" in bad["notes"]
     assert bad["verdict"] == "beyond-rounding" and [step["step"] for step in bad["steps"]] == [0, 2, 4]
-    assert bad["without"]["identical"] and bad["without"]["text"].endswith("is cpu bit for bit in 5 common steps")
+    assert bad["without"]["identical"] and bad["without"]["text"].endswith("equals cpu bit for bit in 5 common steps")
     # and every experiment is as long as its run: its own time is not limited
     assert all(control["repeatable"] for pair in (same, bad) for control in pair["controls"].values())
     lengths = {

@@ -62,7 +62,7 @@ def test_the_founding_case(numdrift: Numdrift, tmp_path: Path) -> None:
 
     # and trained to the end with eager's kernels it is eager
     assert compiled["without"]["identical"] and compiled["without"]["inside"]
-    assert "compile is cpu bit for bit" in done.stdout
+    assert "compile equals cpu bit for bit" in done.stdout
 
     # and the planted kernel, and nothing else, is what is wrong in the other lazy run
     bf16 = pairs["bf16"]

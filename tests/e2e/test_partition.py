@@ -132,7 +132,7 @@ def test_a_module_is_held_against_itself_and_a_limit_is_one_line(numdrift: Numdr
 def test_a_module_that_fails_is_one_line(numdrift: Numdrift, written: Path) -> None:
     done = numdrift("partition", "net.py:Failing", "--mode", "cpu")
     assert done.returncode == 3
-    assert "ValueError: this module does not work; what it printed is in runs/" in done.stderr.splitlines()[-1]
+    assert "ValueError: this module does not work; its error output is in runs/" in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr
 
 
@@ -162,7 +162,7 @@ def test_a_backend_that_is_not_here_is_no_operator_that_it_lacks(
         (["net.py:Net", "--check"], "net.py:Net is a module"),
         (["train.py", "--inference"], "--inference needs a module"),
         (["train.py", "--bisect"], "--bisect needs a module"),
-        (["net.py:Net", "--max-subgraph-count", "0"], "max_subgraph_count is a number of at least 1"),
+        (["net.py:Net", "--max-subgraph-count", "0"], "max_subgraph_count must be at least 1"),
         (["net.py:Net", "--mode", "compile,kernel.tanh=fma"], "a partition cannot swap kernels"),
         (["train.py"], "there is no script train.py"),
         ([], "no script is given"),

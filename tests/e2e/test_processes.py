@@ -272,7 +272,7 @@ def test_a_pair_is_judged_rank_by_rank(numdrift: Numdrift, tmp_path: Path) -> No
     # and parts of the model are not put elsewhere in several processes, also where these are recorded
     refused = numdrift("localize", "runs/ranks/cpu", "runs/ranks/b", "--partition-bisect")
     assert refused.returncode == 2
-    assert "needs a run of one process, and this run has 2" in refused.stderr
+    assert "needs a run of one process, but this run has 2" in refused.stderr
 
 
 @pytest.mark.slow

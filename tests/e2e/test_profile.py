@@ -248,13 +248,13 @@ def test_a_script_without_a_step_is_one_line(numdrift: Numdrift, tmp_path: Path)
 def test_a_trace_that_grows_too_large_says_where_it_ends(numdrift: Numdrift) -> None:
     done = numdrift("profile", NAMED_BLOCKS, "--modes", "cpu", "--steps", "0-7", "--limit", "0.05")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[0].endswith("ended after step 0, its trace had grown to the limit (--limit)")
+    assert done.stdout.splitlines()[0].endswith("ended after step 0, its trace had reached the size limit (--limit)")
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "no mode is stated"),
+        ([], "no mode is named"),
         (["--modes", "cpu", "--steps", "x"], "'x' is not a step"),
         (["--modes", "cpu", "--steps", ""], "--steps names no step"),
         (["--modes", "cpu", "--limit", "0"], "--limit"),

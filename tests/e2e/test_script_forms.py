@@ -63,8 +63,8 @@ def test_a_module_runs_as_python_runs_it(numdrift: Numdrift, tmp_path: Path) -> 
     losses = [float(line) for line in bare.stdout.splitlines()[1:]]
     assert [step.loss for step in load_run(run).journal.steps] == pytest.approx(losses, rel=1e-7)
     assert load_run(run).manifest.module == "pkg.train"
-    assert "loss        what backward() starts from (train.py:" in done.stderr
-    assert "parameters  Linear: 2 parameters of 3 values" in done.stderr
+    assert "loss        the tensor that backward() starts from (train.py:" in done.stderr
+    assert "parameters  Linear: 2 parameters with 3 values" in done.stderr
 
 
 @pytest.mark.slow

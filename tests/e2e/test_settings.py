@@ -45,7 +45,7 @@ def test_a_setting_is_one_cause_with_the_line_that_set_it_and_the_training_witho
     assert "mkldnn is off (set by the mode), on in cpu" in done.stdout
     # what the mode states is not undone by the script
     assert deaf["verdict"] == "identical" and not deaf["culprits"]
-    assert "mkldnn=off, overruled by mkldnn=on of the mode" in done.stderr
+    assert "mkldnn=off, overridden by the mode's mkldnn=on" in done.stderr
 
 
 def test_a_setting_without_an_effect_is_refused_in_one_line(numdrift: Numdrift, tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ def test_eager_steps_have_a_forward_a_backward_and_an_optimizer(tmp_path: Path) 
         for step in (1, 2)
         for phase in ("backward", "optimizer")
     ]
-    assert any("the training was ended in step 3" in one or "in step 2" in one for one in run["notices"])
+    assert any("the run was stopped in step 3" in one or "in step 2" in one for one in run["notices"])
     optimizer = read_snapshot(run["files"]["0-optimizer-step000001-execution000001.safetensors"])
     names = {one.name for one in optimizer.inputs}
     assert {"parameter head.weight", "gradient head.weight", "state head.weight.momentum_buffer"} <= names
@@ -167,13 +167,13 @@ def test_the_execution_that_gives_an_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (("--modes", "cpu", "--what", "input"), "the words are inputs and outputs"),
+        (("--modes", "cpu", "--what", "input"), "the allowed words are inputs and outputs"),
         (("--modes", "cpu", "--steps", "x"), "--steps 'x'"),
         (("--modes", "cpu", "--executions", ""), "--executions names nothing"),
         (("--modes", "cpu", "--callback", "nowhere.py:f"), "there is no file nowhere.py"),
         (("--modes", "cpu", "--callback", "nowhere"), "is not FILE.py:FUNCTION"),
         (("--modes", "cpu", "--on", "drift"), "needs two modes"),
-        ((), "no mode is stated"),
+        ((), "no mode is named"),
     ],
 )
 def test_wrong_options_are_refused(arguments: tuple[str, ...], complaint: str, numdrift: Numdrift) -> None:
@@ -270,7 +270,7 @@ def test_a_damaged_snapshot_is_one_line(by_callback: dict[str, Any]) -> None:
     damaged = by_callback["folder"] / "damaged.safetensors"
     for bad, said in (
         (content[:3000], "is truncated"),
-        (content[:-5] + bytes([content[-5] ^ 1]) + content[-4:], "is not the one that was written"),
+        (content[:-5] + bytes([content[-5] ^ 1]) + content[-4:], "has changed since it was written"),
     ):
         damaged.write_bytes(bad)
         for command in ("show", "replay"):
@@ -393,7 +393,7 @@ def test_in_compiled_code_what_is_not_finite_and_what_fails(tmp_path: Path) -> N
     assert "forward" in path.name and read_snapshot(path).error
     own, other = answer_of(path), answer_of(path, "cpu")
     assert own.holds and "index out of bounds" in own.text
-    assert other.holds and "it raises an error, too: IndexError" in other.text
+    assert other.holds and "it raises an error as well: IndexError" in other.text
 
 
 @pytest.mark.slow

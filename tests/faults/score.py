@@ -77,11 +77,11 @@ class Judged:
 
 
 CASES_PLANTED = """plants every case of `tests/faults/cases` into the training scripts of `tests/faults/models`. It
-compares each with the unchanged script"""
+compares each changed script with the unchanged one"""
 
 XLA_PLANTED = """executes training scripts of `tests/faults/models` in mode `xla`: some unchanged, others with planted cases of
-`tests/faults/xla_trials.py`, or with changes to torch_xla itself. It compares each with the unchanged script in mode `cpu` of the
-same interpreter"""
+`tests/faults/xla_trials.py`, or with changes to torch_xla itself. It compares each run with the unchanged script in mode `cpu` of
+the same interpreter"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +166,7 @@ class Score:
         return [
             f"- true-positive rate {self.true_positive_rate:.3f} ({faults}; {exact})",
             f"- false-positive rate {self.false_positive_rate:.3f} ({len(self.benign)} benign variants)",
-            f"- {self.seconds:.0f} s altogether, {self.seconds / max(1, len(self.judged)):.1f} s a trial",
+            f"- {self.seconds:.0f} s in total, {self.seconds / max(1, len(self.judged)):.1f} s per trial",
         ]
 
     def _by_backend(self) -> list[str]:
@@ -187,8 +187,8 @@ class Score:
         runs = sum(one.runs for one in found) / max(1, len(found))
         away = [one for one in self.sites if one.blamed is not None and not one.blamed.first]
         return [
-            "The next table counts causes by the number of faults planted at once. It covers the faults whose site is known and",
-            "that are beyond rounding or in the set-up:",
+            "The next table counts causes by the number of faults planted at once. It covers the faults that have a known site and",
+            "are beyond rounding or in the set-up:",
             "",
             "| at once | trials | faults planted | recall | proven culprits | precision | exact site |",
             "|---|--:|--:|--:|--:|--:|--:|",
@@ -201,11 +201,11 @@ class Score:
             "Recall is the share of the planted faults that are among the proven culprits. Precision is the share of the proven",
             "culprits that are planted faults. A site is exact if all planted faults come first in the answer. There are",
             f"{sum(one.suspects for one in found)} suspects without proof. On average, a trial in this table executes",
-            f"{tests:.1f} hybrids of a step and takes {runs:.1f} trainings.",
+            f"{tests:.1f} hybrids of a step and takes {runs:.1f} runs.",
             *(
                 [
                     "",
-                    "In these trials a planted fault does not come first:",
+                    "In the following trials, a planted fault does not come first:",
                     "",
                     *(f"- `{one.trial.case.kind}/{one.trial.name}` on {one.trial.model}" for one in away),
                 ]
@@ -219,7 +219,7 @@ class Score:
         stated = [one for one in self.judged if one.located is not None]
         away = [f"`{one.trial.case.kind}/{one.trial.name}` on {one.trial.model}" for one in stated if not one.located]
         named = (
-            f"For {len(stated)} draws and calls that do not repeat, the correct line is known. "
+            f"The correct line is known for {len(stated)} draws and calls that do not repeat. "
             f"The answer names that line for {len(stated) - len(away)} of them"
         )
         return [f"{named}; not {', '.join(away)}." if away else f"{named}."] if stated else []
@@ -227,7 +227,9 @@ class Score:
     def _silent(self) -> list[str]:
         silent = [one for one in self.judged if one.silent]
         if not silent:
-            return ["For every pair that differs, the answer explains all of the drift, or says what is left and why."]
+            return [
+                "For every pair that differs, the answer explains all of the drift, or says which part is unexplained and why."
+            ]
         named = (f"- `{one.trial.case.kind}/{one.trial.name}` on {one.trial.model}" for one in silent)
         return [f"{len(silent)} pairs differ, and neither their causes nor a sentence account for it:", "", *named]
 
@@ -256,9 +258,9 @@ This page says how often numdrift's verdict is right{where}. `{command}` {plante
 with torch {torch}. The command wrote this page.
 
 A fault counts as found if its verdict is neither `identical` nor `rounding`. A benign variant with such a verdict counts
-as a false alarm. Both sides take one step from the same state. The score is the largest distance between a tensor on the
-two sides afterwards, as a multiple of the reference's rounding noise. On a backend without calibration, a fault begins at
-a score of 16.
+as a false alarm. Both sides take one step from the same state. Then the distance between the two sides is measured for
+each tensor. The score is the largest of these distances, as a multiple of the reference's rounding noise. On a backend
+without calibration, a fault begins at a score of 16.
 
 {table}
 """

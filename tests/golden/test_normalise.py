@@ -71,19 +71,19 @@ mode  verdict          largest z
 cpu   beyond-rounding       12.3
 
   1. aten.tanh_backward in the backward of layers.3, reproducers/train.py:11 (99 % of the drift)
-     swapped into cpu the drift comes (z 1.25e+04)
+     when it is swapped into cpu, the drift appears (z 1.25e+04)
   2. aten.sum in the backward of layers.4, {FOLDER}/reproducers/train.py:11 (4 % of the drift)
      10.1 ULP from double in cpu
   3. aten.mul in the backward of layers.2, reproducers/train.py:11 (3 % of the drift)
      0.5 ULP from double in cpu
-  trained to the end with kernel.sum=aten, compile is cpu bit for bit
+  trained to the end with kernel.sum=aten, compile equals cpu bit for bit
 
 7 training runs, 21 steps, 90.4 s
 """
 STDERR = """\
 cpu: started
 cpu understood the script as follows:
-  loss        what backward() starts from (train.py:11)
+  loss        the tensor that backward() starts from (train.py:11)
 cpu: step 1  loss 2.32983  2.3 s/step
 cpu: ended, step 3  loss 2.31541  2.3 s/step  12.3 s
 compile: started
@@ -158,7 +158,7 @@ def test_a_smaller_culprit_in_first_place_is_noticed() -> None:
         ("of layers.3", "of layers.1"),
         ("train.py:11 (99", "train.py:12 (99"),
         ("     10.1 ULP from double in cpu\n", ""),
-        ("the drift comes", "the drift does not come"),
+        ("the drift appears", "the drift does not appear"),
     ],
 )
 def test_another_word_is_noticed(was: str, now: str) -> None:

@@ -96,11 +96,11 @@ def device_memory(lab: Laboratory, name: str, limit: float) -> Measured:
     largest, summed = (f"{peak / max(bare):.2f} times" for peak in (max(runs), sum(runs)))
     summed = f"sum of the {len(runs)} processes' peaks: {summed}"
     if not alone.peak or not together.peak:
-        return Measured(f"largest process: {largest} the training's; {summed}", "", details)
+        return Measured(f"largest process: {largest} the bare script's; {summed}", "", details)
     times = together.peak / alone.peak
     details |= {"bare MiB": alone.peak, "investigation MiB": together.peak, "times bare": times}
-    allowed = f"{times:.2f} times the training's memory, {MOST_TIMES:g} are allowed"
-    found = f"peak of all processes together: {times:.2f} times the training's; largest process: {largest}; {summed}"
+    allowed = f"{times:.2f} times the bare script's memory, {MOST_TIMES:g} are allowed"
+    found = f"peak of all processes together: {times:.2f} times the bare script's; largest process: {largest}; {summed}"
     return Measured(found, allowed if times > MOST_TIMES else "", details)
 
 

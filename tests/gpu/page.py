@@ -10,23 +10,23 @@ from .shown import modes_of, seconds_of
 
 HEADINGS = {
     REPRODUCER: "Reproducers",
-    TRAINING: "Other trainings",
+    TRAINING: "Other scripts",
     FAULT: "Planted faults",
     SETTING: "Settings as causes",
-    NONFINITE: "What is not finite",
+    NONFINITE: "NaN and infinity",
 }
 
 HEAD = """# On a GPU
 
-This page shows the results of a fixed list of investigations and measurements on `cuda`, and on torch.compile for CUDA. One
-command, `scripts/gpu`, runs the list on a machine with a GPU and without a network. The list was measured
+This page shows the results of a fixed list of investigations and measurements in mode `cuda`, and in mode `compile` on CUDA. One
+command, `scripts/gpu`, runs the list on a machine with a GPU; it needs no network. The list was measured
 on {date} with torch {torch} and Python {python} on {gpu}, {cores} cores. Up to {jobs} investigations ran side by side{runs}.
 The command wrote the tables. {count}.
 
-The scripts in `tests/gpu/trainings` are part of numdrift. They name `cuda` as common scripts do, but also train in mode `cpu`.
-*Seconds* are those of the whole command. The parentheses compare them with the bare trainings of the command's modes: the ratio of
-both times, and the seconds of the bare trainings. The command and the bare trainings each begin with an empty Inductor cache. All of
-them share one GPU and the machine's {cores} cores.
+The scripts in `tests/gpu/trainings` are part of numdrift. They name `cuda` as common scripts do, but they also train in mode `cpu`.
+*Seconds* is the time of the whole command. The parentheses contain two numbers: the ratio of this time to the time of the bare
+scripts in the same modes, and the seconds of the bare scripts. The command and the bare scripts each begin with an empty Inductor
+cache. All of them share one GPU and the machine's {cores} cores.
 """
 
 INVESTIGATED = "| what | modes | verdict | first cause | seconds | as expected |\n|---|---|---|---|--:|---|"
@@ -47,7 +47,7 @@ def parts(results: Results) -> Iterator[str]:
         else machine["device"]
     )
     runs = (
-        f", in {results.runs} runs. Each run did the rows that the earlier runs had not done"
+        f". The list was completed in {results.runs} sessions, each of which did the rows that the earlier ones had not done"
         if results.runs > 1
         else ""
     )

@@ -228,7 +228,7 @@ def test_a_second_run_does_what_the_first_had_not(tmp_path: Path) -> None:
     file = ResultsFile(tmp_path / "results.json", known)
     file.add(outcome("b"), 20.0)
     assert file.results.seconds == 70.0
-    assert "in 2 runs" in page(file.results)
+    assert "in 2 sessions" in page(file.results)
     # then another machine's results are none to go on with
     with pytest.raises(SystemExit, match="NVIDIA H100, this is NVIDIA A10"):
         first.to_go_on_with(MACHINE | {"gpu": "NVIDIA A10"})

@@ -216,7 +216,7 @@ BAD_PYTHON = {
     "import sys\nsys.exit(3)\n": (UsageError, "line 2 raises SystemExit: 3"),
     "import not_there_at_all\n": (
         NotAvailable,
-        "imports not_there_at_all, which is neither installed here nor beside it",
+        "imports not_there_at_all, which is neither installed nor in the same folder",
     ),
     "def other(g, y): pass\n": (UsageError, "it needs `def tanh_backward(grad_output, output):`"),
     "tanh_backward = 3\n": (UsageError, "neither tanh_backward nor kernel"),

@@ -173,7 +173,7 @@ def phases_of(told: Sequence[tuple[float, str]], seconds: float) -> dict[str, fl
     if judged is None:
         return {}
     ends = (
-        next((at for at, line in told if line.startswith("each once more")), None),
+        next((at for at, line in told if line.startswith("each mode once more")), None),
         max((at for at, line in told if at < judged and ": ended, " in line), default=None),
         judged,
         next((at for at, line in told if "different bits, because of" in line), None),

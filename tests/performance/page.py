@@ -10,34 +10,34 @@ from .workloads import DEEP, MOST_MEMORY, ROOT, TRAININGS_A_MODE, WORKLOADS, Wor
 
 PAGE = ROOT / "docs/reference/performance.md"
 
-HEAD = """# What an investigation takes
+HEAD = """# The cost of an investigation
 
-This page shows how much longer an investigation takes than the two trainings alone. `scripts/bench investigate` compares
-`numdrift investigate --no-confirm` with the bare trainings of the same two modes, and alternates between the two.
+This page shows how much longer an investigation takes than the bare script. `scripts/bench investigate` alternates between
+`numdrift investigate --no-confirm` and the bare script in the same two modes.
 Both were {provenance}. The command wrote this page.
 
-| training | rounds | bare, both modes | investigation | multiple of bare time | multiple of bare processor time | trainings | steps | verdict | first cause |
+| script | rounds | bare, both modes | investigation | multiple of bare time | multiple of bare processor time | runs | steps | verdict | first cause |
 |---|--:|--:|--:|--:|--:|--:|--:|---|---|
 """
 
 READING = """
-Seconds are medians, with the smallest and the largest value. They are those of whole processes, including the start of Python and
-torch. A ratio is the median of the ratios of the rounds. The machine may have been faster or slower for other rows, so compare
-numbers only within a row. The bare trainings are the two scripts, run one after the other without numdrift. The columns *trainings* and
-*steps* count numdrift's own trainings, as `training_runs` and `steps_trained` of `investigation.json` do. Inductor's cache is warm on
-both sides. An investigation here includes the verdict, the causes with their proofs, and a script for each cause. It does not include
-the whole training with the causes swapped out.
+Seconds are medians, with the smallest and the largest value in parentheses. They are the times of whole processes, including the
+start of Python and torch. A multiple is the median of the rounds. The machine may have been faster or slower for other rows, so
+compare numbers only within a row. The column *bare, both modes* is the time of the script in both modes, one after the other, without
+numdrift. The columns *runs* and *steps* count the runs of the investigation, as `training_runs` and `steps_trained` in
+`investigation.json` do. Inductor's cache is warm on both sides. An investigation here includes the verdict, the causes with their
+proofs, and a script for each cause. It does not include the whole run with the causes swapped out.
 
 {trainings}
 """
 
 
 PHASES = {
-    "first trainings": "the imports of torch, and the first training of both modes, side by side",
-    "second trainings": "with the resynced steps, their tapes, and 8 replays of 3 steps with random rounding",
+    "first runs": "importing torch, and the first run of both modes, side by side",
+    "second runs": "the resynced steps, their tapes, and 8 replays of 3 steps with random rounding",
     "verdict": "the referee's replay in double, and the comparison of every value of every step with the noise",
-    "blocks": "the ops of one step are aligned and executed on both sides, to find those that compute different bits",
-    "proofs and scripts": "the step is replayed with each cause swapped in and out, and each script runs once",
+    "blocks": "aligning the ops of one step and executing them on both sides, to find those that compute different bits",
+    "proofs and scripts": "replaying the step with each cause swapped in and out, and running each script once",
 }
 """What an investigation does, one after the other."""
 
@@ -124,7 +124,7 @@ def where(measured: Sequence[Measured]) -> list[str]:
             rows.append(f"| {one.workload.name} | {' | '.join(f'{seconds:.1f} s' for seconds in medians)} |")
     if not rows:
         return []
-    head = [f"| training | {' | '.join(PHASES)} |", f"|---|{'--:|' * len(PHASES)}"]
+    head = [f"| script | {' | '.join(PHASES)} |", f"|---|{'--:|' * len(PHASES)}"]
     words = [f"- *{name}*: {what}" for name, what in PHASES.items()]
     return ["\n## Where the seconds go\n", *head, *rows, "", "The numbers are medians of the rounds.", "", *words]
 
@@ -155,7 +155,7 @@ def goals(measured: Measured) -> list[str]:
     workload, lines = measured.workload, []
     if (most := workload.times_bare) is not None:
         ratio = measured.ratio("bare")
-        lines.append(f"{met(ratio <= most)}, {ratio:.2f} times its bare trainings, where {most:g} are allowed")
+        lines.append(f"{met(ratio <= most)}, {ratio:.2f} times the bare time, where {most:g} is allowed")
     if (share := workload.times_bisector) is not None and all(measured.of_way("bisector")):
         ratio, theirs = measured.ratio("bisector"), measured.of_way("bisector")
         lines.append(
@@ -167,7 +167,7 @@ def goals(measured: Measured) -> list[str]:
         lines.append(f"{met(median <= seconds)}, {median:.1f} s, where {seconds:g} s are allowed")
     most_trained, allowed = max(one.trainings for one in measured.answers), TRAININGS_A_MODE * len(workload.modes)
     lines.append(
-        f"{met(most_trained <= allowed)}, {most_trained} trainings of {len(workload.modes)} modes, where {allowed} are allowed"
+        f"{met(most_trained <= allowed)}, {most_trained} runs of {len(workload.modes)} modes, where {allowed} are allowed"
     )
     return [f"- {workload.name}: {line}" for line in lines]
 

@@ -31,8 +31,8 @@ def test_a_row_has_the_medians_of_the_rounds_and_of_their_ratios() -> None:
         "measured today",
     )
     assert "| sam_tanh | 3 | 4.0 s (4.0 to 5.0) | 20.0 s (8.0 to 24.0) | 4.00 | 4.00 | 4 | 40 | rounding |" in text
-    assert "- sam_tanh: met, 4.00 times its bare trainings, where 4 are allowed" in text
-    assert "- sam_tanh: met, 4 trainings of 2 modes, where 4 are allowed" in text
+    assert "- sam_tanh: met, 4.00 times the bare time, where 4 is allowed" in text
+    assert "- sam_tanh: met, 4 runs of 2 modes, where 4 are allowed" in text
 
 
 @pytest.mark.parametrize(("seconds", "words"), [(10.0, "met, 0.50 times"), (11.0, "**missed**, 0.55 times")])
@@ -48,7 +48,7 @@ def test_a_page_says_what_is_missed() -> None:
     deep = Taken(DEEP.name, 0, "numdrift", 60, 0, 0, 0, gib=9.0)
     text = page([taken("bare 0", 1), taken("numdrift", 5, trainings=5), deep], "measured today")
     assert "- sam_tanh: **missed**, 5.00 times" in text
-    assert "- sam_tanh: **missed**, 5 trainings of 2 modes" in text
+    assert "- sam_tanh: **missed**, 5 runs of 2 modes" in text
     assert "- memory: **missed**, 9.00 GiB" in text
 
 
@@ -101,7 +101,7 @@ def test_every_workload_is_there_and_aims_at_something() -> None:
 
 TOLD = """0.5 cpu: started
 4 compile: ended, step 30  loss 2.57132
-5 each once more:
+5 each mode once more:
 8 cpu-again: ended, step 30  loss 2.57132
 9 compile-from-cpu: ended, step 30  loss 2.57132
 12 compile against cpu: rounding: the largest drift of 15 steps

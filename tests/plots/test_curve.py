@@ -68,7 +68,7 @@ def test_curves_that_cannot_be_drawn_together_are_refused() -> None:
         resolved([Curve("cpu", [], []), Curve("lazy", [0], [None])])
     with pytest.raises(ValueError, match="occur twice: cpu"):
         resolved([cpu, cpu])
-    with pytest.raises(ValueError, match="no curve is called eager; there are cpu"):
+    with pytest.raises(ValueError, match="no curve is called eager; the curves are cpu"):
         resolved([cpu], "eager")
 
 

@@ -58,7 +58,7 @@ def test_exact_results_stand_at_zero_and_wild_ones_at_the_edge() -> None:
 
 def test_a_kernel_without_numbers_says_so() -> None:
     figure = kernel_errors([ErrorsOfKernel("a", "random", ()), ErrorsOfKernel("b", "random", errors(1.0))], title="t")
-    assert [text.get_text() for text in figure.axes[0].texts] == ["not measured, or nothing finite"]
+    assert [text.get_text() for text in figure.axes[0].texts] == ["not measured, or no finite result"]
 
 
 @pytest.mark.slow

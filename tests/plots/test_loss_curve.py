@@ -72,7 +72,7 @@ def test_losses_above_and_drift_below() -> None:
     assert len(below.lines) == 1
     assert below.lines[0].get_color() == above.lines[1].get_color()
     compile_text = legend_texts(figure)[1]
-    assert compile_text.startswith("compile: from step 0, max ")
+    assert compile_text.startswith("compile: drifts from step 0 on, max ")
     assert legend_texts(figure)[::2] == ["cpu: reference", "lazy: identical to cpu"]
 
 
@@ -114,7 +114,7 @@ def test_each_batch_is_held_against_its_own_reference() -> None:
         "A: cpu: reference",
         "A: lazy: identical to A: cpu",
         "B: cpu: reference",
-        "B: lazy: from step 0, max 5.0e-01",
+        "B: lazy: drifts from step 0 on, max 5.0e-01",
     ]
 
 

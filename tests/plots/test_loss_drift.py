@@ -32,13 +32,13 @@ def line_data(curves: list[Curve], *, relative: bool = False) -> list[tuple[list
         (CPU, "complete", "compile: identical to cpu"),
         (CPU[:2], "crashed", "compile (crashed after step 1): identical to cpu"),
         (CPU[:2], "complete", "compile: identical to cpu in 2 common steps"),
-        ([4.0, 3.0, 2.5, 1.25], "complete", "compile: from step 2, max 5.0e-01"),
+        ([4.0, 3.0, 2.5, 1.25], "complete", "compile: drifts from step 2 on, max 5.0e-01"),
         (
             [4.0, 3.5, math.nan, math.nan],
             "nonfinite",
-            "compile: from step 1, max 5.0e-01 where finite, non-finite from step 2",
+            "compile: drifts from step 1 on, max 5.0e-01 where finite, non-finite from step 2",
         ),
-        ([4.0, 3.0, math.nan, math.nan], "complete", "compile: from step 2, max inf, non-finite from step 2"),
+        ([4.0, 3.0, math.nan, math.nan], "complete", "compile: drifts from step 2 on, max inf, non-finite from step 2"),
         ([], "crashed", "compile (crashed before its first loss): no step in common with cpu"),
     ],
 )

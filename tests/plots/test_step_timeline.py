@@ -30,7 +30,7 @@ def test_a_step_that_compiles_is_cut_off_and_its_time_stands_above() -> None:
     axes = step_timeline([COMPILES], title="x").axes[0]
     assert bars(COMPILES, 0)[0] == (0, 6)
     assert [text.get_text() for text in axes.texts] == ["▲ 9 s"]
-    assert axes.get_title(loc="left") == "lazy, half of the steps take 4 ms or less"
+    assert axes.get_title(loc="left") == "lazy: half of the steps take 4 ms or less"
 
 
 def test_like_steps_are_not_cut_off() -> None:

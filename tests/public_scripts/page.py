@@ -11,15 +11,16 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "public-scripts.md"
 
 HEAD = """# Public scripts
 
-This page shows how numdrift works on other people's training scripts. `scripts/bench public FOLDER` runs them unmodified: with
+This page shows how well numdrift works on other people's training scripts. `scripts/bench public FOLDER` runs them unmodified: under
 plain Python (*bare*), in every mode, and in an investigation of compile against cpu.
 The scripts were {provenance}. The command wrote this page.
-The scripts are not in this repository: `FOLDER` has them, with the data that they read.
+The scripts are not in this repository. `FOLDER` contains them and the data that they read.
 
-- The column *cpu* says whether the recorded run did the same as plain Python: printed the same lines, except for times, and wrote the
-  same bytes to the compared files. Generators that a script does not seed start from 0 in both.
-- Seconds are those of one whole process. The ratio to plain Python is in parentheses. In modes other than cpu a long training is ended
-  after some steps.
+- The column *cpu* says whether the recorded run did the same as plain Python. *The same* means that it printed the same lines, except
+  for times, and wrote the same bytes to the compared files. In both cases, random generators that a script does not seed are seeded
+  with 0.
+- Seconds are the time of one whole process. The ratio to the time under plain Python is in parentheses. In modes other than cpu, a long
+  script is ended after some steps.
 - *compile against cpu* and *first cause* are the result of `numdrift investigate --no-confirm` over the first steps.
 
 | script | steps | bare | cpu | compile | lazy | compile against cpu | first cause |
@@ -27,10 +28,10 @@ The scripts are not in this repository: `FOLDER` has them, with the data that th
 """
 
 FAULTS = """
-## Faults planted into them
+## Planted faults
 
-Each fault is a change of one line that acts only in the second of two cpu modes (`env.FAULT`). The result is right if the verdict
-is as expected, and if a proven cause, or the difference in the set-up, is in the planted line.
+Each fault is a change of one line that has an effect only in the second of two cpu modes (`env.FAULT`). The result is right if the
+verdict is as expected and a proven cause, or the difference in the set-up, is in the changed line.
 
 | script | fault | verdict | first cause | seconds | |
 |---|---|---|---|--:|---|
@@ -47,13 +48,22 @@ def page(tried: Sequence[Tried], provenance: str) -> str:
         for name, fault in one.faults.items()
     ]
     sources = [
-        f"- *{one.name}*: `{one.script}` of {one.repository} at {one.commit}{f'; reads {one.data}' if one.data else ''}"
+        f"- *{one.name}*: `{one.script}` of {one.repository} at {one.commit}{f'; data: {one.data}' if one.data else ''}"
         for one in tried
     ]
     return "\n".join(
         [
             HEAD.format(provenance=provenance) + "\n".join(rows),
-            *(["", "Runs that differ from plain Python, or are refused:", "", *said] if said else []),
+            *(
+                [
+                    "",
+                    "The following runs failed, were refused, or differ from plain Python. Investigations are listed if they found a problem.",
+                    "",
+                    *said,
+                ]
+                if said
+                else []
+            ),
             FAULTS + "\n".join(faults),
             "",
             "## Sources of the scripts",

@@ -63,9 +63,9 @@ def test_graphs_are_captured_before_and_after_xla_and_change_no_bit(numdrift: Nu
     done = numdrift("graph", "diff", tmp_path / "runs/g/cpu", tmp_path / "runs/g/xla")
     said = done.stdout.partition("\n\n")[0].splitlines()
     assert said == [
-        "cpu keeps tanh_backward whole (4 times in the backward), xla decomposes it into pow, rsub, mul.",
-        "cpu keeps linalg_vector_norm whole (7 times in the optimizer), xla decomposes it into mul, sum, sqrt.",
-        "In step 0 cpu runs op by op, xla executes 4 graphs (cut by mark_step (4 times)).",
+        "cpu keeps tanh_backward whole (4 times in the backward), and xla decomposes it into pow, rsub, mul.",
+        "cpu keeps linalg_vector_norm whole (7 times in the optimizer), and xla decomposes it into mul, sum, sqrt.",
+        "In step 0, cpu runs op by op and xla executes 4 graphs (cut by mark_step (4 times)).",
     ]
 
     # every node has the module and the line of the training that it is from, before XLA and after
@@ -127,9 +127,10 @@ def test_what_torch_xla_takes_apart_lacks_or_is_made_to_execute_is_told(numdrift
         assert len({node.group for node in nodes}) == 1
     said = numdrift("graph", "diff", tmp_path / "runs/g/cpu", run).stdout
     assert (
-        "cpu keeps layer_norm whole (once in the forward), xla decomposes it into native_batch_norm, addcmul." in said
+        "cpu keeps layer_norm whole (once in the forward), and xla decomposes it into native_batch_norm, addcmul."
+        in said
     )
-    assert "cpu keeps layer_norm_backward whole (once in the backward), xla decomposes it into" in said
+    assert "cpu keeps layer_norm_backward whole (once in the backward), and xla decomposes it into" in said
 
     # the outputs of ops that give several are told apart, and what batch norm writes besides
     assert {*bound(pre, pre.outputs)} == {

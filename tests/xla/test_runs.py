@@ -146,4 +146,4 @@ def test_a_platform_that_is_not_here_is_named(numdrift: Numdrift) -> None:
     assert done.returncode == 2
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("numdrift: ")]
     assert "PJRT_DEVICE=FOO is not a platform that torch_xla finds here" in line
-    assert "leave PJRT_DEVICE out, or give the mode env.PJRT_DEVICE=CPU" in line
+    assert "unset PJRT_DEVICE, or add env.PJRT_DEVICE=CPU to the mode" in line

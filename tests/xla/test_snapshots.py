@@ -73,7 +73,7 @@ def test_the_graph_that_gives_a_nan_is_kept_with_the_nan_that_came_in(numdrift: 
     )
     path, snapshot = only_snapshot(tmp_path / "runs/t/xla")
     assert (
-        f"{WHOLE} (step 1, execution 1) computed a value that is not finite: it is saved as {path.name}" in done.stderr
+        f"{WHOLE} (step 1, execution 1) computed a value that is not finite: its snapshot is {path.name}" in done.stderr
     )
     assert (snapshot.reason, snapshot.around.devices) == ("nonfinite", ("xla",))
     values = {one.name: snapshot.value_of(one) for one in snapshot.inputs}

@@ -60,10 +60,10 @@ def test_the_first_lines_say_what_differs_and_nothing_that_does_not(one_mode: tu
     progress, answer, _ = one_mode
     ours, theirs, differs, blame, *_ = progress.splitlines()
     assert ours.startswith(f"new runs in {sys.executable}: torch ") and theirs.startswith("old runs in ")
-    assert differs.startswith("interpreters differ, new's against old's: torch ") and "oneDNN " in differs
+    assert differs.startswith("the interpreters of new and old differ: torch ") and "oneDNN " in differs
     # both were built with one MKL and run on one CPU with as many threads
     assert "MKL" not in differs and "threads" not in differs and "capability" not in differs
-    assert blame == "the modes are the same otherwise: a difference comes from the version"
+    assert blame == "the modes are otherwise the same, so a difference comes from the version"
     assert answer.splitlines()[1] == f"{differs[0].upper()}{differs[1:]}."
 
 
@@ -74,7 +74,7 @@ def test_the_culprit_is_an_op_of_both_versions(one_mode: tuple[str, str, dict[st
     ours, theirs = pair["interpreters"]["torch"]["a"], pair["interpreters"]["torch"]["b"]
     assert culprit["torch"] == {"a": ours, "b": theirs} and theirs.startswith("2.9.")
     said = f"aten.native_group_norm of torch {ours} against aten.native_group_norm of torch {theirs}"
-    assert f"{said}: the kernel differs by version" in answer
+    assert f"{said}: the kernel differs because of the version" in answer
     assert f"only the version of torch differs (torch {theirs} against {ours})" in answer.splitlines()[0]
     page = (folder / "runs/versions/report.html").read_text()
     assert page.index("They differ, new's against old's: torch") < page.index("<nav")
@@ -101,4 +101,4 @@ def test_another_mode_in_another_version_is_told_apart_by_a_command(
         f"that may come from the version, not the mode (torch {two['torch']['b']} against {two['torch']['a']})" in first
     )
     assert f"run the reference in the same interpreter: {two['command']}" in first
-    assert second.startswith("Interpreters differ, cpu's against xla's: torch ")
+    assert second.startswith("The interpreters of cpu and xla differ: torch ")

@@ -50,7 +50,8 @@ from .generated_kernels import Compilation, GraphBefore, post_graph
 
 WITHOUT_KERNELS = "backend {} generates no kernels: it runs the pre graph op by op"
 NOTHING_MET = (
-    "it found nothing that it may compile (a forward under torch.compiler.disable, or parts called one by one)"
+    "it found nothing that it may compile (the forward is under torch.compiler.disable, or the script calls the parts "
+    "of the model one by one)"
 )
 WITHOUT_ATEN = "backend {} makes no graphs of aten ops: it runs what dynamo captured"
 
@@ -228,7 +229,7 @@ class CompiledCapture(Capture):
             self._try("post", write_post)
         elif before is not None and not pre.graph.nodes:
             empty = replace(pre.graph, name=name, stage="post", pre=pre.graph.name, seconds=seconds)
-            empty = replace(empty, notes=("nothing to compute: its inputs are its outputs",))
+            empty = replace(empty, notes=("nothing to compute: its outputs are its inputs",))
             self._try("post", lambda: self._folder.write(empty))
         elif before is not None:
             self._unavailable("post", "numdrift could not see the code that Inductor generated for a graph")

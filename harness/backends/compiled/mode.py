@@ -120,7 +120,7 @@ class CompileMode(Mode):
             if compiled_frames() <= self._compiled_before:
                 why = "; ".join(refusals()[:2])
                 explanation = (
-                    f"dynamo leaves it to eager mode ({why})"
+                    f"dynamo left the model to eager mode ({why})"
                     if why
                     else "call the model itself (model(x)), not its parts"
                 )

@@ -147,7 +147,7 @@ class NodeKernels:
     def _compile(self, kinds: Sequence[NodeKind]) -> None:
         """Compile these nodes. Raise NotReplayable after the time limit. Exceptions of the compiler propagate."""
         if self._spent >= self._limit:
-            raise NotReplayable(f"compiling nodes alone exceeded its limit of {self._limit:.0f} s")
+            raise NotReplayable(f"compiling nodes outside their graph took longer than {self._limit:.0f} s")
         began = time.monotonic()
         try:
             module, inputs, results = graph_of(kinds)
@@ -282,7 +282,7 @@ class RecordedKernels:
         reproduce its own bits. Exceptions of the compiler or an op propagate.
         """
         if self.captured is None:
-            raise NotReplayable("it is not known how the step called its compiled code")
+            raise NotReplayable("numdrift does not know how the step called its compiled code")
         if self._same is None:
             recompiled = recompiled_as(own, tape, self.captured)
             self._same = all(is_same(recompiled[name], value) for name, value in tape.expected().items())

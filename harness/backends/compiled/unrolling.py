@@ -28,11 +28,11 @@ from .captured_calls import BackwardCall, CapturedCalls, OpenCall, tangents_of, 
 from .compiled_interpreter import Described, Interpreted, Interpreter, NodeNames, flat_outputs, laid_out_like, layout_of
 
 OTHER_RANDOM = (
-    "a compiled graph draws random numbers from Inductor's own generator; in the mode compile,fallback_random=on it "
-    "draws those of eager mode"
+    "a compiled graph draws random numbers from Inductor's own generator; in the mode compile,fallback_random=on, it "
+    "draws the numbers of eager mode"
 )
 OTHER_AMOUNT = "a compiled graph drew more or fewer random numbers than torch's own kernels do for its nodes"
-OTHER_NUMBERS = "other random numbers than torch's own kernel draws for inputs in the same layout"
+OTHER_NUMBERS = "random numbers other than those that torch's own kernel draws for inputs in the same layout"
 
 
 class Regions:
@@ -108,7 +108,7 @@ class UnrolledRegion:
             self._probed = self._graph.probed.values(self)
         except Exception as error:  # noqa: BLE001, the training continues whatever fails here
             first = (str(error).splitlines() or [""])[0]
-            self._note(f"compiling it with probes fails: {type(error).__name__}: {first}")
+            self._note(f"compiling it with probes failed: {type(error).__name__}: {first}")
         finally:
             self._outputs = ()
             _set_generators(after)
@@ -222,7 +222,7 @@ class UnrolledRegion:
         unknown = sum(None in log_values.digests[entry.position] for entry in interpreter.done)
         if unknown:
             probed = self._graph.probed
-            cause = (probed.unread if probed is not None else "") or "reading it changes the results"
+            cause = (probed.unread if probed is not None else "") or "reading them changes the results"
             self._note(f"the results of {unknown} of its {len(interpreter.done)} nodes are unknown: {cause}")
 
     def _describe(self, node: torch.fx.Node) -> Described:
@@ -245,8 +245,8 @@ class UnrolledRegion:
             fits = layout_of(value) == layout_of(real)
             if slots.get(address, slot) != slot or (address in slots and not fits):
                 raise NotReplayable(
-                    f"the results of the compiled graph {self._graph.name!r} share memory in another way than the "
-                    "results of its nodes"
+                    f"the results of the compiled graph {self._graph.name!r} share memory differently from "
+                    "the results of its nodes"
                 )
             given_back = table.slot_of(real) == slot and address in own
             elsewhere = address not in slots and slot in slots.values()

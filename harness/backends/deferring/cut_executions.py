@@ -24,10 +24,10 @@ SYNCS = ("CachedCompile", "UncachedCompile")
 """Counters of torch's lazy core and of torch_xla. Each execution of a graph increments one of them."""
 
 NOT_CUT = "no snapshots are taken: with mark_step=off nothing is cut"
-OP_BY_OP = "no snapshots are taken: with execute=op each op is executed by itself, so there is no graph"
+OP_BY_OP = "no snapshots are taken: with execute=op each op is executed on its own, so there is no graph"
 UNSEEN = (
-    "no snapshots are taken of graphs that {} executed outside of cuts (for ops that fall back to the CPU, or for "
-    "values that are read): {} in all"
+    "no snapshots are taken of the graphs that {} executed outside of cuts, for ops that fall back to the CPU or for "
+    "values that are read ({} in all)"
 )
 
 

@@ -57,7 +57,7 @@ class EagerAdapter:
     def without_execution(self) -> AbstractContextManager[None]:
         raise NotAvailable(
             f"a dry run in mode {self.spec.name!r}",
-            "the mode executes each operator when the operator is called",
+            "the mode executes each operator as soon as it is called",
             "use --mode lazy or --mode compile, or leave --dry out",
         )
 
@@ -81,8 +81,8 @@ class EagerAdapter:
         if kind != device.partition(":")[0]:
             raise NotAvailable(
                 f"device {device!r}",
-                f"this training runs on the {kind.upper()}, which replaces that device",
-                "partition the module by itself: FILE.py:FACTORY",
+                f"the script runs on the {kind.upper()}, which replaces that device",
+                "partition the module on its own, as FILE.py:FACTORY",
             )
         return device
 

@@ -30,7 +30,7 @@ from ..eager.mode import EagerMode
 from ..mode_presence import require_here
 
 STATIC = (
-    "its graph was compiled for any size, and is compiled here for one size: the code differs, and the bits may differ"
+    "its graph was compiled for any size, but is compiled here for one size: the code differs, and the bits may differ"
 )
 SWAPPED = "the mode's kernels ({}) are not in the snapshot: torch's own are executed in their place"
 ELSEWHERE = "it was taken with torch {}, and this is torch {}"

@@ -163,6 +163,6 @@ def require_xla() -> None:
     """Raise UsageError if torch_xla is not installed."""
     if importlib.util.find_spec(PACKAGE) is None:
         raise UsageError(
-            f"mode 'xla': torch_xla is not installed beside torch {torch.__version__}; create an environment for it "
+            f"mode 'xla': torch_xla is not installed alongside torch {torch.__version__}; create an environment for it "
             "with `bash scripts/xla`, or add python=/path/to/its/python to the mode"
         )

@@ -60,8 +60,8 @@ class StepTwins:
             self.program.ops.append(op)
         else:
             raise NotReplayable(
-                f"{self.taking} takes a value that torch_xla has yet to compute, and no observed op returned it: it is "
-                "from before the step, or from an op that only torch_xla has (einsum)"
+                f"{self.taking} takes a value that torch_xla has not computed yet and that no observed op returned: it "
+                "comes from before the step, or from an op that only torch_xla has (einsum)"
             )
         self._twins[number] = value
         self._seen(value)

@@ -46,8 +46,8 @@ HERE = ("xla", "cuda")
 """The mode's device, and CUDA: a script that asks for CUDA, as in `x.to(0)`, gets the mode's device instead."""
 
 ON_THE_DEVICE = (
-    "the step draws random numbers from torch_xla's own generator; in the mode xla,fallback_random=on it draws those "
-    "of eager mode"
+    "the step draws random numbers from torch_xla's own generator; in the mode xla,fallback_random=on, it draws the "
+    "numbers of eager mode"
 )
 GRAPH = "xla"
 """The name that all graphs of a step share on its tape.
@@ -224,7 +224,7 @@ class XlaStepRecorder(HeldBackStep):
         results = list(leaves(outputs)) if outputs is not None else []
         twins = list(leaves(twin_outputs)) if twin_outputs is not None else []
         if [_shape(result) for result in results] != [_shape(twin) for twin in twins]:
-            raise NotReplayable(f"{operation} returns other tensors on xla than on the CPU")
+            raise NotReplayable(f"{operation} returns tensors of a different shape or dtype on xla than on the CPU")
         shown = [
             twin if isinstance(twin, torch.Tensor) else number for twin, number in zip(twins, results, strict=True)
         ]

@@ -9,9 +9,9 @@ import click
 from ..program import LazyGroup
 
 COMMANDS = {
-    "make": "Pack an investigation (what `numdrift bundle INVESTIGATION` does).",
-    "show": "List what is in a bundle.",
-    "open": "Check a bundle, unpack it, and replay what is in it.",
+    "make": "Pack an investigation; `numdrift bundle INVESTIGATION` does the same.",
+    "show": "List the contents of a bundle.",
+    "open": "Check a bundle, unpack it, and replay its contents.",
 }
 
 EXAMPLES = """\b
@@ -44,6 +44,6 @@ command = BundleGroup(
     summaries=COMMANDS,
     epilog=EXAMPLES,
     subcommand_metavar="INVESTIGATION | COMMAND [ARGS]...",
-    help="Pack an investigation into one archive, and open such an archive: findings, graphs, the "
-    "culprits' scripts, snapshots.",
+    help="Pack an investigation into one archive, or open such an archive. An archive contains the findings, the "
+    "graphs, the culprits' scripts, and the snapshots.",
 )

@@ -30,20 +30,20 @@ Examples:
 
 \b
 Kinds of files: {", ".join(KINDS)}.
-`values` are packed with --values only. A redacted bundle has digests (hash, min, max, mean, L2) in place of tensors,
-and leaves out the script's output.
+`values` are packed only with --values. A redacted bundle contains digests (hash, min, max, mean, L2) in place of
+tensors, and leaves out the script's output.
 """
 
 
 @click.command(epilog=EXAMPLES, help="Pack INVESTIGATION (default: the newest) into one archive.")
 @click.argument("investigation", required=False)
 @click.option(
-    "--to", metavar="PATH|URL", help="The file to write (default: NAME.numdrift.zip), or any URL that fsspec knows."
+    "--to", metavar="PATH|URL", help="The file to write (default: NAME.numdrift.zip), or any URL that fsspec supports."
 )
-@click.option("--redact", is_flag=True, help="Leave out parameters and data, and keep their digests.")
-@click.option("--values", is_flag=True, help="Pack parameters, gradients and step tapes, too.")
+@click.option("--redact", is_flag=True, help="Replace parameters and data by their digests.")
+@click.option("--values", is_flag=True, help="Also pack parameters, gradients and the tapes of steps.")
 @click.option(
-    "--leave-out", "left_out", multiple=True, metavar="KIND", help="Leave files of a kind out; may be repeated."
+    "--leave-out", "left_out", multiple=True, metavar="KIND", help="Leave out files of this kind; may be repeated."
 )
 @click.option("--quiet", "-q", is_flag=True, help="Print only warnings about sensitive data.")
 @out_option

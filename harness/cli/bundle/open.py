@@ -24,9 +24,9 @@ Examples:
   numdrift bundle open s3://bucket/train.zip --replay --run-scripts
 
 \b
-Every file is checked against its SHA-256, and nothing is unpacked unless all are right. --replay executes snapshots:
-only ops that torch has registered, no code of the bundle's. --run-scripts executes the bundle's Python scripts
-with your rights: only for a bundle whose author you trust.
+Every file is checked against its SHA-256, and nothing is unpacked unless all files match. --replay executes
+snapshots: these contain only ops that torch has registered, and no code of the bundle's author. --run-scripts
+executes the bundle's Python scripts with your rights, so use it only if you trust the bundle's author.
 Exit codes: 0 opened (and every replayed result equals the recorded one, or cannot be compared because the mode
 draws different random numbers), 1 a result differs, 2 wrong usage, 3 the bundle is damaged or was changed.
 """
@@ -40,8 +40,8 @@ draws different random numbers), 1 a result differs, 2 wrong usage, 3 the bundle
     metavar="DIR",
     help="The folder to unpack into (default: the bundle's name).",
 )
-@click.option("--replay", is_flag=True, help="Execute its snapshots and compare the results with the recorded ones.")
-@click.option("--mode", metavar="SPEC", help="The mode to replay in (default: that in which each snapshot was taken).")
+@click.option("--replay", is_flag=True, help="Execute the snapshots, and compare the results with the recorded ones.")
+@click.option("--mode", metavar="SPEC", help="The mode to replay in (default: the mode of each snapshot).")
 @click.option("--run-scripts", is_flag=True, help="Execute the culprits' scripts: Python code of the bundle's author.")
 @click.option("--quiet", "-q", is_flag=True, help="Print only what does not reproduce the recorded results.")
 @force_option

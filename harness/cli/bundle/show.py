@@ -20,7 +20,7 @@ Examples:
 """
 
 
-@click.command(epilog=EXAMPLES, help="List what is in BUNDLE, a path or URL. Nothing of it is unpacked or checked.")
+@click.command(epilog=EXAMPLES, help="List the contents of BUNDLE, a path or URL, without unpacking or checking it.")
 @click.argument("bundle")
 @click.option("--files", is_flag=True, help="List every file.")
 @json_option

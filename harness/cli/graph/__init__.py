@@ -25,5 +25,5 @@ command = LazyGroup(
     package=__name__,
     summaries=COMMANDS,
     epilog=EXAMPLES,
-    help="List, open and export the graphs of a run, and compare those of two runs.",
+    help="List, open and export the graphs of a run, or compare the graphs of two runs.",
 )

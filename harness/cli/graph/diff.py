@@ -30,11 +30,11 @@ Examples:
   numdrift graph diff runs/train/lazy runs/train/compile --html diff.html
 
 \b
-Compares the ops of one step before the mode's compiler, counted as often as they run. An op counts as the same under
-all its spellings: add_, _foreach_add_ and add; t, t_copy and permute. Ops that change no values (views, fills, detach,
-clone) are hidden without --all. A copy that changes the layout of an input of a product or sum is shown, because the
-library may then choose another kernel. Without --modes, each run of an investigation is compared with the first run of
-its batch.
+The command compares the ops of one step as they are before the mode's compiler, and counts an op as often as it
+runs. Variants of an op count as one op: for example add_, _foreach_add_ and add, or t, t_copy and permute. Ops that
+change no values (views, fills, detach, clone) are shown only with --all. But a copy that changes the memory layout
+of an input of a product or sum is always shown, because the library may choose a different kernel for the new
+layout. Without --modes, each run of an investigation is compared with the first run of its batch.
 The JSON contains `schema` (1) and `pairs`, a list of differences: `a` and `b` (run, mode, step, graphs, cuts),
 `answers`, `counts`, `pairs` (with `graph` and `node` of each place), `casts` and `post_changed`.
 Exit codes: 0 compared, 2 wrong usage or no graphs recorded, 3 a file cannot be read.
@@ -43,13 +43,15 @@ Exit codes: 0 compared, 2 wrong usage or no graphs recorded, 3 a file cannot be 
 
 @click.command(epilog=EXAMPLES, help="Show where the graphs of two runs differ, the most important difference first.")
 @click.argument("paths", nargs=-1, metavar="[RUN_A RUN_B | INVESTIGATION]")
-@click.option("--modes", metavar="A,B", help="Two modes of the investigation.")
-@click.option("--step", type=click.IntRange(min=0), help="The step (default: the first that both have).")
-@click.option("--phase", metavar="PHASE", help=f"Only this phase: {', '.join(PHASES)}.")
-@click.option("--all", "everything", is_flag=True, help="Also show what is equal, and ops that change no values.")
+@click.option("--modes", metavar="A,B", help="Compare these two modes of the investigation.")
+@click.option(
+    "--step", type=click.IntRange(min=0), help="The step to compare (default: the first step that both have)."
+)
+@click.option("--phase", metavar="PHASE", help=f"Compare only this phase: {', '.join(PHASES)}.")
+@click.option("--all", "everything", is_flag=True, help="Also show equal ops, and ops that change no values.")
 @click.option(
     "--html", type=click.Path(path_type=Path, dir_okay=False), metavar="PATH",
-    help="Write both graphs side by side as a page.",
+    help="Write a page that shows both graphs side by side.",
 )  # fmt: skip
 @out_option
 @force_option

@@ -20,14 +20,15 @@ Examples:
   numdrift graph export runs/sam_tanh --mode lazy --to graphs
 
 \b
-The files are ONNX models that Netron and others show: they show what was computed, and cannot be executed.
+Netron and other viewers show these ONNX models. The models show what was computed, but cannot be executed.
 """
 
 
-@click.command(epilog=EXAMPLES, help="Write every graph of a run as an ONNX file (default: beside its records).")
+@click.command(epilog=EXAMPLES, help="Write every graph of a run as an ONNX file.")
 @target_argument
 @run_mode_option
-@click.option("--to", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Where to write.")
+@click.option("--to", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
+              help="The folder to write to (default: the folder of the graphs' records).")  # fmt: skip
 @out_option
 @force_option
 def command(target: str | None, mode: str | None, to: Path | None, out: Path, force: bool) -> int:

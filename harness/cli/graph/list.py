@@ -31,9 +31,10 @@ Examples:
   numdrift graph list runs/sam_tanh --mode compile --json -
 
 \b
-A row is a graph in a step: its stages with the nodes of each (`dynamo`, before the compiler `pre`, after it
-`post`, or the `stream` of ops outside of compiled graphs), how often it ran in that step, and what ended it.
-Steps that ran the same graphs in the same way share their rows.
+Each row shows one graph in a step: its stages, the number of nodes at each stage, how often the graph ran in that
+step, and what ended it. The stages are `dynamo` (as captured), `pre` (before the compiler), `post` (after the
+compiler) and `stream` (ops outside of compiled graphs). Steps that ran the same graphs in the same way share their
+rows.
 """
 
 

@@ -34,9 +34,9 @@ Examples:
   numdrift graph open runs/sam_tanh --mode compile --graph 0-backward-post --port 8080 --no-browser
 
 \b
-Without options, the command opens the first forward graph as it was before the compiler. Netron is served to this
-machine only, until Ctrl-C; Netron's page reports its use to Google Analytics if the browser is online. --png and
---svg need no browser. Ops that an investigation found to be culprits are marked.
+Without options, the command opens the first forward graph as it was before the compiler. Netron is served only to
+this machine, until you press Ctrl-C. If the browser is online, Netron's page reports its use to Google Analytics.
+--png and --svg need no browser. Ops that an investigation found to be culprits are marked.
 """
 
 
@@ -44,14 +44,14 @@ machine only, until Ctrl-C; Netron's page reports its use to Google Analytics if
 @target_argument
 @run_mode_option
 @click.option("--step", type=click.IntRange(min=0), help="A step that ran the graph (default: the first).")
-@click.option("--phase", metavar="PHASE", help="forward, backward or optimizer.")
-@click.option("--pre", is_flag=True, help="As it was before the mode's compiler.")
-@click.option("--post", is_flag=True, help="As the compiler left it, with its kernels.")
-@click.option("--dynamo", is_flag=True, help="As dynamo captured it.")
-@click.option("--stream", is_flag=True, help="The ops outside of compiled graphs.")
-@click.option("--graph", "name", metavar="NAME", help="A graph by its name in `graph list`.")
-@click.option("--port", type=click.IntRange(1, 65535), help="Where to serve Netron (default: a free port).")
-@click.option("--no-browser", is_flag=True, help="Serve only; open no browser.")
+@click.option("--phase", metavar="PHASE", help="The phase of the graph: forward, backward or optimizer.")
+@click.option("--pre", is_flag=True, help="Open the graph as it was before the mode's compiler.")
+@click.option("--post", is_flag=True, help="Open the graph as the compiler left it, with its kernels.")
+@click.option("--dynamo", is_flag=True, help="Open the graph as dynamo captured it.")
+@click.option("--stream", is_flag=True, help="Open the ops outside of compiled graphs.")
+@click.option("--graph", "name", metavar="NAME", help="The graph with this name in `graph list`.")
+@click.option("--port", type=click.IntRange(1, 65535), help="The port to serve Netron on (default: any free port).")
+@click.option("--no-browser", is_flag=True, help="Serve Netron without opening a browser.")
 @click.option("--png", type=click.Path(path_type=Path, dir_okay=False), metavar="PATH", help="Draw a PNG.")
 @click.option("--svg", type=click.Path(path_type=Path, dir_okay=False), metavar="PATH", help="Draw an SVG.")
 @out_option
@@ -119,7 +119,7 @@ def _serve(graphs: RunGraphs, graph: Graph, marks: Mapping[str, Mark], port: int
         try:
             probe.bind((LOOPBACK, port or 0))
         except PermissionError:
-            raise UsageError(f"port {port} needs rights that you do not have: choose one from 1024 up") from None
+            raise UsageError(f"port {port} needs rights that you do not have: choose a port from 1024 up") from None
         except OSError as error:
             why = error.strerror.lower() if error.strerror else str(error)
             raise UsageError(f"port {port} is not available ({why}): choose another with --port") from None

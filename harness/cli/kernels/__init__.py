@@ -8,7 +8,7 @@ COMMANDS = {
     "list": "List the ops that have kernels, or the kernels of one op.",
     "check": "Measure every kernel of an op against an exact reference.",
     "sweep": "Measure an op's kernels on all inputs of a dtype, and draw the error.",
-    "build": "Compile a C kernel and describe it.",
+    "build": "Compile or load a kernel of your own, and describe it.",
 }
 
 EXAMPLES = """\b
@@ -25,5 +25,5 @@ command = LazyGroup(
     package=__name__,
     summaries=COMMANDS,
     epilog=EXAMPLES,
-    help="List the kernels of an op, measure them, sweep them over all inputs, compile one.",
+    help="List an op's kernels, measure them, sweep them over all inputs, or compile your own.",
 )

@@ -30,23 +30,24 @@ Examples:
   numdrift kernels build mine.py --op tanh_backward --json -
 
 \b
-C computes element by element: void kernel_float32(int64_t n, <numbers>, <tensors>, float *result), and
-likewise kernel_float64. Python defines a function named after the op. --op prints the declaration of that op.
+A C file defines void kernel_float32(int64_t n, <numbers>, <tensors>, float *result), a similar kernel_float64, or
+both. These functions compute element by element. A Python file defines a function named after the op. --op prints
+the declaration for that op.
 
 \b
-The file is loaded and tried in a process of its own, which is ended after --timeout SECONDS. A kernel that crashes,
-returns other shapes or dtypes than the op, or writes to its arguments is refused.
+The file is loaded and tried in a separate process, which is ended after --timeout SECONDS. A kernel is refused if it
+crashes, writes to its arguments, or returns shapes or dtypes that differ from the op's.
 """
 
 
 @click.command(
     epilog=EXAMPLES,
-    help="Compile the kernel in PATH, a .c or .py file, and describe it; with --op, try it on a small input.",
+    help="Compile or load the kernel in PATH, a .c or .py file, and describe it; with --op, try it on a small input.",
 )
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option(
     "--op", default="", callback=named_op, shell_complete=complete_op, metavar="OP",
-    help="The op it is for, as in tanh_backward.",
+    help="The op that the kernel is for, as in tanh_backward.",
 )  # fmt: skip
 @click.option(
     "--timeout", type=click.FloatRange(min=0, min_open=True), default=SECONDS, show_default=True,

@@ -29,13 +29,13 @@ Input sets:
   captured   what a run recorded, with --captured
 
 \b
-Columns, each the worst over the op's outputs and over the input sets, which --verbose shows one by one:
+Columns (the worst value over the outputs and the input sets; --verbose prints a row for each input set):
   max, p99, median  |result - exact| in units in the last place (ULP) of the result
-  rho               error over the error that rounding the inputs would cause; above 16 is a fault
-  bias, z           mean signed error in ULP; |z| above 6 is not chance, and the word names the direction
+  rho               the error divided by the error that rounding the inputs would cause; above 16 is a fault
+  bias, z           mean signed error in ULP; |z| above 6 is not chance, and a word after it names the direction
   differs           share of elements whose bits differ from aten's
-  non-finite        where the reference is finite and the kernel's result is not, or vice versa
-For special, whose extremes overflow inside a kernel, only the last column counts towards the worst.
+  non-finite        how often the reference is finite and the kernel's result is not, or vice versa
+The extremes in `special` overflow inside a kernel, so only the last column takes this set into account.
 
 Exit codes: 0 done, 2 wrong usage, 3 a kernel failed.
 """  # fmt: skip
@@ -45,7 +45,7 @@ Exit codes: 0 done, 2 wrong usage, 3 a kernel failed.
 @op_argument
 @click.option(
     "--kernel", "kernels", multiple=True, shell_complete=complete_kernel, metavar="NAME|OP=PATH",
-    help="One kernel, or a C or Python file of your own; may be repeated (default: all).",
+    help="A kernel to measure, or a C or Python file of your own; may be repeated (default: all kernels).",
 )  # fmt: skip
 @click.option(
     "--dtype", type=click.Choice(FLOATING), default="float32", show_default=True, help="The dtype of the inputs."
@@ -53,16 +53,16 @@ Exit codes: 0 done, 2 wrong usage, 3 a kernel failed.
 @click.option("--inputs", metavar="LIST", help="Input sets, as in random,saturated (default: all).")
 @click.option(
     "--captured", "recorded", type=click.Path(path_type=Path), metavar="RUN_OR_FILE",
-    help="Measure on recorded calls, too, in their own dtype: a run's folder or a file.",
+    help="Also measure on the calls recorded in this run's folder or file, in their own dtype.",
 )  # fmt: skip
 @click.option(
     "--samples", type=click.IntRange(16, 10_000_000), default=2048, show_default=True,
-    help="About how many elements an input set has.",
+    help="The approximate number of elements in an input set.",
 )  # fmt: skip
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="The seed of the inputs.")
-@click.option("--device", default="cpu", show_default=True, help="Where the kernels run.")
+@click.option("--device", default="cpu", show_default=True, help="The device that the kernels run on.")
 @timeout_option
-@click.option("--verbose", "-v", is_flag=True, help="One line for each input set.")
+@click.option("--verbose", "-v", is_flag=True, help="Print one line for each input set.")
 @click.option(
     "--plot", type=click.Path(path_type=Path, dir_okay=False), metavar="PNG", help="Draw the errors to this file."
 )

@@ -48,5 +48,5 @@ def complete_kernel(ctx: click.Context, param: click.Parameter, incomplete: str)
 op_argument = click.argument("op", callback=named_op, shell_complete=complete_op)
 timeout_option = click.option(
     "--timeout", type=click.FloatRange(min=0, min_open=True), default=SECONDS, show_default=True,
-    metavar="SECONDS", help="For a file of your own: the longest time to load it, and then for each set of calls.",
+    metavar="SECONDS", help="The time limit for loading a file of your own, and then for each set of calls.",
 )  # fmt: skip

@@ -28,29 +28,36 @@ Examples:
 
 @click.command(
     epilog=EXAMPLES,
-    help="Measure the error of OP's kernels on all inputs of a dtype, against the reference that the table's title "
-    "names. The same command resumes an interrupted sweep.",
+    help="Measure the error of OP's kernels on all inputs of a dtype, against a reference that the output names. If a "
+    "sweep was interrupted, the same command resumes it.",
 )
 @op_argument
-@click.option("--dtype", type=click.Choice(DTYPES), default="float32", show_default=True)
+@click.option(
+    "--dtype", type=click.Choice(DTYPES), default="float32", show_default=True, help="The dtype of the inputs."
+)
 @click.option(
     "--kernel", "kernels", multiple=True, shell_complete=complete_kernel, metavar="NAME|OP=PATH",
-    help="A kernel to measure, or a C or Python file of your own; may be repeated (default: every kernel; over all of "
-    "float32 only aten).",
+    help="A kernel to measure, or a C or Python file of your own; may be repeated (default: all kernels; for all "
+    "inputs of float32, only aten).",
 )  # fmt: skip
-@click.option("--vary", metavar="ARGUMENT", help="The argument that takes all inputs (default: the last tensor).")
 @click.option(
-    "--hold", multiple=True, metavar="NAME=VALUE", help="The value of another argument; tensors are 1 by default."
+    "--vary", metavar="ARGUMENT", help="The argument that runs through all inputs (default: the last tensor)."
 )
-@click.option("--range", "bounds", metavar="LOW:HIGH", help="Only the inputs from LOW to HIGH.")
+@click.option(
+    "--hold",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A fixed value for another argument; may be repeated (default for tensors: 1).",
+)
+@click.option("--range", "bounds", metavar="LOW:HIGH", help="Measure only the inputs from LOW to HIGH.")
 @timeout_option
-@click.option("--jobs", type=click.IntRange(min=1), help="Threads (default: one for each core).")
+@click.option("--jobs", type=click.IntRange(min=1), help="The number of threads (default: one per core).")
 @out_option
 @json_option
 @click.option("--plot", type=click.Path(path_type=Path, dir_okay=False), metavar="PNG",
               help="Draw the error against the input.")  # fmt: skip
 @force_option
-@click.option("--fresh", is_flag=True, help="Measure everything again, also results kept from an earlier sweep.")
+@click.option("--fresh", is_flag=True, help="Measure everything again, and ignore the results of earlier sweeps.")
 def command(**options: Any) -> int:
     code: int = load_target(MEASUREMENT)(**options)
     return code

@@ -5,10 +5,10 @@ from __future__ import annotations
 from ..program import LazyGroup
 
 COMMANDS = {
-    "take": "Run a training script in each mode, and keep chosen executions of it, one file each.",
+    "take": "Run a training script in each mode, and keep chosen executions, each in its own file.",
     "list": "List the snapshots of a run.",
     "show": "Show the contents of a snapshot: its ops, its inputs and its outputs.",
-    "replay": "Execute a snapshot, in any mode, and compare the results with the recorded ones.",
+    "replay": "Execute a snapshot in any mode, and compare the results with the recorded ones.",
 }
 
 EXAMPLES = """\b
@@ -26,6 +26,6 @@ command = LazyGroup(
     package=__name__,
     summaries=COMMANDS,
     epilog=EXAMPLES,
-    help="Keep single executions of a training with their inputs, their outputs and their graph, and "
-    "execute them again.",
+    help="Keep single executions of a training script with their inputs, outputs and graph, and replay them in any "
+    "mode.",
 )

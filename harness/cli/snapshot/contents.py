@@ -93,7 +93,7 @@ def _ports(out: Console, title: str, ports: Sequence[PortFacts]) -> None:
     out.print()
     out.print(rows)
     if len(ports) > MOST_ROWS:
-        out.print(f"and {len(ports) - MOST_ROWS} more, which --json has")
+        out.print(f"and {len(ports) - MOST_ROWS} more (--json shows all)")
 
 
 def as_json(path: Path, snapshot: Snapshot, contents: Contents) -> dict[str, object]:
@@ -161,7 +161,7 @@ def replay(path: Path, mode: str | None, *, quiet: bool, json_path: str | None) 
                 )
             out.print(rows)
             if len(outputs) > MOST_ROWS:
-                out.print(f"and {len(outputs) - MOST_ROWS} more, which --json has")
+                out.print(f"and {len(outputs) - MOST_ROWS} more (--json shows all)")
         for note in answer.notes:
             out.print(f"note: {note}", soft_wrap=True)
     return 0 if answer.holds else 1

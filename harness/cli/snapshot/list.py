@@ -21,8 +21,8 @@ Examples:
   numdrift snapshot list runs/train/compile --json -
 
 \b
-Each graph's executions are counted from 0. A snapshot is incomplete if it could not be written completely. It is not
-replayable if it does not have all calls of the execution; `numdrift snapshot show` says why.
+The executions of each graph are counted from 0. A snapshot is incomplete if it could not be written completely. It
+is not replayable if it lacks some calls of the execution; `numdrift snapshot show` says why.
 """
 
 
@@ -63,7 +63,7 @@ def command(target: str | None, mode: str | None, out: Path, json_path: str | No
         rows = table(">step", "graph", ">execution", "holds", ">calls", ">size", "taken because", "file")
         for entry in entries:
             facts = entry.facts  # empty for an incomplete snapshot, which is listed all the same
-            contents = " ".join(facts.get("held", ())) or "the graph alone"
+            contents = " ".join(facts.get("held", ())) or "only the graph"
             rows.add_row(
                 *(str(facts.get(name, "-")) for name in ("step", "graph", "execution")),
                 f"{contents}, not replayable" if facts.get("unplayable") else contents,

@@ -21,23 +21,25 @@ Examples:
   numdrift snapshot replay SNAPSHOT --mode "compile,contract=fast" --json -
 
 \b
-Only the file is needed: no script, and no run. An eager mode executes the ops one by one; any other mode's backend
-compiles them as a graph. Random ops return the values that they drew.
+A replay needs only the file, not the script or the run. An eager mode executes the ops one by one; any other mode's
+backend compiles them as a graph. Random ops return the values that they drew.
 
 \b
-An output is within rounding if it is no farther from the recorded one than 16 times the distance that random rounding
-after every op moves it (the L2 norm, rms of 8 repetitions), and NaN and infinities are at the same places.
-An output that depends on draws of Inductor's own generator cannot be compared in another mode, so it counts neither as
-within rounding nor as beyond it.
-Exit codes: 0 all outputs are identical or within rounding, or cannot be compared (or a recorded error is raised
-again), 1 an output is beyond rounding, 2 the file cannot be read or executed, or there is no such mode,
-3 the mode's device or package is not on this machine.
+An output is within rounding if its distance from the recorded output is at most 16 times the distance by which
+random rounding after every op moves it, and if NaN and infinities are in the same places. Distances are L2 norms;
+the distance of random rounding is the root mean square of 8 repetitions. If an output depends on draws of
+Inductor's own generator, it cannot be compared in another mode, and counts neither as within rounding nor as beyond.
+Exit codes: 0 every output is identical, within rounding or not comparable (or a recorded error is raised again),
+1 an output is beyond rounding, 2 the file cannot be read or executed, or there is no such mode, 3 the mode's
+device or package is not on this machine.
 """
 
 
 @click.command(epilog=EXAMPLES, help="Execute the snapshot in FILE, and compare the results with the recorded ones.")
 @file_argument
-@click.option("--mode", metavar="SPEC", help="The mode to execute it in (default: the one that it was taken in).")
+@click.option(
+    "--mode", metavar="SPEC", help="The mode to execute the snapshot in (default: the mode in which it was taken)."
+)
 @click.option("--quiet", "-q", is_flag=True, help="Print nothing; the exit code is the answer.")
 @json_option
 def command(file: Path, mode: str | None, quiet: bool, json_path: str | None) -> int:

@@ -20,8 +20,8 @@ Examples:
   numdrift snapshot show SNAPSHOT --hlo
 
 \b
-An input or output is named by its role in the script (parameter, gradient, input), else by the op that made it.
-`saved` values are those that a forward keeps for its backward.
+An input or output is named by its role in the script (parameter, gradient, input) or, if it has none, by the op that
+made it. `saved` values are those that a forward keeps for its backward.
 """
 
 file_argument = click.argument("file", type=click.Path(path_type=Path), metavar="FILE")
@@ -29,7 +29,7 @@ file_argument = click.argument("file", type=click.Path(path_type=Path), metavar=
 
 @click.command(epilog=EXAMPLES, help="Show the contents of the snapshot in FILE: its ops, its inputs and its outputs.")
 @file_argument
-@click.option("--hlo", is_flag=True, help="Print only the HLO that XLA was handed, for a snapshot of mode xla.")
+@click.option("--hlo", is_flag=True, help="For a snapshot of mode xla: print only the HLO that XLA received.")
 @json_option
 def command(file: Path, hlo: bool, json_path: str | None) -> int:
     code: int = load_target(SHOWING)(file, json_path, hlo=hlo)

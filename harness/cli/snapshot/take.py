@@ -35,27 +35,28 @@ Examples:
   numdrift snapshot take train.py --modes cpu --callback choose.py:choose --limit-size 500
 
 \b
-An execution is what a mode executes as a unit: with torch.compile each call of a compiled graph, in lazy mode what a
-cut executes, and eagerly the forward, the backward and the optimizer of a step. Steps and executions count from 0.
-Without --steps, --executions, --graph, --on and a callback, those of step 0 are kept.
+An execution is a unit that a mode executes at once: with torch.compile, each call of a compiled graph; in lazy
+mode, the graph that a cut executes; in eager mode, the forward, the backward or the optimizer of a step. Steps and
+executions are counted from 0. By default, the executions of step 0 are kept. --steps, --executions, --graph, --on
+and --callback choose others.
 
 \b
 A callback chooses what is kept of each execution:
   def choose(name, device_index, execution_count, step):
       return "inputs outputs" if step == 5 else ""
-It returns "inputs", "outputs", "inputs outputs" or "" for nothing.
-A script can set its own with numdrift.on_snapshot(choose).
+It returns "inputs", "outputs", "inputs outputs", or "" for nothing.
+A script can set its own callback with numdrift.on_snapshot(choose).
 
 \b
-Snapshots are runs/<name>/<mode>/snapshots/<graph>-step000003-execution000003.safetensors. They hold parameters and
-batches: look at a file with `numdrift snapshot show` before you share it.
+Snapshots are runs/<name>/<mode>/snapshots/<graph>-step000003-execution000003.safetensors. They contain parameters
+and batches: look at a file with `numdrift snapshot show` before you share it.
 Exit codes: 0 done, 2 wrong usage (or there was nothing to take), 3 a run failed, or a snapshot is incomplete.
 """
 
 
 @click.command(
     epilog=EXAMPLES,
-    help="Run SCRIPT in each mode, and keep chosen executions of it: inputs, outputs and graph, a file each.",
+    help="Run SCRIPT in each mode, and keep the inputs, outputs and graph of chosen executions, each in its own file.",
 )
 @options.script_argument
 @options.arguments_argument
@@ -91,9 +92,13 @@ def command(
         for spec in plan.modes[1:]:
             step = steps.get(spec.name)
             if not quiet:
-                difference = "no step differs" if step is None else f"step {step} is the first that differs"
-                then = "nothing is taken" if step is None else "it is trained again"
-                text = f"numdrift: {spec.name}: {difference} from {plan.modes[0].name}'s: {then}"
+                reference = plan.modes[0].name
+                text = f"numdrift: {spec.name}: no step differs from {reference}'s, so no snapshot is taken"
+                if step is not None:
+                    text = (
+                        f"numdrift: {spec.name}: step {step} is the first that differs from {reference}'s; the script "
+                        "is run again to take the snapshots of that step"
+                    )
                 console(stderr=True).print(text, soft_wrap=True)
             if step is not None:
                 with reporter_for([spec.name], quiet=quiet) as reporter:
@@ -156,7 +161,7 @@ def _nothing(run: FinishedRun, on: str) -> str:
     if reason:
         return reason
     if event is None or not event["ran"]:
-        printed = f"what this one printed is in {run.folder.stderr}"
+        printed = f"its error output is in {run.folder.stderr}"
         return f"no snapshot was taken: no execution was seen; name the script that calls the model ({printed})"
     ran = ", ".join(f"{name} ({count}x)" for name, count in list(event["ran"].items())[:8])
     explanation = {"nonfinite": "every execution returned finite values", "error": "no execution failed"}.get(

@@ -24,6 +24,6 @@ def met_in_files(runs: Mapping[str, RunManifest]) -> list[str]:
                 readers.setdefault((path, others[0]), []).append(name)
     return [
         f"{' and '.join(names)} read {path}, which {writer} had written: differences may come from that file. Give "
-        "each mode its own path (env.NAME=value), or remove the file before a run"
+        "each mode its own path (env.NAME=value), or remove the file before each run"
         for (path, writer), names in readers.items()
     ]

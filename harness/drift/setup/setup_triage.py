@@ -153,11 +153,11 @@ def setup_differences(
     drifting_from = first_computed_difference(a, b)
     setup, left, right = [], a.manifest, b.manifest
     if left.script_sha256 != right.script_sha256:
-        text = f"the runs are of different scripts: {left.reproducer} and {right.reproducer}"
+        text = f"the runs executed different scripts: {left.reproducer} and {right.reproducer}"
         setup.append(SetupDifference("script", 0, "script", text))
     if list(left.arguments) != list(right.arguments):
         arguments = [" ".join(manifest.arguments) or "(none)" for manifest in (left, right)]
-        text = f"the script's arguments are {arguments[0]} against {arguments[1]}"
+        text = f"the script's arguments differ: {arguments[0]} against {arguments[1]}"
         setup.append(SetupDifference("arguments", 0, "arguments", text))
     # A mode in which autocast does nothing computes in a different precision from that of a mode with autocast.
     without = [

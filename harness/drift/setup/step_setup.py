@@ -202,7 +202,7 @@ def _differences(step: int, a: Optimizers, b: Optimizers, late: bool) -> Iterato
             yield _hyper_difference(step, "optimizer", text)
             continue
         if len(left["groups"]) != len(right["groups"]):
-            counts = f"{len(left['groups'])} against {len(right['groups'])} groups"
+            counts = f"{len(left['groups'])} against {len(right['groups'])} parameter groups"
             yield _hyper_difference(step, "groups", f"{counts} ({left['class']}, from step {step})")
         for number, (group_a, group_b) in enumerate(zip(left["groups"], right["groups"], strict=False)):
             place = f"({left['class']}, group {number}, from step {step})"
@@ -212,7 +212,7 @@ def _differences(step: int, a: Optimizers, b: Optimizers, late: bool) -> Iterato
                     continue
                 if key == "params":
                     yield _hyper_difference(
-                        step, key, f"other parameters: {_other_parameters(group_a[key], group_b[key])} {place}"
+                        step, key, f"different parameters: {_other_parameters(group_a[key], group_b[key])} {place}"
                     )
                     continue
                 size = _relative(group_a[key], group_b[key])
@@ -230,7 +230,7 @@ def _other_parameters(a: Sequence[str], b: Sequence[str]) -> str:
         return f"{len(a)} against {len(b)}"
     only = [[name for name in side if name not in opposite] for side, opposite in ((a, b), (b, a))]
     if not (only[0] and only[1]):
-        return f"the same {len(a)} in another order"
+        return f"the same {len(a)} in a different order"
     shown = [", ".join(f"`{name}`" for name in names[:2]) + (", ..." if len(names) > 2 else "") for names in only]
     return " against ".join(shown)
 

@@ -72,7 +72,7 @@ def answers(
                 counted.append(f"{name} executes {graphs}{cut}")
             else:
                 counted.append(f"{name} runs op by op")
-        sentences.append(f"In step {sides[0].step} {', '.join(counted)}.")
+        sentences.append(f"In step {sides[0].step}, {' and '.join(counted)}.")
     return [*sentences, *_fusion(names, pairs, posts)]
 
 
@@ -85,26 +85,27 @@ def _compiled(
     whole = [f"{decomposition.op} is one node in {names[decomposition.whole == 'b']}" for decomposition in apart]
     exchanged = [f"{names[1]} has {b} where {names[0]} has {a}" for a, b in _exchanged(pairs)]
     why = "; ".join([*whole, *exchanged][:SHOWN])
-    if all(pair.kind == "same" for pair in pairs):
+    same = all(pair.kind == "same" for pair in pairs)
+    if same:
         before = "The pre graphs are the same"
     else:
-        before = f"The pre graph differs ({why})" if why else "The pre graph differs"
+        before = f"The pre graphs differ ({why})" if why else "The pre graphs differ"
     if not post:
-        yield f"{before}, the post graphs are the same."
+        yield f"{before}, {'and' if same else 'but'} the post graphs are the same."
         return
     kernels = "; ".join(
         f"only {name} has {_listed(Counter(only))}"
         for name, only in zip(names, (post.only_a, post.only_b), strict=True)
         if only
     )
-    yield f"{before}, the post graphs differ: {kernels}."
+    yield f"{before}, {'but' if same else 'and'} the post graphs differ: {kernels}."
 
 
 def _whole(names: tuple[str, str], split: Decomposed) -> str:
     keeps, takes = names if split.whole == "a" else names[::-1]
     parts = ", ".join(split.parts)
     if split.rank[0] < STRUCTURAL or split.called:
-        return f"{keeps} keeps {split.op} whole ({_times(split.phases)}), {takes} decomposes it into {parts}."
+        return f"{keeps} keeps {split.op} whole ({_times(split.phases)}), and {takes} decomposes it into {parts}."
     return f"{keeps} has {split.op} ({_times(split.phases)}) where {takes} has {parts}."
 
 
@@ -136,7 +137,7 @@ def _alone(
                 by_phase.setdefault(phase, Counter())[name_of_op] = count
         outside.update(_left_over(steps, kind))
         for (phase, name_of_op), count in outside.items():
-            yield f"{other_name} runs {name_of_op} outside of its graphs, {name} has it {_times([(phase, count)])}."
+            yield f"{other_name} runs {name_of_op} outside of its graphs, and {name} has it {_times([(phase, count)])}."
         for phase, ops in sorted(by_phase.items(), key=lambda item: phase_place(item[0])):
             yield f"Only {name} has {_listed(ops)}{f' in the {phase}' if phase else ''}."
 
@@ -170,8 +171,8 @@ def _copies(names: tuple[str, str], pairs: Sequence[Matched]) -> Iterator[str]:
                 readers[f"{kind} in the {phase}" if phase else kind] += count
             copies = " and ".join(dict.fromkeys(copy for _, _, copy in reads))
             yield (
-                f"{name} copies the input of {_listed(readers)} by {copies}, and {other} does not: a copy changes no "
-                "number, but the library may compute the op that reads the copy in another way for another layout."
+                f"{name} copies the input of {_listed(readers)} with {copies}, and {other} does not. A copy changes no "
+                "number, but the library may compute an op differently if its input has a different layout."
             )
 
 
@@ -210,7 +211,7 @@ def _fusion(
             yield (
                 f"{name} fuses {held_once} of {len({op.call for op in compiled})} computing nodes of its compiled "
                 f"graphs into {kernels} kernel{'' if kernels == 1 else 's'}; its post graphs have "
-                f"{sum(len(graph.nodes) for graph in graphs)} kernels and library calls in all."
+                f"{sum(len(graph.nodes) for graph in graphs)} kernels and library calls in total."
             )
 
 

@@ -67,7 +67,7 @@ def common_step(a: RunGraphs, b: RunGraphs) -> int:
     if common := steps_a & steps_b:
         return min(common)
     raise GraphsNotFound(
-        f"{a.run.path} has graphs of {_listed(steps_a)} and {b.run.path} of {_listed(steps_b)}: "
+        f"{a.run.path} has graphs of {_listed(steps_a)}, and {b.run.path} has graphs of {_listed(steps_b)}: "
         "record both with the same --graph-steps"
     )
 
@@ -84,7 +84,7 @@ def executed_step(graphs: RunGraphs, step: int) -> ExecutedStep:
     """Read the graphs that a step executed. Raises GraphsNotFound, which names the steps that exist."""
     if step not in steps_of(graphs):
         raise GraphsNotFound(
-            f"{graphs.run.path} has no graph of step {step}: it has those of {_listed(steps_of(graphs))}"
+            f"{graphs.run.path} has no graph of step {step}: it has graphs of {_listed(steps_of(graphs))}"
         )
     executions = [execution for execution in graphs.executions if execution.step == step]
     read = cache(graphs.graph)

@@ -237,7 +237,7 @@ def picture_of(graph: Graph, marks: Mapping[str, Mark], note: str = "") -> Pictu
     done = STAGES.get(graph.stage, "as it was executed")
     title = " · ".join(filter(None, (graph.mode, graph.phase, f"step {graph.step}", done)))
     kernels = any(box.kind == "kernel" for box in boxes.values())
-    legend = ("thick frames: kernels with the ops in them" if kernels else "", "white: inputs and outputs")
+    legend = ("thick frames: kernels with their ops" if kernels else "", "white: inputs and outputs")
     caption = "; ".join(filter(None, (note, *legend)))
     # A line from a box to itself, as for an in-place op, is left out.
     return Picture(_printable(title), caption, boxes, tuple(line for line in lines if line[0] != line[1]))

@@ -46,7 +46,9 @@ def in_order(nodes: Sequence[Node], existing: Sequence[str]) -> Ordered:
                 every.add(last[name])
             outputs.append(last[name])
         single.append(replace(node, inputs=inputs, outputs=tuple(outputs)))
-    notes = ["values that are made several times are numbered"] if any(a != b for a, b in last.items()) else []
+    notes = (
+        ["names of values that are made more than once are numbered"] if any(a != b for a, b in last.items()) else []
+    )
     makers = {output: number for number, node in enumerate(single) for output in node.outputs if output}
     needs = {
         number: sorted({makers[value] for value in node.inputs if value in makers} - {number})
@@ -66,7 +68,7 @@ def in_order(nodes: Sequence[Node], existing: Sequence[str]) -> Ordered:
                 ready = sorted([*ready, *sorter.get_ready()])
             single = [single[number] for number in order]
         except CycleError:
-            notes.append("some nodes need each other's values: there is no order")
+            notes.append("some nodes need each other's values, so no valid order exists")
     read_values = (value for node in single for value in node.inputs if value)
     missing = dict.fromkeys(value for value in read_values if value not in makers and value not in existing)
     return Ordered(single, last, tuple(missing), notes)

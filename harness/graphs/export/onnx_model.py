@@ -71,9 +71,9 @@ def to_onnx(graph: Graph, marks: Mapping[str, Mark] = NO_MARKS) -> onnx.ModelPro
     )
     notes = [*graph.notes, *ordered.notes]
     if unknown := [name for name in (*inputs, *outputs) if not has_shape(values.get(name))]:
-        notes.append(f"shapes that are not known: {_listed(unknown)}")
+        notes.append(f"values with unknown shapes: {_listed(unknown)}")
     if ordered.missing:
-        notes.append(f"read, but made by no node of the record: {_listed(ordered.missing)}")
+        notes.append(f"values that are read, but that no node of the record makes: {_listed(ordered.missing)}")
     if lost:
         notes.append(f"outputs that no node of the record makes: {_listed(lost)}")
     describe(model, _facts(graph, notes) | dict(in_parts("code", graph.code)))
@@ -118,7 +118,7 @@ def _node(node: Node, marks: Mapping[str, Mark], written: dict[str, str] | None 
         # The source of a kernel that is launched several times is written once: it may have thousands of lines.
         first = written.setdefault(node.code, node.name)
         again = node.code and first != node.name
-        describe(made, {"code": f"the same as that of {first}"} if again else dict(in_parts("code", node.code)))
+        describe(made, {"code": f"same code as {first}"} if again else dict(in_parts("code", node.code)))
     return made
 
 

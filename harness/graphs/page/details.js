@@ -44,7 +44,7 @@ class Details {
       ["module", moduleText(node)],
       ["source line", record.source],
       ["came from", record.original],
-      ["one call with", this.sameGroup(node)],
+      ["same call as", this.sameGroup(node)],
       ["sequence", record.sequence],
       ["inside", record.body && this.inside(record.body)],
       ["covers", this.chips(node.covers)],

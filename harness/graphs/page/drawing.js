@@ -84,7 +84,7 @@ function round(number) {
 function nodeElement(box, { x, y }) {
   const { node, width, height, titles, lines, word } = box;
   const mark = markOf(node);
-  const drifts = node.drift ? `${node.record.module} drifts by ${node.drift[0]} at most` : "";
+  const drifts = node.drift ? `${node.record.module} drifts by at most ${node.drift[0]}` : "";
   const children = [draw("title", {}, [[node.name, word, mark ? mark.label : "", drifts].filter(Boolean).join(" · ")])];
   const ring = { class: "ring", x: -6, y: -6, width: width + 12, height: height + 12, rx: 13 };
   if (mark) children.push(draw("rect", ring));

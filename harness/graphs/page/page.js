@@ -158,7 +158,7 @@ class Page {
     const rest = hidden > 0 ? `, ${hidden} hidden` : "";
     if (matches === null) this.found.textContent = "";
     else this.found.textContent = matches.size === 0 ? "no hits" : `${drawn[0]} in A, ${drawn[1]} in B${rest}`;
-    this.found.title = hidden > 0 ? "Enter goes from hit to hit and draws the hidden ones" : "";
+    this.found.title = hidden > 0 ? "press Enter to go to the next hit; hidden hits are drawn" : "";
   }
 
   nextMatch() {

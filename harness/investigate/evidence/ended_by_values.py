@@ -34,6 +34,6 @@ def length_in_words(reference: RecordedRun, run: RecordedRun) -> str:
     values = "" if None in losses else f" (the loss of step {last:,} is {losses[0]:.9g} against {losses[1]:.9g})"
     return (
         f"a computed value ends the script, after {reference_steps:,} steps in {a} and {steps:,} in {b}{values}: "
-        f"where {b} begins step {last:,} in the state of {a}, it ends with {a}, so the set-up is the same; their "
+        f"if {b} begins step {last:,} in the state of {a}, it ends when {a} does, so the set-up is the same; their "
         f"{last + 1:,} common steps are compared"
     )

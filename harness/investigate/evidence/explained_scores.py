@@ -76,11 +76,11 @@ def with_explanations(scores: Scores, localized: Sequence[Localization]) -> Scor
 
 
 def other_choices(choices: Mapping[str, Any]) -> str:
-    """Name the ops whose elements took the other choice, and say how many elements did."""
+    """Name the ops whose elements made the opposite choice, and say how many elements did."""
     ops = ", ".join(choices["ops"])
     if choices["flipped"] == 1:
-        return f"1 element of {ops}, next to its edge, took the other choice"
-    return f"{choices['flipped']} elements of {ops}, next to their edges, took the other choice"
+        return f"1 element of {ops}, next to its edge, made the opposite choice"
+    return f"{choices['flipped']} elements of {ops}, next to their edges, made the opposite choice"
 
 
 def _with_the_choices(scored: StepScore, left: float) -> StepScore:
@@ -119,14 +119,12 @@ def without_unlooked(scores: Scores) -> Scores:
     notes = []
     if edges:
         notes.append(
-            f"{_listed(edges)}: rounding alone turns a discrete choice there (a ReLU, a maximum or a comparison "
-            "next to its edge), and the drift is compared with that jump"
+            f"{_listed(edges)}: rounding alone flips a discrete choice there (a ReLU, a maximum or a comparison "
+            "next to its edge), so the drift is compared with that jump"
         )
     if left_out:
         drift, were = ("drifts", "was") if len(left_out) == 1 else ("drift", "were")
-        notes.append(
-            f"{_listed(left_out)} {drift} like those that such a choice explains, and {were} not looked at closer"
-        )
+        notes.append(f"{_listed(left_out)} {drift} like those that such a choice explains, and {were} not examined")
     kept = tuple(step_score for step_score in scores.steps if step_score.step not in left_out)
     return replace(scores, steps=kept, notes=tuple(notes))
 

@@ -46,7 +46,7 @@ def scores_of(evidence: PairEvidence) -> Scores:
     noises, reasons = _noise_of_pair(evidence)
     started = _started(evidence)
     if not started or not outcomes:
-        return Scores((), threshold, "", reasons, "none of its steps was started from the reference's state")
+        return Scores((), threshold, "", reasons, "no step was started from the reference's state")
     scored, unusable = [], list(reasons)
     for step in sorted(started):
         if step not in outcomes:
@@ -65,7 +65,7 @@ def scores_of(evidence: PairEvidence) -> Scores:
             f"{count} runs of the script from states that are one ULP off" if count else "rounding of the results alone"
         )
     scores = Scores(tuple(scored), threshold, how, tuple(unusable))
-    return without_unlooked(scores if scored else replace(scores, why="none of its experiments can be read"))
+    return without_unlooked(scores if scored else replace(scores, why="none of the experiments can be read"))
 
 
 def score_of(evidence: PairEvidence, run: RecordedRun, step: int, folder: Path | None = None) -> StepScore | None:

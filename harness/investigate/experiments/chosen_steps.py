@@ -125,7 +125,7 @@ def choose(
     else:
         steps = forced_steps(count, firsts, size, budget, counts)
     if not steps:
-        raise UsageError(f"--steps {plan.steps} names no step of this training, which has the steps 0 to {count - 1}")
+        raise UsageError(f"--steps {plan.steps} selects no step of this training run, which has steps 0 to {count - 1}")
     sudden = {run.path: sudden_step(reference, run) for run in others}
     of: dict[Path, tuple[int, ...]] = {}
     if plan.steps is None:
@@ -140,7 +140,7 @@ def choose(
         steps = tuple(sorted({step for within in of.values() for step in within}))
     progress.say(
         f"{len(steps)} of {count} steps are started from the state of {reference.manifest.label}; their states take "
-        f"about {max(0.1, len(steps) * size / 2**20):,.1f} MiB a mode in {reference.path.parent}"
+        f"about {max(0.1, len(steps) * size / 2**20):,.1f} MiB per mode in {reference.path.parent}"
     )
     apart = [step for step in sudden.values() if step is not None]
     facts = spec_of(reference).capabilities

@@ -27,7 +27,7 @@ def compared_modes(specs: Sequence[ModeSpec], *, alone: bool = False) -> list[Mo
     Raises UsageError for one mode alone, unless it is compared with itself in a different number of processes.
     """
     if len(specs) < 2 and not alone:
-        raise UsageError(f"an investigation needs a reference and a mode to compare with it, not {specs[0]} alone")
+        raise UsageError(f"an investigation needs a reference and a mode to compare with it, not only {specs[0]}")
     # The generators of Inductor and torch_xla draw numbers that differ from eager's, and the generators of two devices
     # differ as well. Without the settings below, that would be a difference in the set-up.
     apart = on_two_devices(specs)
@@ -55,7 +55,7 @@ def remedy_of_draws(specs: Sequence[ModeSpec]) -> str:
     others = [spec for spec in specs if spec.accelerator is not None and spec.draws != "cpu"]
     if others and on_two_devices(specs):
         names = " and ".join(str(replace(spec, draws="cpu")) for spec in others)
-        return f"each device draws its own numbers: run {names}, or `numdrift investigate`, which does so by itself"
+        return f"each device draws its own numbers: run {names}, or `numdrift investigate`, which sets draws=cpu itself"
     own = [f"run {spec.capabilities.draws_as} with fallback_random=on" for spec in specs if draws_its_own(spec)]
     ways = [*SAME_DRAWS, *own[:1]]
     return f"{', '.join(ways[:-1])} and {ways[-1]}"
@@ -67,7 +67,8 @@ def sentence_of_draws(specs: Sequence[ModeSpec]) -> str:
     if not drawing:
         return ""
     draw = "draws" if len(drawing) == 1 else "draw"
-    return f"{' and '.join(drawing)} {draw} the CPU's random numbers (draws=cpu): the modes run on two devices"
+    why = "because the modes run on different devices"
+    return f"{' and '.join(drawing)} {draw} the CPU's random numbers (draws=cpu), {why}"
 
 
 Localized = Literal["all", "faults", "none"]
@@ -79,7 +80,7 @@ def _localized(pairs: bool | str) -> str:
     if isinstance(pairs, bool):
         return "all" if pairs else "none"
     if pairs not in get_args(Localized):
-        raise UsageError(f"localize={pairs!r} is none of 'all', 'faults', 'none', True and False")
+        raise UsageError(f"localize={pairs!r} must be 'all', 'faults', 'none', True or False")
     return pairs
 
 
@@ -93,28 +94,34 @@ class InvestigationRequest(TrainingRequest):
     OF_RUN: ClassVar[Sequence[str]] = ("graphs", "max_steps", "max_seconds", "keep_files", "in_place")
 
     name: str | None = option(
-        None, "Name of the investigation (default: the script's, numbered); an existing one is continued."
+        None,
+        "Name of the investigation (default: the script's name, with a number if it is taken); an existing one is "
+        "continued.",
     )
-    suffix: str | None = option(None, "Which batch of a recorded investigation (default: its newest).", metavar="TAG")
+    suffix: str | None = option(None, "The batch of a recorded investigation (default: the newest).", metavar="TAG")
     steps: StepSelection | None = option(
-        None, "Steps to start from the reference's state, as in 0,5,10-19 (default: chosen).", StepSelection.parse,
+        None,
+        "Steps to start from the reference's state, as in 0,5,10-19 (default: chosen by numdrift).",
+        StepSelection.parse,
         metavar="LIST",
-    )  # fmt: skip
+    )
     envelope: int = option(
         0,
-        "Train the reference N times from parameters that are one ULP off, for the curve's envelope (8 is usual).",
+        "Train the reference N times from initial parameters that are one ULP off, to get the envelope of its loss "
+        "curve (8 is usual).",
         least=0,
         metavar="N",
     )
     seeds: int = option(
         0,
-        "Train every mode with N seeds, to test for a systematic lag (12 is usual, fewer than 10 cannot tell).",
+        "Train every mode with N seeds, to test whether one mode consistently needs more steps than another to reach "
+        "the same loss (12 is usual; fewer than 10 prove nothing).",
         least=0,
         metavar="N",
     )
     state_budget: int = option(
         DEFAULT_STATE_BUDGET,
-        "Disk space for the states of the steps of each mode; if it is small, fewer steps are chosen.",
+        "Disk space for the states of each mode's steps. If it is small, fewer steps are chosen.",
         in_bytes,
         written=DEFAULT_STATE_BUDGET / MEBIBYTE,
         least=0,
@@ -123,12 +130,12 @@ class InvestigationRequest(TrainingRequest):
     )
     against_single: bool = option(
         False,
-        "With --nproc: the reference is the first mode in one process, which takes the whole batch at each step.",
+        "With --nproc: the reference is the first mode in a single process, which takes the whole batch at each step.",
     )
-    jobs: int = option(2, "Runs at the same time.", least=1, shows_default=True)
+    jobs: int = option(2, "Number of runs at the same time.", least=1, shows_default=True)
     localize: Localized = option(
         "all",
-        "The pairs whose causes to find and prove: every pair that differs, those beyond rounding, or none.",
+        "Find and prove the causes of all pairs that differ, only of those beyond rounding, or of none.",
         _localized,
         choices=get_args(Localized),
         shows_default=True,
@@ -140,17 +147,17 @@ class InvestigationRequest(TrainingRequest):
     )
     confirm: bool = option(
         True,
-        "Train a mode once more to the end with its culprits swapped out (default: yes).",
+        "Train each mode once more, to the end, with its culprits swapped out (default: yes).",
         flag="--confirm/--no-confirm",
     )
     knobs: bool = option(
         False,
-        "Always find the stage and the setting of the compiler that cause the drift (default: only if no op does).",
+        "Always find the compiler's stage and setting that cause the drift (default: only if no op is the cause).",
     )
     partition_bisect: bool = option(
         False,
-        "Also put smaller and smaller parts of the model on the mode's backend, the rest on the CPU, to find the ops "
-        "that carry the drift.",
+        "Also find the ops that carry the drift by running smaller and smaller parts of the model on the mode's "
+        "backend, and the rest on the CPU.",
     )
     poison: bool = option(
         False,
@@ -194,7 +201,7 @@ def recorded_runs(out: Path, folder: Path, suffix: str | None) -> list[RecordedR
     newest = suffix if suffix is not None else runs[-1].manifest.suffix
     runs = [run for run in runs if run.manifest.suffix == newest]
     if len(runs) < 2:
-        raise UsageError(f"{path} has one run, and nothing to compare it with; run another mode")
+        raise UsageError(f"{path} has only one run, so there is nothing to compare; run another mode")
     for run in runs:
         require_parameters(run)
     return runs
@@ -205,12 +212,12 @@ def require_parameters(run: RecordedRun) -> None:
     if run.manifest.in_process:
         raise UsageError(
             f"{run.path} was recorded within a running process, which cannot be repeated: put the training into a "
-            "script and investigate that, or compare what is recorded"
+            "script and investigate that, or compare the recorded runs"
         )
     if LEVELS.index(run.manifest.record) < LEVELS.index("params"):
         raise UsageError(
-            f"{run.path} was recorded with --record {run.manifest.record}, and a verdict needs --record params: "
-            "run it again with that"
+            f"{run.path} was recorded with --record {run.manifest.record}, but a verdict needs --record params: "
+            "run it again with --record params"
         )
 
 
@@ -218,7 +225,7 @@ def pair_to_localize(a: RecordedRun, b: RecordedRun) -> list[RecordedRun]:
     """Return the two runs. Raises UsageError if they belong to different investigations or cannot be investigated."""
     if a.path.parent != b.path.parent or a.path == b.path:
         raise UsageError(
-            f"{a.path} and {b.path} are not two runs of one investigation, which keeps its experiments beside its runs"
+            f"{a.path} and {b.path} are not two runs of one investigation: name two runs in the same folder"
         )
     for run in (a, b):
         require_parameters(run)

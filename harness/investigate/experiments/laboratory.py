@@ -111,7 +111,7 @@ class Laboratory:
             if folder.manifest.exists() and not plan.force:
                 previous = self._run_of_request(plan, spec, folder)
                 if previous is not None and previous.manifest.interrupted:
-                    self.progress.say(f"{folder.path} was interrupted: it is run again")
+                    self.progress.say(f"{folder.path} was interrupted and is run again")
                     _remove(folder)
                     continue
                 raise UsageError(

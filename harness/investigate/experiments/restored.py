@@ -46,7 +46,7 @@ def not_restored(run: RecordedRun) -> list[str]:
         torch = ""
     current = {"torch": torch, "python": platform.python_version()}
     sentences = [
-        f"{run.manifest.label} was recorded with {name} {then[name]}, and is repeated with {now}: its bits may differ"
+        f"{run.manifest.label} was recorded with {name} {then[name]}, but is repeated with {now}: its bits may differ"
         for name, now in current.items()
         # torch itself says `2.13.0+cpu`, its package `2.13.0`.
         if now and name in then and str(then[name]).partition("+")[0] != now.partition("+")[0]
@@ -54,7 +54,7 @@ def not_restored(run: RecordedRun) -> list[str]:
     if then.get("cores") not in (None, cores()):
         number, threads = then["cores"], then.get("threads")
         sentences.append(
-            f"{run.manifest.label} was recorded on {number} core{'' if number == 1 else 's'}, and this machine has "
+            f"{run.manifest.label} was recorded on {number} core{'' if number == 1 else 's'}, but this machine has "
             f"{cores()}: it is repeated with its {threads} thread{'' if threads == 1 else 's'}"
         )
     return sentences

@@ -105,7 +105,7 @@ def once_more(reference: RecordedRun, others: Sequence[RecordedRun], chosen: Cho
         plan = _forced(reference, run, reference.path / STATES, forced, chosen)
         own = StepSelection.of(lacking) if lacking else None
         plans.append(replace(plan, rejoin=run.path / STATES, states=own, until=None))
-    return Round("each once more", plans)
+    return Round("each mode once more", plans)
 
 
 def not_of_itself(reference: RecordedRun, others: Sequence[RecordedRun], chosen: ChosenSteps) -> list[RecordedRun]:
@@ -206,7 +206,7 @@ def unsure(reference: RecordedRun, others: Sequence[RecordedRun]) -> Round:
         beyond = [step_score.step for step_score in scores.steps if worst_of([step_score]) > scores.threshold.fault]
         if beyond and beyond[0] not in own_steps(evidence.forced):
             plans.append(repeating(run, control_of(run)))
-    return Round("a control of the steps that were begun in the reference's state", plans)
+    return Round("a control for the steps begun in the reference's state", plans)
 
 
 def control(reference: RecordedRun) -> Repetition | None:
@@ -226,9 +226,10 @@ def noise_without_tape(reference: RecordedRun, chosen: ChosenSteps, progress: Pr
     if any(noise is not None and noise.measured for noise in noises):
         return Round("noise")
     reasons = {noise.reason for noise in noises if noise is not None and noise.reason}
+    why = "; ".join(sorted(reasons)) or "no tape was written"
     progress.say(
-        f"no step of {reference.manifest.label} replays ({'; '.join(sorted(reasons)) or 'no tape was written'}): "
-        f"its noise is measured by {RERUNS} runs of the script"
+        f"no step of {reference.manifest.label} can be replayed ({why}): "
+        f"its noise is measured by running the script {RERUNS} times"
     )
     made = [Experiment("ulp", reference.path.name, detail=str(seed)) for seed in range(RERUNS)]
     plans = [
@@ -260,7 +261,7 @@ def date_onset(
             reference_experiment, mode_experiment = (
                 Experiment("onset", *names, detail=str(number)) for names in ((a, b), (b, a))
             )
-            title = f"where {run.manifest.label} begins to drift, between step {steps[0] - 1} and {steps[-1] + 1}"
+            title = f"where {run.manifest.label} begins to drift, between steps {steps[0] - 1} and {steps[-1] + 1}"
             kept = StepSelection.of(steps)
             laboratory.make(
                 Round(title, [repeating(reference, reference_experiment, states=kept, outcomes=kept, until=steps[-1])])

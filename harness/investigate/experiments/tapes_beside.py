@@ -79,7 +79,7 @@ def noise_beside(
         ended.unlink(missing_ok=True)
         process = _started(folder, "noise", request, spec_of(reference), BESIDE_TRAINING, laboratory)
     except OSError as error:
-        laboratory.progress.say(f"nothing is measured beside the training of {reference.manifest.label}: {error}")
+        laboratory.progress.say(f"no noise is measured while {reference.manifest.label} trains: {error}")
     try:
         yield
         if process is not None:
@@ -180,12 +180,12 @@ def run_referee(
                 process.kill()
             time.sleep(LOOK_SECONDS)
     except OSError as error:
-        laboratory.progress.say(f"the fp64 referee returned nothing: {error}")
+        laboratory.progress.say(f"the fp64 referee returned no result: {error}")
         return
     if given_up is not None and given_up.is_set():
         return
     if code and time.monotonic() > until:
-        laboratory.progress.say(f"the fp64 referee returned nothing: it was ended after {LONGEST:.0f} s")
+        laboratory.progress.say(f"the fp64 referee returned no result: it was stopped after {LONGEST:.0f} s")
     elif code:
         log = _log(folder, "referee")
         reason = (log.read_text(errors="replace").strip().splitlines() or ["it printed nothing"])[-1]

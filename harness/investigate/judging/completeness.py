@@ -67,20 +67,20 @@ def _what_is_left(localization: Localization, verdict: Verdict, scores: Scores, 
     )
     others = len(localization.op_by_op_differs)
     values, differ = ("1 value", "differs") if others == 1 else (f"{others} values", "differ")
-    lazily = f"{values} of the step in {b} {differ} from the results of its ops one by one"
+    lazily = f"{values} of the step in {b} {differ} from the results of its ops executed one by one"
     if left.explained is None and not left.why:
         alike = f"step {localization.step}: the ops of both modes, executed one by one, compute the same bits"
         kernels = (localization.content.get("kernels") or {}).values()
         if any(of_side.get("unrepeatable") for of_side in kernels) and not others:
-            return f"{alike}, except for the calls that do not repeat: these alone make the difference"
-        return f"{alike}; {lazily}, and that is not explained" if others else f"{alike}: no op causes the difference"
+            return f"{alike}, except for the calls that do not repeat: only these make the difference"
+        return f"{alike}; {lazily}, which is not explained" if others else f"{alike}: no op causes the difference"
     own, taped = (
         next((step_score.score for step_score in scores.steps if step_score.step == localization.step), None),
         localization.content.get("score"),
     )
     both = "" if own is None or taped is None else f" (z {own:.3g} in the step itself, {float(taped):.3g} op by op)"
     unlike = (localization.content.get("controls") or {}).get("b") is False
-    unlike_itself = f"the tape of {b} does not reproduce its own bits{both}" if unlike else ""
+    unlike_itself = f"the tape of {b} does not reproduce its recorded bits{both}" if unlike else ""
     lazily += "" if unlike else both
     doubts = [doubt for doubt in (unlike_itself, lazily if others else "") if doubt]
     if left.explained is not None and left.explained >= ALL:
@@ -125,12 +125,12 @@ def _of_a_way(way: Culprit, localized: Sequence[Localization]) -> tuple[float | 
     share = None
     if before and after is not None:
         share = 1.0 if math.isinf(before) and math.isfinite(after) else max(0.0, 1 - after / before)
-    left = "" if share is None or share >= ALL else f"what is left without it is z {after:.3g}"
+    left = "" if share is None or share >= ALL else f"without this cause, z {after:.3g} is left"
     if way.kind == MARK_STEP and way.places:  # its ops are named: the draws that were executed again
         return share, left
     reason = next((localization.reason for localization in localized if localization.reason), "")
     why = f"step {way.step} could not be taken apart: {reason}" if reason else "no op is proven to cause it"
-    return share, f"the cause of the drift is known, its ops are not ({why}){left and f'; {left}'}"
+    return share, f"the cause of the drift is known, but not its ops ({why}){left and f'; {left}'}"
 
 
 def _not_looked(evidence: PairEvidence, verdict: Verdict, scores: Scores, localized: Sequence[Localization]) -> str:
@@ -138,13 +138,13 @@ def _not_looked(evidence: PairEvidence, verdict: Verdict, scores: Scores, locali
     a, b = evidence.a, evidence.b
     start = "no cause was looked for"
     if verdict.word is None:
-        return f"{start}: nothing decides whether there is one"
+        return f"{start}: the pair is undecided"
     if localized:
         return f"no cause was found: step {localized[0].step} could not be taken apart: {localized[0].reason}"
     if evidence.one_against_several:
         return f"no cause was found: {AGAINST_ONE}"
     if a.manifest.rank:
-        why = "if there are several processes, only the steps of rank 0 are taken apart"
+        why = "with several processes, only the steps of rank 0 are taken apart"
         return f"{start} in rank {a.manifest.rank}: {why}"
     if not scores.steps:
         return f"{start}: {scores.why or f'no step of {b.manifest.label} was begun in the state of the reference'}"

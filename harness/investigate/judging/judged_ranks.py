@@ -41,17 +41,17 @@ def judged_by_rank(evidence: PairEvidence, judge: Judge) -> PairFindings:
         rank_pairs = [judge(evidence.of_rank(rank)) for rank in range(count)]
     except NumdriftError as error:
         first = judge(evidence)
-        return replace(first, notes=[*first.notes, f"only rank 0 was compared with rank 0: {error}"])
+        return replace(first, notes=[*first.notes, f"only rank 0 was compared: {error}"])
     # Of equally bad verdicts, take the larger score; of equal scores, the first rank.
     worst = min(
         range(count), key=lambda rank: (GRAVITY.index(rank_pairs[rank].verdict), -(rank_pairs[rank].score or 0.0))
     )
     words = [rank_pair.verdict or "undecided" for rank_pair in rank_pairs]
-    sentence = f"each of {count} ranks is compared with the same rank: " + (
-        f"all are {words[0]}; the findings below are of rank {worst}"
+    sentence = f"each of the {count} ranks is compared with the same rank of the reference: " + (
+        f"all are {words[0]}; the findings below are those of rank {worst}"
         if len(set(words)) == 1
         else ", ".join(f"rank {rank} is {word}" for rank, word in enumerate(words))
-        + f"; this is rank {worst}, the worst"
+        + f"; the findings below are those of rank {worst}, the worst"
     )
     pair = rank_pairs[worst]
     pair = replace(

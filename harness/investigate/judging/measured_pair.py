@@ -79,7 +79,7 @@ def measure(evidence: PairEvidence) -> MeasuredPair:
     several = evidence.one_against_several
     compared = whole_batch_compared(a, b) if several else compare_runs(a, b)
     localized = localizations(evidence)
-    empty = Scores((), threshold_of_pair(spec_of(a), spec_of(b)), "", (), "its experiments cannot be read")
+    empty = Scores((), threshold_of_pair(spec_of(a), spec_of(b)), "", (), "the experiments cannot be read")
     scores = with_explanations(_readable(lambda: scores_of(evidence), empty, unreadable), localized)
     is_alike = compared.identical or several
     by_values = ended_by_values(a, b, evidence.forced)
@@ -132,7 +132,7 @@ def named_runs(evidence: PairEvidence) -> dict[str, RecordedRun]:
         b: evidence.b,
         f"the repetition of {a}": evidence.a_again,
         f"the repetition of {b}": evidence.only("b", "again"),
-        f"the second training of {b}": evidence.forced,
+        f"the second training run of {b}": evidence.forced,
     }
     return {name: run for name, run in runs.items() if run is not None}
 

@@ -60,7 +60,7 @@ def localizer(inquiry: Inquiry, config: LocalizerConfig, laboratory: Laboratory,
         yield
         process.wait(PATIENCE)
     except subprocess.TimeoutExpired:
-        progress.say(f"step {config.step} could not be localized: no answer came in {PATIENCE:.0f} s")
+        progress.say(f"step {config.step} could not be localized: no answer came within {PATIENCE:.0f} s")
     finally:
         process.kill()
         process.wait()

@@ -153,7 +153,7 @@ def _write(inquiry: Inquiry, localization: Localization, own: str, best: str, sc
         return
     content = {**localization.content, "culprits": culprits, "policies": scores}
     if remedy:
-        effect = f"with {remedy} nothing that matters is executed again: z {scores[best]:.3g} instead of {before:.3g}"
+        effect = f"with {remedy}, nothing that matters is executed again: z {scores[best]:.3g} instead of {before:.3g}"
         note = f'{effect} (--mode "{with_setting(spec, remedy)}")'
         content["notes"] = [*localization.content.get("notes", ()), note]
     write_localization(localization.path, content)

@@ -124,7 +124,7 @@ def _together(laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: Invest
             a, b = (holding(laboratory, inquiry, side) for side in SIDES)
             if a is None or b is None:
                 which = inquiry.evidence.a if a is None else inquiry.evidence.b
-                text = f"step {inquiry.step} of {which.manifest.label} has no tape, or no process that answers"
+                text = f"step {inquiry.step} of {which.manifest.label} has no tape, or its worker does not answer"
                 laboratory.progress.say(f"{text}: its cause is not looked for")
                 continue
             _settle(laboratory, inquiry, {"a": a[0], "b": b[0]})

@@ -39,17 +39,16 @@ def check_parts(specs: Sequence[ModeSpec], plan: InvestigationRequest, *, nproc:
     """Raise UsageError, before anything is started, for modes and options with which a bisection is impossible."""
     if plan.localize == "none":
         raise UsageError(
-            "a bisection by partitions looks for a cause, and --localize none looks for none: leave one of the two out"
+            "a bisection by partitions searches for a cause, but --localize none forbids that: leave out one of the two"
         )
     if nproc > 1:
         raise UsageError(
-            f"a bisection by partitions needs a run of one process, and this run has {nproc}: leave --nproc out"
+            f"a bisection by partitions needs a run of one process, but this run has {nproc}: leave out --nproc"
         )
     reference, *others = specs
     if reference.base != "cpu":
         raise UsageError(
-            "a bisection by partitions moves parts of the model to the CPU: the reference has "
-            f"to be cpu, not {reference}"
+            f"a bisection by partitions moves parts of the model to the CPU: the reference must be cpu, not {reference}"
         )
     for spec in others:
         if spec.base == "cpu":
@@ -106,14 +105,14 @@ class _PartitionedStep:
         # The first run has nothing on the backend, and shows which operators exist.
         [control] = self._scores_with([frozenset()])
         if own is None:
-            raise self._lacks("the mode itself did not take the step from the reference's state")
+            raise self._lacks("the mode itself did not execute the step from the reference's state")
         if control >= CARRIED * own:
             raise self._lacks(
-                "the step drifts without the backend: "
+                "the step drifts even without the backend: "
                 f"z {control:.3g} with the whole model on the CPU, {own:.3g} in the mode"
             )
         if not self._record.calls:
-            raise self._lacks("; ".join(self._record.notes) or "no model was called in it")
+            raise self._lacks("; ".join(self._record.notes) or "the step called no model")
         searched = carriers(sorted(self._record.calls), self._scores_with, inquiry.threshold, CARRIED * own)
         # Use the last run: every run records the same operators.
         calls = self._record.calls
@@ -143,14 +142,14 @@ class _PartitionedStep:
             plans.append(begun_in(self._inquiry.states, a, experiment, [step], instruments={"partition": options}))
         sizes = " and ".join(str(len(parts)) for parts in sets)
         of = f" of {len(self._record.calls)}" if self._record.calls else ""
-        title = f"step {step} of {b.manifest.label} in parts: {sizes}{of} operators on its backend"
+        title = f"bisection of step {step} of {b.manifest.label}: {sizes}{of} operators on its backend"
         self._laboratory.make(Round(title, plans))
         return [self._score_of(experiment) for experiment in experiments]
 
     def _score_of(self, experiment: Experiment) -> float:
         run = EvidenceFolder.of(self._inquiry.evidence.a).find(experiment)
         if run is None:
-            raise self._lacks(f"{experiment.name} left nothing that can be read")
+            raise self._lacks(f"{experiment.name} left no readable result")
         try:
             self._record = read_partition(run.path / PARTITION)
         except NumdriftError as error:
@@ -160,7 +159,7 @@ class _PartitionedStep:
         score = _score(self._inquiry.evidence, [run], self._inquiry.step)
         if score is None:
             how = f"{run.manifest.status}, {run.manifest.message}" if run.manifest.failed else "no outcome"
-            raise self._lacks(f"{run.path.name} did not get through the step: {how}")
+            raise self._lacks(f"{run.path.name} did not finish the step: {how}")
         return score
 
     def _lacks(self, why: str) -> NotAvailable:
@@ -195,8 +194,8 @@ def part_sentences(scores: PartScores | None, labels: Sequence[str]) -> list[str
         return [scores.reason] if scores else []
     backend, left = scores.backend, scores.whole
     sentence = (
-        f"step {scores.step} of {labels[0]} with the model's operators on {backend}: z {left:.3g}, in {labels[1]} "
-        f"{scores.score:.3g}"
+        f"step {scores.step} of {labels[0]} with the model's operators on {backend}: z {left:.3g}, compared with "
+        f"{scores.score:.3g} in {labels[1]}"
     )
     if left >= CARRIED * scores.score:
         sentence += f" ({scores.asked} partitions)"
@@ -204,14 +203,13 @@ def part_sentences(scores: PartScores | None, labels: Sequence[str]) -> list[str
         cpu = f" (those stay on the CPU: {', '.join(scores.left_out)})" if scores.left_out else ""
         sentence += (
             f"; so no single one of these operators carries the drift: it comes from how {backend} executes them "
-            f"together, from operators that it lacks{cpu}, or from outside of the model, such as the optimizer"
+            f"together, from operators that it lacks{cpu}, or from outside the model, such as the optimizer"
         )
     sentences = [sentence]
     for carrier in scores.carriers:
         sentences.append(
-            f"{_named(carrier)} carries it: alone on {backend} z {carrier.alone:.3g}; put on the CPU, "
-            f"z goes from {left:.3g} to "
-            f"{carrier.without:.3g}"
+            f"{_named(carrier)} carries the drift: with only this part on {backend}, z is {carrier.alone:.3g}; moving "
+            f"it to the CPU takes z from {left:.3g} to {carrier.without:.3g}"
         )
         left = carrier.without
     return sentences
@@ -245,7 +243,7 @@ def part_culprits(scores: PartScores | None, threshold: float) -> Iterator[Culpr
                 after=carrier.without,
                 threshold=threshold,
                 why=f"alone on {scores.backend}: z {carrier.alone:.3g}; "
-                f"with all other parts on it: z {carrier.without:.3g} instead of {before:.3g}",
+                f"with all other parts on {scores.backend}: z {carrier.without:.3g} instead of {before:.3g}",
                 op=ops[0],
                 source=line or None,
                 module=module,

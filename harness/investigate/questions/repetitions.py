@@ -94,7 +94,7 @@ class Repetitions:
             if path not in results or seen.difference is not None:
                 results[path] = replace(seen, by_stand_in=True)
         for run, _ in waiting:
-            reason = "an op of this mode has no value when it is called"
+            reason = "the ops of this mode have no values when they are called"
             write_result(_found_in(run), plain(results.get(run.path, Repeated(0, 0, reason=reason))))
 
     def answer(self, evidence: PairEvidence, threshold: float, step: int | None) -> QuestionAnswer:
@@ -172,7 +172,7 @@ def _without_unfilled(
         plans.append(repeating(run, _experiment(run, 0, TAPED), **taped))
     if plans:
         labels = " and ".join(run.manifest.label for run, _ in lazy)
-        laboratory.make(Round(f"the ops that {labels} executes in the step that does not repeat", plans))
+        laboratory.make(Round(f"the ops of {labels} in the step that does not repeat", plans))
     return [pair for pair in waiting if not _unfilled_of(pair[0])]
 
 
@@ -195,7 +195,7 @@ def _tried(laboratory: Laboratory, waiting: Sequence[tuple[RecordedRun, Repetiti
         labels = " and ".join(run.manifest.label for run, _ in waiting)
         by = ", op by op" if how else ""
         title = f"{labels} again{by}, to see which call does not repeat"
-        laboratory.make(Round(title if count == 2 else f"{title}: the first two were the same", plans))
+        laboratory.make(Round(title if count == 2 else f"{title}: the first two runs were equal", plans))
         results |= {run.path: _compared(run, count, control, how) for run, control in waiting}
         waiting = [pair for pair in waiting if not (results[pair[0].path].difference or results[pair[0].path].reason)]
     return results
@@ -216,7 +216,7 @@ def _compared(run: RecordedRun, trainings: int, control: Repetition, how: str) -
     """Compare the last of `trainings` trainings with the first."""
     folder, steps = EvidenceFolder.of(run), len(recorded_steps(control.step or 0))
     first, last = (folder.find(_experiment(run, number, how)) for number in (0, trainings - 1))
-    unfinished = Repeated(steps, trainings, reason="a training that recorded its calls did not get through")
+    unfinished = Repeated(steps, trainings, reason="a training run that recorded its calls did not finish")
     if first is None or last is None or not (first.journal.steps and last.journal.steps):
         return unfinished
     try:
@@ -276,15 +276,15 @@ def _sentence_without_call(
         return f"{label}: it is not known which call does not repeat: {repeated.reason}"
     if difference is not None:
         return (
-            f"{label}: in step {difference.step} the state left by an earlier step differs, and the calls of only "
+            f"{label}: in step {difference.step} the state left by an earlier step differs, but the calls of only "
             f"{repeated.steps} steps were recorded: the call that does not repeat is in none of these"
         )
     if repeated.by_stand_in:
         return (
-            f"{label}: its ops have no values when they are called, and executed one by one on the CPU they repeat bit "
-            "for bit: which of them does not repeat in this mode is not known"
+            f"{label}: its ops have no values when they are called. Executed one by one on the CPU, they repeat bit "
+            "for bit, so it is not known which of them does not repeat in this mode"
         )
     return (
-        f"{label}: {repeated.trainings} more trainings computed the same bits in each of their calls up to step "
-        f"{control.step or 0}: the cause did not show again"
+        f"{label}: {repeated.trainings} more training runs computed the same bits in every call up to step "
+        f"{control.step or 0}, so the cause did not appear again"
     )

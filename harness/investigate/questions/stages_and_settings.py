@@ -197,7 +197,7 @@ def setting_sentences(scores: CompilerScores | None, threshold: float) -> list[s
         listed = ", ".join(
             f"{'not compiled' if stage == UNCOMPILED else stage} {score:.3g}" for stage, score in stages.items()
         )
-        sentences.append(f"step {step} by the compiler's stages: z {listed}")
+        sentences.append(f"z of step {step} by the compiler's stages: {listed}")
         if stages.get(UNCOMPILED, 0.0) > threshold:
             sentences.append("the mode drifts without torch.compile as well: the compiler's stages are not the cause")
     if scores.settings:
@@ -205,7 +205,7 @@ def setting_sentences(scores: CompilerScores | None, threshold: float) -> list[s
         gone = [text for text, score in scores.settings.items() if score <= threshold < scores.score]
         ending = f"; {' or '.join(gone)} removes the drift" if gone else ""
         whose = "settings of the device" if all(map(_of_kernels, scores.settings)) else "the compiler's settings"
-        sentences.append(f"step {step} by {whose}: z {listed}{ending}")
+        sentences.append(f"z of step {step} by {whose}: {listed}{ending}")
     return sentences
 
 

@@ -130,7 +130,7 @@ def not_trained(runs: Sequence[RecordedRun], findings: Findings) -> list[str]:
 
 def _why_left(fix: Remedy) -> str:
     ops = ", ".join(op for op in fix.left if op != SETUP)
-    return f"no setting of a mode replaces {ops}" if ops else "there is no kernel to swap, the data themselves differ"
+    return f"no setting of a mode replaces {ops}" if ops else "there is no kernel to swap: the data itself differs"
 
 
 def is_left_over(runs: Sequence[RecordedRun], findings: Findings, trained: Round) -> bool:
@@ -150,7 +150,8 @@ def trained_without(evidence: PairEvidence, verdict: str | None, culprits: Seque
     spec, run = spec_of(evidence.b), evidence.only("b", "without")
     fix = remedy(spec_of(evidence.a), spec, proven(verdict, culprits))
     if fix.left and verdict == "beyond-rounding":
-        return TrainedWithout(text=f"not trained to the end without them: {_why_left(fix)}", left=fix.left)
+        text = f"the mode was not trained to the end without its culprits: {_why_left(fix)}"
+        return TrainedWithout(text=text, left=fix.left)
     if run is None or fix.left or replace(spec_of(run), name=spec.name) != fix.spec:
         return None
     swaps = ", ".join(fix.swaps)
@@ -169,10 +170,11 @@ def trained_without(evidence: PairEvidence, verdict: str | None, culprits: Seque
     if run.manifest.failed and run.manifest.status != "nonfinite":
         text += f" ended after {len(run.journal.steps)} steps: {run.manifest.status}, {run.manifest.message}"
     elif compared.identical:
-        text += f" is {a} bit for bit" + (f" in {compared.common_steps:,} common steps" if compared.cut_short else "")
+        text += f" equals {a} bit for bit"
+        text += f" in {compared.common_steps:,} common steps" if compared.cut_short else ""
     else:
         text += f" differs from {a} from step {compared.first_differing_step} on"
-        text += "" if envelope is None else f"; {envelope.words(f'{b} without them')}"
+        text += "" if envelope is None else f"; {envelope.words(f'{b} without its culprits')}"
         if inside is None and spec.capabilities.compiles:
             text += farther_away(compared, compare_runs(evidence.a, evidence.b), b)
     return TrainedWithout(
@@ -198,14 +200,14 @@ def farther_away(without: RunComparison, whole: RunComparison, b: str) -> str:
         for comparison in (without, whole)
     ]
     if losses[0] > losses[1]:
-        by = f"its losses by up to {losses[0]:.2g} of their value, those of {b} by {losses[1]:.2g}"
+        by = f"its losses differ by up to {losses[0]:.2g} of their value, those of {b} by {losses[1]:.2g}"
     elif losses[0] == losses[1] and counts[0] > counts[1]:
-        by = f"{counts[0]} of its parameters and buffers differ, {counts[1]} of {b}"
+        by = f"{counts[0]} of its parameters and buffers differ, and {counts[1]} of those of {b}"
     else:
         return ""
     return (
-        f", farther away than {b} itself ({by}): an op that is swapped out changes how the rest is compiled, so "
-        "this neither confirms nor refutes the culprits"
+        f"; this run is farther from the reference than {b} itself ({by}): swapping out an op changes how the rest is "
+        "compiled, so this neither confirms nor refutes the culprits"
     )
 
 

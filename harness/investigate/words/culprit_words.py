@@ -2,7 +2,7 @@
 
 aten.tanh_backward in the backward of 1, train.py:31 (100 % of the drift)
 0.9 ULP from double in cpu, 312 in lazy (rho 0.4 and 130: more than rounding of its inputs explains)
-swapped into cpu the drift comes (z 90), swapped out of lazy it goes from z 91 to 0
+when it is swapped into cpu, the drift appears (z 90); when it is swapped out of lazy, z goes from 91 to 0
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from ...tape.origin import line_of
 MOST_PLACES = 4
 MOST_NAMED = 3
 
-OR_MODE = "may differ by version or by mode"
-DIFFERS = {VERSION: "differs by version", MODE: "differs by mode, not by version"}
+OR_MODE = "may differ because of the version or the mode"
+DIFFERS = {VERSION: "differs because of the version", MODE: "differs because of the mode, not the version"}
 """The phrase for a culprit in two versions of torch, by the cause of the difference: the version or the mode."""
 
 LOCAL_FAULT = 16.0
@@ -163,7 +163,7 @@ def wrong_by_itself(culprit: Culprit, a: str, b: str) -> str:
         case "values" if not culprit.roundings:
             return "moves values by more than their rounding"
         case "values" if culprit.roundings == math.inf:
-            return f"computes different whole numbers in {culprit.largest_relative:.2%} of their places"
+            return f"computes different whole numbers in {culprit.largest_relative:.2%} of the places"
         case "values":
             moved = f"{culprit.largest_relative:.2g} of their size"
             return f"moves values by up to {culprit.roundings:.3g} times their own rounding ({moved})"
@@ -171,11 +171,13 @@ def wrong_by_itself(culprit: Culprit, a: str, b: str) -> str:
             return f"errs in {sides[worse]} by {culprit.rho[worse]:.3g} times what rounding of its inputs causes"
         case "bound":
             side = max(culprit.bound, key=lambda key: culprit.bound[key] or 0.0)
-            return f"errs in {sides[side]} by {_times(culprit.bound[side])} what a correct kernel of its precision can"
+            times = _times(culprit.bound[side])
+            return f"errs in {sides[side]} {times} as much as a correct kernel of its precision can"
         case "once":
             side = max(culprit.error_ulp, key=lambda key: culprit.error_ulp[key])
             units = f"{culprit.error_ulp[side]:.3g} units in the last place"
-            return f"errs in {sides[side]} by up to {units}, where each element is computed in float32 and rounded once"
+            correct = "where a correct kernel computes in float32 and rounds each element once"
+            return f"errs in {sides[side]} by up to {units}, {correct}"
         case "bias":
             lean = abs(culprit.bias[worse])
             return (
@@ -190,9 +192,11 @@ def ill_conditioned_here(causes: Sequence[Culprit], score: float) -> str:
     names = " and ".join(title_of(cause) for cause in causes[:2])
     more = f" and {len(causes) - 2} others" if len(causes) > 2 else ""
     rho = max(value for cause in causes for value in cause.rho.values())
+    err, its, it = ("errs", "its", "it") if len(causes) == 1 else ("err", "their", "them")
     return (
-        f"ill-conditioned here: all of the drift comes from {names}{more}, which errs by {rho:.2g} times what rounding "
-        f"of its inputs causes, whatever kernel computes it; the step turns that into {score:.3g} times its noise"
+        f"ill-conditioned here: all of the drift comes from {names}{more}, which {err} by {rho:.2g} times what "
+        f"rounding of {its} inputs causes, whatever kernel computes {it}; the step turns that into {score:.3g} times "
+        "its noise"
     )
 
 
@@ -207,7 +211,7 @@ def _errors(culprit: Culprit, a: str, b: str) -> str:
     # The error is only stated for a kernel: nothing else has the same inputs on both sides.
     if not culprit.is_of_kernel or not {"a", "b"} <= ulp.keys():
         return ""
-    explanation = "as rounding of its inputs"
+    explanation = "like rounding of its inputs"
     if culprit.local_significance == "beyond-rounding":
         explanation = "more than rounding of its inputs explains"
     elif culprit.kind == LAYOUT and max(rho.values()) > LOCAL_FAULT:
@@ -219,12 +223,12 @@ def _errors(culprit: Culprit, a: str, b: str) -> str:
 def _bound(culprit: Culprit, a: str, b: str) -> str:
     """Name the sides that err by more than a correct kernel of the same precision can; "" if neither does."""
     ratios = [(label, culprit.bound.get(side)) for side, label in (("a", a), ("b", b))]
-    beyond = [f"in {label} {_times(ratio)}" for label, ratio in ratios if ratio is not None and ratio > 1]
+    beyond = [f"{_times(ratio)} as large in {label}" for label, ratio in ratios if ratio is not None and ratio > 1]
     if not culprit.is_of_kernel or not beyond:
         return ""
     name = (culprit.op or "").partition(".")[2]
-    correct = "any order of summation" if sums(name) else "correctly rounded steps"
-    return f"{' and '.join(beyond)} what {correct} in its precision can err"
+    correct, allow = ("any order of summation", "allows") if sums(name) else ("correctly rounded steps", "allow")
+    return f"the error is {' and '.join(beyond)} as {correct} in its precision {allow}"
 
 
 def versions_of(culprit: Culprit) -> str:
@@ -233,7 +237,7 @@ def versions_of(culprit: Culprit) -> str:
     if not culprit.torch:
         return ""
     names = {side: f"{_named_op(culprit, side)} of torch {version}" for side, version in culprit.torch.items()}
-    what = {KERNEL: "the kernel", LAYOUT: "the layout"}.get(culprit.kind, "what is executed")
+    what = {KERNEL: "the kernel", LAYOUT: "the layout"}.get(culprit.kind, "the executed op")
     return f"{names['a']} against {names['b']}: {what} {DIFFERS.get(culprit.blame, OR_MODE)}"
 
 
@@ -266,27 +270,27 @@ def _proof(culprit: Culprit, proof: Proof, a: str, b: str) -> str:
         swapped = policy if " " in policy else f"mark_step={policy}"
         swapped = f"each op executed by itself ({policy})" if "=" in policy else swapped
         before, after = _z(came.score_after), _z(went.score_after)
-        own = culprit.policy[b]
-        return f"against the same ops one by one: z {before} with mark_step={own}, {after} with {swapped}"
+        scores = f"z {before} with mark_step={culprit.policy[b]}, {after} with {swapped}"
+        return f"compared with the same ops executed one by one: {scores}"
     sentences = []
     if came.score_after is not None:
-        comes = "comes" if came.holds else "does not come"
-        sentences.append(f"swapped into {a} the drift {comes} (z {_z(came.score_after)})")
+        appears = "appears" if came.holds else "does not appear"
+        sentences.append(f"when it is swapped into {a}, the drift {appears} (z {_z(came.score_after)})")
     first, alone, without = went.score_before, went.score_after, went.score_without_all
     if alone is not None and first is not None and without is not None and alone >= first > without:
         # The effects of several culprits do not add up: swapping out one alone may remove nothing, or may remove an
         # effect that compensates for another.
         sentences.append(
-            f"swapped out of {b} alone it stays (z {_z(first)} to {_z(alone)}), swapped out with the other causes it "
-            f"goes to {_z(without)}"
+            f"when only it is swapped out of {b}, the drift stays (z {_z(first)} to {_z(alone)}); together with the "
+            f"other causes, z goes to {_z(without)}"
         )
     elif alone is not None:
-        sentences.append(f"swapped out of {b} it goes from z {_z(first)} to {_z(alone)}")
+        sentences.append(f"when it is swapped out of {b}, z goes from {_z(first)} to {_z(alone)}")
     if proof.together_with:
-        sentences.append(f"it acts only together with {proof.together_with} of the others")
+        sentences.append(f"it acts only together with {proof.together_with} of the other causes")
     if proof.why:
         sentences.append(proof.why)
-    return ", ".join(sentences)
+    return "; ".join(sentences)
 
 
 def from_here(path: str) -> str:

@@ -57,8 +57,8 @@ def sentence_of(difference: CallDifference) -> str:
         case "race":
             assert made is not None
             return (
-                f"{when} threads race: {place_of(made)} writes to the same memory in another order in each run, and "
-                f"{place} reads it"
+                f"{when} threads race: {place_of(made)} writes to the same memory in a different order in each run, "
+                f"and {place} reads it"
             )
         case "unfilled" if made is not None:
             return (
@@ -98,7 +98,7 @@ def unfilled_remedy(unfilled: UnfilledRead) -> str:
         return f"mend {unfilled.call.name}, or fill its result before it is read"
     if unfilled.call.op == unfilled.made_by:
         return "fill it before it is read (torch.zeros in place of torch.empty)"
-    return f"use another op than {unfilled.call.op}, whose writes this mode loses"
+    return f"use an op other than {unfilled.call.op}, whose writes this mode loses"
 
 
 def remedy_of(difference: CallDifference, spec: ModeSpec) -> str:
@@ -111,7 +111,7 @@ def remedy_of(difference: CallDifference, spec: ModeSpec) -> str:
         case "generator" | "seeded":
             return "seed it with the same number in every run"
         case "race":
-            return "let the threads write in a fixed order, or each to memory of its own"
+            return "let the threads write in a fixed order, or each to its own memory"
         case "unfilled":
             return "fill it before it is read (torch.zeros in place of torch.empty)"
         case "changed":
@@ -151,10 +151,10 @@ def draw_sentence(difference: DrawDifference, generator: str, a: str, b: str) ->
     if difference.side != "both":
         alone, without = (a, b) if difference.side == "a" else (b, a)
         does = "draws from" if difference.call.op else "changes the state of"
-        return f"{when} {place_of(difference.call)} {does} {called} in {alone} and not in {without}{after}"
+        return f"{when} {place_of(difference.call)} {does} {called} in {alone} but not in {without}{after}"
     assert difference.a is not None and difference.b is not None
     if (difference.a.op, difference.a.line) == (difference.b.op, difference.b.line):
-        does = "sets" if difference.seeded else "draws a different count of numbers from"
+        does = "sets" if difference.seeded else "draws a different number of values from"
         state = " to a different state" if difference.seeded else ""
         return f"{when} {place_of(difference.call)} {does} {called}{state} in {b} than in {a}{after}"
     return f"{when} {a} draws from {called} by {place_of(difference.a)}, and {b} by {place_of(difference.b)}{after}"
@@ -162,7 +162,7 @@ def draw_sentence(difference: DrawDifference, generator: str, a: str, b: str) ->
 
 def shown_by_stand_in(label: str) -> str:
     """Return the end of a sentence about a mode whose stand-in was recorded in its place."""
-    return f", as shown by a training that executes every op of {label} by itself"
+    return f", as shown by a training run that executes every op of {label} separately"
 
 
 def place_of(call: CallRecord) -> str:

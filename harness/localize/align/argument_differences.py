@@ -14,17 +14,17 @@ from ...torch_private.operators import argument_names
 from .links import Links, are_folded, is_turned_product
 from .storage_flow import FlowNode, Use, common_reads, layout_of
 
-WIRING = "reads another tensor"
+WIRING = "reads a different tensor"
 
-LAYOUT = "another layout"
+LAYOUT = "a different layout"
 """The same values in a different order in memory: the call computes the same, perhaps with a different kernel."""
 
-PART = "another layout or part of a tensor"
+PART = "a different layout or part of a tensor"
 
-TURNED = "computes the transpose of the product, from both factors transposed and exchanged"
+TURNED = "computes the transpose of the product, with both factors transposed and swapped"
 """The same sums in a different order: the kernel is chosen for different sizes and strides."""
 
-FOLDED = "takes the same elements in other dimensions"
+FOLDED = "sums the same elements over different dimensions"
 """A sum over the first two of three dimensions becomes a sum over the first of two, with a kernel for those sizes."""
 
 SUMS = ("sum", "mean")
@@ -234,7 +234,7 @@ def drawn_reasons(left: FlowNode, right: FlowNode, reasons: list[str]) -> list[s
         return reasons
     pairs = ((left_use.view, right_use.view) for left_use, right_use in common_reads(left, right))
     laid_out = [
-        f"draws into other elements: takes its input with strides {right_view.stride}, the reference {left_view.stride}"
+        f"draws into different elements: its input has strides {right_view.stride}, the reference's {left_view.stride}"
         for left_view, right_view in pairs
         if left_view.size == right_view.size
         and any(a != b for a, b, n in zip(left_view.stride, right_view.stride, left_view.size, strict=True) if n > 1)

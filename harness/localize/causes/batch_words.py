@@ -1,6 +1,6 @@
 """Descriptions of the causes of a difference between batches.
 
-triu (train.py:32) is given diagonal=0 in bad, 1 in cpu
+triu (train.py:32) receives diagonal=0 in bad, diagonal=1 in cpu
 only bad executes _to_copy with dtype=int8 (train.py:31)
 randint (train.py:31) draws different numbers: the generator is in a different state after rand (train.py:30), which ...
 no op of the step computed it (float32 [8, 4], 3 of 32 elements differ, by up to 0.5; first read by addmm (...)): it ...
@@ -104,7 +104,7 @@ def _other_arguments(left: FlowNode, right: FlowNode, labels: Labels) -> str:
         )
         for side, arguments, lacking in sides:
             differences += [
-                f"{name}={plain_text(arguments[name])} in {labels[side]} alone"
+                f"{name}={plain_text(arguments[name])} only in {labels[side]}"
                 for name in arguments
                 if name not in lacking
             ]
@@ -213,10 +213,10 @@ def inputs_in_words(pair: TapePair, inputs: Sequence[FlowValue], labels: Labels)
     for value in inputs[:MOST_LISTED]:
         left, right = _both(pair, value)
         reader = first_reader(pair, value)
-        reading = "something that no op reads" if reader is None else _as_argument(reader, value)
+        reading = "a value that no op reads" if reader is None else _as_argument(reader, value)
         lines.append(f"{reading}, {how_apart(left, right)}{_first_apart(left, right, labels)}")
     more = len(inputs) - len(lines)
-    return (*lines, f"and {more} more inputs") if more > 0 else tuple(lines)
+    return (*lines, f"and {more} more input{'s' if more > 1 else ''}") if more > 0 else tuple(lines)
 
 
 def _as_argument(node: FlowNode, value: FlowValue) -> str:

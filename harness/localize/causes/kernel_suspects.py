@@ -37,8 +37,8 @@ def _astray(flow: StorageFlow, number: int, found: Found) -> tuple[str, ...]:
     The values that the node computes within its graph differ from those that it computes alone on the tape's inputs.
     """
     reason = (
-        "returns values within its compiled graph that differ by more than rounding from those that it returns alone "
-        "on the same inputs"
+        "within its compiled graph, it returns values that differ by more than rounding from those that it returns "
+        "alone on the same inputs"
     )
     # An input may be wrong instead, if its bits are not known.
     makers = [flow.makers.get(use.value) for use in flow.nodes[number].reads]

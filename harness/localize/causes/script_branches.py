@@ -59,7 +59,7 @@ def with_decisions(pair: TapePair, causes: Sequence[Cause], labels: Mapping[Side
             )
             at_line = f" at {Path(line).name}" if line else ""
             expressions = [f"{_expression(pair, decision, side)} in {labels[side]}" for side in SIDES]
-            in_words = f"the script took another branch{at_line}: {', '.join(expressions)}"
+            in_words = f"the script took a different branch{at_line}: {', '.join(expressions)}"
             joined[key] = replace(cause, reasons=(in_words, *cause.reasons))
         else:
             joined[key] = cause

@@ -64,7 +64,7 @@ def both_in_words(argument: RelaidArgument, labels: Mapping[Side, str]) -> str:
     begins = argument.lies["a"].start != argument.lies["b"].start
     sides = []
     for side in SIDES:
-        makers = f" by {argument.copied_by[side]}" if side in argument.copied_by else ""
+        makers = f"{',' * begins} made by {argument.copied_by[side]}" if side in argument.copied_by else ""
         makers += " within its generated code" if side in argument.within else ""
         sides.append(f"{in_words(argument.lies[side], start=begins)}{makers} in {labels[side]}")
     return f"argument {argument.number} ({argument.name}): {', '.join(sides)}"

@@ -151,7 +151,7 @@ class Memory:
             not step and size > 1 for size, step in zip(link.own_view.size, link.own_view.stride, strict=True)
         )
         if link.own_view.size != link.far_view.size or not whole or overlaps:
-            raise Unbound(f"storage {value.slot} of side {side} has another layout on the other side")
+            raise Unbound(f"storage {value.slot} of side {side} has a different layout on the other side")
         storage = torch.UntypedStorage(size, device=device)
         self.viewed(side, storage, link.own_view).copy_(self.viewed(far_side, far_storage, link.far_view))
         return storage

@@ -71,9 +71,9 @@ class Worker:
                 connection.settimeout(ANSWER_SECONDS)
                 return cls(connection, name)
             if not alive():
-                raise WorkerGone(name, "it ended before it served")
+                raise WorkerGone(name, "it ended before it accepted a connection")
             if time.monotonic() > until:
-                raise WorkerGone(name, f"does not serve at {path} after {timeout:g} s")
+                raise WorkerGone(name, f"did not accept a connection at {path} within {timeout:g} s")
             time.sleep(CONNECT_POLL_SECONDS)
 
     def facts(self) -> Facts:

@@ -51,7 +51,7 @@ def with_same_number_joined(pair: TapePair, causes: Sequence[Cause]) -> list[Cau
         parts = [causes[member] for member in joined.get(place, ())]
         if len(parts) > 1:
             listed = ", ".join(f"{part.ops['a'][0]} {', '.join(part.reasons)}" for part in parts)
-            merged.append(joined_causes(parts, (f"one number in several ops: {listed}",)))
+            merged.append(joined_causes(parts, (f"one differing number, used in several ops: {listed}",)))
         elif place not in followers:
             merged.append(cause)
     return merged

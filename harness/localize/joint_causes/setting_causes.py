@@ -260,7 +260,7 @@ def _effect(pair: TapePair, blocks: Sequence[int]) -> str:
     if not all(pair.blocks[number].is_pair for number in blocks):  # the sides execute different ops
         executed = [op for number in blocks for side in SIDES for op in pair.names(number, side)]
         chosen = list(dict.fromkeys(op for op in executed if op.startswith(tuple(CHOSEN_OPS))))
-        return f"{_listed(chosen)} {'is' if len(chosen) == 1 else 'are'} executed on one side alone"
+        return f"{_listed(chosen)} {'is' if len(chosen) == 1 else 'are'} executed on only one side"
     alike_count = sum(
         block.is_pair and set(pair.names(number, "a")) <= {*names} for number, block in enumerate(pair.blocks)
     )

@@ -161,7 +161,7 @@ class Values:
         If there already is a tensor with the same bits whose name is not in `used`, return its name and add nothing.
         """
         if tensor.dtype not in CODES:
-            raise NotShown(f"it takes or returns {tensor.dtype}, which its file cannot hold")
+            raise NotShown(f"it takes or returns {tensor.dtype}, which the script's file cannot hold")
         device = str(tensor.device)
         for name, stored in self.tensors.items():
             is_alike = self.devices[name] == device and stored.dtype == tensor.dtype and stored.shape == tensor.shape

@@ -83,7 +83,7 @@ def script_in(way: Way, block: ShownBlock, culprit: Culprit, modes: Mapping[Side
     if block.ulps and not way.computed:
         exact = recorded_code(block.exact, "given_exact", values)
     if values.size > MOST_INPUTS:
-        raise NotShown(f"its values take {values.size / 2**20:.0f} MiB, more than {MOST_INPUTS // 2**20}")
+        raise NotShown(f"its values take {values.size / 2**20:.0f} MiB; the limit is {MOST_INPUTS // 2**20} MiB")
     compiled = way.kinds["b"] == "compiled"
     return Script(
         sentences=list(_sentences(way, block, culprit, modes)),

@@ -66,7 +66,7 @@ class ScriptWriter:
         names = []
         for place, culprit in enumerate(step.culprits):
             lead = -1 if culprit.lead is None else culprit.lead
-            few = f"only the first {MOST_SCRIPTS} culprits have one"
+            few = f"only the first {MOST_SCRIPTS} culprits have a script"
             answer = _without("it has no block of calls" if culprit.lead is None else few)
             if lead in self._under_way:
                 answer = self._under_way.pop(lead).result()

@@ -1,6 +1,6 @@
 """Records every call of chosen steps with digests of its inputs and outputs, and every random draw with its line.
 
-If a mode does not repeat its own bits, these records are used to compare two of its trainings.
+If a mode does not repeat its own bits, these records are used to compare two of its training runs.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class CallRecording(Observer):
                 self._graphs.install()
             except NotAvailable as error:
                 self._graphs = None
-                self._notice(f"compiled graphs are not seen among the calls: {error}")
+                self._notice(f"the recorded calls do not show compiled graphs: {error}")
         else:
             self._patches.also(around_compile_calls("the calls", self._script_compiles))
         self._enter(0)

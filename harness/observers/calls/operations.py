@@ -128,8 +128,8 @@ class RecordedOperations(Observer):
         if not self._active:
             device = self._around.mode.device
             self._around.notice(
-                f"ops are not recorded in this mode: on {device} they have no values when they are called; losses, "
-                "parameters and digests are recorded as always"
+                f"ops are not recorded in this mode: on {device}, they have no values yet when they are called; "
+                "losses, parameters and digests are recorded as usual"
             )
         self.begins(0)  # everything before the script's first forward belongs to its first step
 

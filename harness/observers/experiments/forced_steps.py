@@ -104,7 +104,7 @@ class ForcedSteps:
                 more = f" and {len(missing) - MOST_NAMED} more" if len(missing) > MOST_NAMED else ""
                 self._notice(
                     f"step {step} starts from another run's state except for {', '.join(missing[:MOST_NAMED])}{more}: "
-                    "these are in one of the two runs only, or differ in shape"
+                    "these exist in only one of the two runs, or differ in shape"
                 )
             return True
         if self._away and self._own is not None:

@@ -200,7 +200,7 @@ class Experiments(Observer):
             return
         if self._step > after:
             if not self._states.by_default:
-                self._notice(f"the state of step {after} is not kept: it was executed together with later ones")
+                self._notice(f"the state of step {after} is not kept: the mode executed several steps together")
         else:
             self._keep_state(after)
 

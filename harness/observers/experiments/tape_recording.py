@@ -67,7 +67,7 @@ class TapeRecording(StepWatcher):
         self._defers = not mode.capabilities.has_values
         self._unavailable = ""
         if recorders is None and (self._defers or kind in DEFERRED_DEVICES):
-            self._unavailable = f"on {kind} an op has no value when it is called"
+            self._unavailable = f"on {kind}, an op has no value yet when it is called"
         self._recorders = recorders or StepRecorders(self._recorder_of_ops)
         self._recorder: StepRecorder | None = None
         self._ended: list[tuple[int, StepRecorder]] = []
@@ -165,7 +165,7 @@ class TapeRecording(StepWatcher):
         """Return the reason why the ops of a step that begins now cannot be recorded; "" if they can be."""
         foreign = foreign_dispatch_mode()
         if foreign is not None:
-            return f"the script has a torch dispatch mode on ({foreign})"
+            return f"a torch dispatch mode of the script is active ({foreign})"
         return OPAQUE if self._script_compiles and compiled_frames() else ""
 
     def _write_step(self, step: int, recorder: StepRecorder) -> None:
@@ -218,6 +218,6 @@ class TapeRecording(StepWatcher):
     def _failed(self, step: int, error: Exception) -> None:
         """Report that the tape failed, in a notice and, where it can be written, in the step's noise."""
         try:
-            self._write_noise(StepNoise(step, reason=f"the tape failed: {in_words(error)}"))
+            self._write_noise(StepNoise(step, reason=f"recording the tape failed: {in_words(error)}"))
         except OSError as unwritable:
             self._notice(f"the noise of step {step} cannot be written: {unwritable}")

@@ -66,7 +66,7 @@ class PartitionInstrument(Observer):
         module = within_wrapper(inner if isinstance(inner, torch.nn.Module) else module)
         name = type(module).__name__
         if isinstance(module, torch.jit.ScriptModule):
-            self._writer.write("note", text=f"{name} is TorchScript, which is not captured: it runs unpartitioned")
+            self._writer.write("note", text=f"TorchScript is not captured, so {name} runs unpartitioned")
             return
         assert self._adapter is not None
         script = self._around.config.script
@@ -89,7 +89,7 @@ class PartitionInstrument(Observer):
             self._writer.write("note", text=f"torch.compile breaks the graph{at}: {broken.reason}")
         missing = sorted(self._config.moved - self._kinds)
         if missing and self._kinds:
-            self._writer.write("note", text=f"no graph has {missing[0]!r}; {nearest(missing[0], self._kinds)}")
+            self._writer.write("note", text=f"no graph contains {missing[0]!r}; {nearest(missing[0], self._kinds)}")
         if self._only is not None:
             calls = {part: call for backend in self._backends for part, call in backend.calls.items()}
             self._writer.write("calls", calls=[[*part, *call] for part, call in sorted(calls.items())])

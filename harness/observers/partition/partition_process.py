@@ -114,7 +114,7 @@ def _module_and_arguments(target: str) -> tuple[torch.nn.Module, Any]:
     if inputs is None:
         raise UsageError(
             f"{target}: no example inputs; define {EXAMPLES} on the module, or in {place} as a variable or function: "
-            "a tensor, a tuple of arguments, or a dict of named ones"
+            "a tensor, a tuple of arguments, or a dict of keyword arguments"
         )
     return module, inputs() if callable(inputs) and not isinstance(inputs, torch.Tensor) else inputs
 

@@ -56,9 +56,9 @@ def partition(
         net(x).sum().backward()
 
     `inputs` are the module's arguments: a tensor, a sequence of arguments, or a mapping of named ones. The module is
-    called with them once; its buffers and the random generator are restored afterwards. Other shapes, training and
-    evaluation each have their own partition, created when first needed. The logger `numdrift.partition` reports each
-    partition at INFO.
+    called with them once; its buffers and the random generator are restored afterwards. Each set of input shapes has
+    its own partitions, one for training and one for evaluation. A partition is created when it is first needed, and
+    the logger `numdrift.partition` reports it at INFO.
 
     Raises PartitionError (a ValueError) if a limit of `config` is broken, UsageError if `config` moves an operator that
     the module does not have, ModeError, and NotAvailable if the backend is not available in this process.
@@ -105,7 +105,7 @@ def partitioned(
     kinds = backend.partitioning.kinds
     missing = sorted(config.moved - kinds)
     if missing:
-        raise UsageError(f"ops_to_partition: no graph has {missing[0]!r}; {nearest(missing[0], kinds)}")
+        raise UsageError(f"ops_to_partition: no graph contains {missing[0]!r}; {nearest(missing[0], kinds)}")
     return result
 
 

@@ -1,6 +1,6 @@
 """Records the tape of a script from its first line until it first calls a model.
 
-A run records it on request, to find out why two trainings differ in their data or initial values. The tape's outputs
+A run records it on request, to find why two training runs differ in their data or initial values. The tape's outputs
 are the first batch (`argument 0`) and the model's initial values (`parameter net.weight`).
 """
 
@@ -66,7 +66,7 @@ class PreparationRecording(Observer):
         if foreign_dispatch_mode() is None:
             recorder.stop()
         else:  # The recorder's dispatch mode is below one of the script's own, which must be left first.
-            recorder.give_up("a torch dispatch mode of the script's own is on")
+            recorder.give_up("a torch dispatch mode of the script is active")
 
     def forget(self) -> None:
         self._recorder = None

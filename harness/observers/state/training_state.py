@@ -225,15 +225,15 @@ class StateFiles:
                 if size * count > free:
                     self._steps = None
                     self._notice(
-                        f"no states are kept from step {step} on: the states still to come ({count}, {in_units(size)} "
-                        f"each) would take {in_units(size * count)} in {folder}, where {in_units(free)} are free; "
+                        f"no states are kept from step {step} on: the remaining states ({count} of {in_units(size)} "
+                        f"each) would take {in_units(size * count)} in {folder}, which has {in_units(free)} free; "
                         "choose fewer steps"
                     )
                     return
                 if size >= GROWN * self._announced:
                     self._announced = size
                     later = " (later ones also hold gradients and the optimizers' state)" if step == 0 else ""
-                    self._notice(f"each state takes {in_units(size)}{later}; {in_units(free)} are free in {folder}")
+                    self._notice(f"each state takes {in_units(size)}{later}; {folder} has {in_units(free)} free")
             write_tensors(path, values, state.facts)
         except OSError as error:
             if self.by_default:
@@ -241,7 +241,7 @@ class StateFiles:
                 self.give_up()
                 return
             self._steps = None
-            self._notice(f"the state of step {step} cannot be written: {error.strerror}; no more are kept")
+            self._notice(f"the state of step {step} cannot be written: {error.strerror}; no further states are kept")
 
 
 def states_from(steps: StepSelection, first: int) -> int:

@@ -62,7 +62,7 @@ class SeedShift:
     def __init__(self, offset: int) -> None:
         self._offset = offset
         self._running = threading.local()
-        self._patches = Patches("seeds that are shifted")
+        self._patches = Patches("the shift of seeds")
 
     def install(self) -> None:
         """Replace the seeding functions.

@@ -72,7 +72,7 @@ class Sketcher:
                 begin >= 0 and begin + size <= length for size, length, begin in zip(shape, whole, offset, strict=True)
             )
             if not fits and plain.numel():
-                raise ValueError(f"a block {list(shape)} at {list(offset)} is not in a tensor {list(whole)}")
+                raise ValueError(f"a block {list(shape)} at {list(offset)} is not inside a tensor {list(whole)}")
             if not plain.numel():
                 return (0.0,) * NUMBERS
             if self._function is None or len(shape) > MOST_DIMENSIONS:

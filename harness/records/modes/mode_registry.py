@@ -61,7 +61,7 @@ class ModeRegistry:
         if entry.name in self._entries:
             other_target = self._entries[entry.name].target
             raise ValueError(
-                f"mode {entry.name!r} is already registered as {other_target}; it cannot be {entry.target} too"
+                f"mode {entry.name!r} is already registered as {other_target}; it cannot also be {entry.target}"
             )
         self._entries[entry.name] = entry
 

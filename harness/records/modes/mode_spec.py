@@ -215,7 +215,7 @@ def parse_mode(text: str) -> ModeSpec:
         if not dotted and key not in PLAIN_KEYS:
             raise ModeError(text, key, f"there is no key {key!r}; {nearest(key, valid_keys)}")
         if dotted and not DOTTED_NAME.fullmatch(inner):
-            raise ModeError(text, key, f"{key!r} lacks a name, as in {group}.NAME=VALUE")
+            raise ModeError(text, key, f"{key!r} lacks a name; write {group}.NAME=VALUE")
         bases = registry.bases_of_key(group if dotted else key)
         if bases and base not in bases:
             raise ModeError(text, key, f"key {key!r} belongs to {' and '.join(bases)}, not to {base}")
@@ -240,10 +240,10 @@ def parse_modes(listed: str | None, single: Sequence[str] = ()) -> list[ModeSpec
     """
     texts = [part.strip() for part in listed.split(",")] if listed is not None else []
     if listed is not None and not all(texts):
-        raise UsageError(f"--modes {listed!r} has an empty entry; for example --modes cpu,compile,lazy")
+        raise UsageError(f"--modes {listed!r} has an empty entry; name modes, as in --modes cpu,compile,lazy")
     specs = [parse_mode(text) for text in [*texts, *single]]
     if not specs:
-        raise UsageError("no mode is stated; for example --modes cpu,compile,lazy")
+        raise UsageError("no mode is named; name some, as in --modes cpu,compile,lazy")
     names: set[str] = set()
     for spec in specs:
         if spec.name in names:

@@ -25,7 +25,7 @@ SETTING_KEYS: Mapping[str, tuple[str, ...]] = {
 HOST, CUDA = "cpu", "cuda"
 
 ACCELERATORS_ONLY: Mapping[str, str] = {
-    "tf32": "products in fewer digits are matmul_precision=high or medium there",
+    "tf32": "for products in reduced precision, use matmul_precision=high or medium",
     "cudnn": "the corresponding key is mkldnn",
     "benchmark": "only accelerators choose kernels by their speed",
     "reduced_precision_reduction": "only accelerators round sums of 16-bit products to 16 bits",
@@ -69,13 +69,13 @@ def refused_setting(values: Mapping[str, object], device: str) -> tuple[str, str
     facts = registry.capabilities(device)
     for key, value in stated.items():
         if facts.own_kernels:
-            return key, f"{key} has no effect on {device}, whose kernels are not torch's"
+            return key, f"{key} has no effect on {device}, which does not use torch's kernels"
         if device in DEVICES_OF_THE_CPU and key in ACCELERATORS_ONLY:
             return key, f"{key} has no effect on {device}; {ACCELERATORS_ONLY[key]}"
         if key == "sdpa" and not facts.has_values:
-            return key, f"{key} has no effect on {device}, which takes attention apart"
+            return key, f"{key} has no effect on {device}, which decomposes attention"
         if key == "sdpa" and device == HOST and value not in ATTENTION_OF_CPU:
-            return key, f"sdpa={value} is not a kernel of {device}, which has math and flash"
+            return key, f"sdpa={value}: {device} has no such attention kernel; it has math and flash"
         if key == "mkldnn" and device == CUDA:
             return key, f"mkldnn has no effect on {device}; the corresponding key is cudnn"
     tf32, precision = stated.get("tf32"), stated.get("matmul_precision")

@@ -309,7 +309,7 @@ class Findings:
         # unknown fields are ignored, so that a file can be read to which a later version has added fields
         schema = content.get("schema") if isinstance(content, dict) else None
         if schema != SCHEMA:
-            raise Unreadable(f"schema {schema!r} is not known (known: {SCHEMA})")
+            raise Unreadable(f"schema {schema!r} is unknown (known: {SCHEMA})")
         return read_fields(cls, content)
 
     def write(self, folder: Path) -> None:

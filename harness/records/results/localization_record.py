@@ -207,9 +207,9 @@ def read_localization(folder: Path) -> Localization | None:
     try:
         culprits = read(list[Culprit], content.get("culprits", []))
     except Unreadable as error:
-        raise JournalError(path, f"is not as expected: culprits{error}") from error
+        raise JournalError(path, f"is invalid: culprits{error}") from error
     try:
         left_over = {"left": read(LeftOver, content["left"])} if "left" in content else {}
     except Unreadable as error:
-        raise JournalError(path, f"is not as expected: left{error}") from error
+        raise JournalError(path, f"is invalid: left{error}") from error
     return Localization(folder, {**content, "culprits": culprits, **left_over})

@@ -73,7 +73,7 @@ def are_two(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
 
 def difference_sentence(a: str, b: str, phrases: Sequence[str]) -> str:
     """Return a sentence, without its full stop, on the differences between the interpreters of the runs `a` and `b`."""
-    return f"interpreters differ, {a}'s against {b}'s: {'; '.join(phrases)}"
+    return f"the interpreters of {a} and {b} differ: {'; '.join(phrases)}"
 
 
 def _shown(value: object) -> str:

@@ -45,24 +45,28 @@ class RunRequest:
 
     record: str = option(
         "params",
-        "What each level adds: losses; values of parameters, and digests of parameters and gradients; a digest of "
-        "every op's output; the outputs themselves.",
+        "Level of detail; each level includes those before it. params: values of parameters, and digests of "
+        "parameters and gradients; ops: a digest of every op's output; tensors: the outputs themselves.",
         choices=LEVELS,
         shows_default=True,
     )
     steps: StepSelection = option(
         StepSelection(),
-        "Steps to record in detail, as in 0,5,10-19 (default all).",
+        "Steps to record in detail, as in 0,5,10-19 (default: all).",
         StepSelection.parse,
         written="",
         metavar="LIST",
     )
     keep_params: KeepParams = option(
-        KeepParams(), "Values kept: all, last or every=N.", KeepParams.parse, written="all", metavar="POLICY"
+        KeepParams(),
+        "Steps whose parameter values are kept: all, last or every=N.",
+        KeepParams.parse,
+        written="all",
+        metavar="POLICY",
     )
     value_budget: int = option(
         DEFAULT_VALUE_BUDGET,
-        "Disk space for a run's parameter values; when it is full, every second step's values are dropped.",
+        "Disk space for a run's parameter values. When it is full, the values of every second step are dropped.",
         in_bytes,
         written=DEFAULT_VALUE_BUDGET / MEBIBYTE,
         name="keep_budget",
@@ -75,20 +79,20 @@ class RunRequest:
     )
     graphs: bool = option(
         False,
-        "Capture each mode's graphs, before and after its compiler; `numdrift graph` shows them.",
+        "Capture each mode's graphs, before and after compilation; `numdrift graph` shows them.",
         variable="GRAPH_VISUALIZATION",
     )
     graph_steps: StepSelection = option(
         FIRST_STEPS,
-        f"Steps whose graphs are captured, each graph when it is first seen (default {FIRST_STEPS}).",
-        selection("--graph-steps", "no step; steps count from 0, as in 0,5,10-19"),
+        f"Steps in which new graphs are captured, each graph once (default: {FIRST_STEPS}).",
+        selection("--graph-steps", "no step; steps are numbered from 0, as in 0,5,10-19"),
         written=None,
         metavar="LIST",
     )
     states: StepSelection | None = option(
         None,
-        "Keep the training's state as it is at the beginning of these steps (all, or as in 0,5,10-19), for --resync.",
-        selection("--states", "no step; write all, or steps as in 0,5,10-19", every="all"),
+        "Keep the training's state at the beginning of these steps (all, or a list such as 0,5,10-19), for --resync.",
+        selection("--states", "no step; write all, or a list such as 0,5,10-19", every="all"),
         metavar="LIST",
     )
     instruments: Mapping[str, Mapping[str, Any]] = option(  # the options of each observing tool, by its name
@@ -105,24 +109,26 @@ class RunRequest:
     )
     max_steps: int | None = option(
         None,
-        "End each training after N steps, whatever the script's own options say; it counts as complete.",
+        "End each run after N steps, whatever the script's own options say. The run counts as complete.",
         step_count,
         metavar="N",
     )
     max_seconds: float | None = option(  # measured from the same moment as `seconds` in the journal's steps
         None,
-        "End each training with the first step that ends at least SECONDS after the script began; it counts as "
+        "End each run after the first step that ends SECONDS or more after the script began. The run counts as "
         "complete.",
         positive_seconds,
         metavar="SECONDS",
     )
     keep_files: bool = option(
         False,
-        "Keep what the script writes to its working folder, in files/ in the run's folder; otherwise it is deleted.",
+        "Keep the files that the script writes to its working folder, in files/ in the run's folder. Without this "
+        "option they are deleted.",
     )
     in_place: bool = option(
         False,
-        "Let the script write to your folders as under python: the runs see, and replace, each other's files.",
+        "Let the script write to your folders, as it does under plain python. The runs then see and replace each "
+        "other's files.",
     )
 
     outcomes: StepSelection | None = None
@@ -193,8 +199,8 @@ def requested(options: RunOptions) -> dict[str, Any]:
         )
     if options.get("keep_files") and options.get("in_place"):
         raise UsageError(
-            "--in-place has the script write to your folders, so --keep-files has nothing to keep: use one of the two"
+            "with --in-place the script writes to your folders, so --keep-files has nothing to keep: use one of the two"
         )
     if "graph_steps" in chosen and not options.get("graphs"):
-        raise UsageError("--graph-steps says which graphs --graphs captures; add --graphs")
+        raise UsageError("--graph-steps selects the steps of --graphs; add --graphs")
     return chosen

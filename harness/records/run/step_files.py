@@ -39,7 +39,7 @@ def recompiled_folder(run: Path, name: str) -> Path:
     `name` identifies the way of compiling. Raises ValueError for a name that no folder can have.
     """
     if not FOLDER.fullmatch(name):
-        raise ValueError(f"{name!r} is not a name of a folder")
+        raise ValueError(f"{name!r} is not a valid folder name")
     return run / "recompiled" / name
 
 

@@ -64,7 +64,7 @@ class StepSelection:
             match = RANGE.fullmatch(part.strip())
             if match is None:
                 raise UsageError(
-                    f"--steps {text!r}: {part.strip()!r} is not a step; steps count from 0, as in 0,5,10-19"
+                    f"--steps {text!r}: {part.strip()!r} is not a step; steps are numbered from 0, as in 0,5,10-19"
                 )
             # a number of 18 digits fits into the 64 bits that a frame has for its step
             first = int(match[1])
@@ -96,7 +96,7 @@ class KeepParams:
             return cls(1 if text == "all" else 0)
         match = re.fullmatch(r"every=([1-9]\d{0,17})", text)
         if match is None:
-            raise UsageError(f"--keep-params {text!r}: write all, last or every=N with N of at least 1")
+            raise UsageError(f"--keep-params {text!r}: write all, last or every=N, where N is at least 1")
         return cls(int(match[1]))
 
     to_json, from_json = __str__, parse

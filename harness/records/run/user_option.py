@@ -48,9 +48,9 @@ class UserOption:
         """Return the field's value for a user's value that is not the default. Raises UsageError."""
         if self.least is not None and written is not None:
             if self.kind is int and written < self.least:
-                raise UsageError(f"{self.flag} {written}: {self.least} is the least")
+                raise UsageError(f"{self.flag} {written} is too small; the minimum is {self.least}")
             if self.kind is float and not written > self.least:
-                raise UsageError(f"{self.flag} {written} is not greater than {self.least}")
+                raise UsageError(f"{self.flag} {written} must be greater than {self.least}")
         return self.read(written)
 
 
@@ -123,7 +123,7 @@ def in_bytes(mebibytes: float) -> int:
 def step_count(value: int | str) -> int:
     """Read a number of steps from Python or from the command line."""
     if not str(value).isdecimal() or not int(value):
-        raise UsageError(f"--max-steps {value} is not a number of steps; the smallest is 1")
+        raise UsageError(f"--max-steps {value} is not a number of steps; the minimum is 1")
     return int(value)
 
 

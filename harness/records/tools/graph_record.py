@@ -161,7 +161,7 @@ class Graph:
         # checked before the fields are read, since they may have different meanings in a different schema
         if not isinstance(data, Mapping) or data.get("schema") != SCHEMA:
             schema = data.get("schema") if isinstance(data, Mapping) else None
-            raise Unreadable(f"schema {schema!r} is not known (known: {SCHEMA})")
+            raise Unreadable(f"schema {schema!r} is unknown (known: {SCHEMA})")
         return read_fields(cls, data)
 
 

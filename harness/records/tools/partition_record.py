@@ -152,14 +152,16 @@ class PartitionConfig:
         threshold = self.min_operator_percentage_threshold
         if not 0 <= threshold <= 1:
             raise UsageError(
-                f"min_operator_percentage_threshold is a fraction from 0 to 1, as 0.8 for 80 %, not {threshold:g}"
+                f"min_operator_percentage_threshold must be from 0 to 1 (0.8 means 80 %), not {threshold:g}"
             )
         for name in ("min_subgraph_size", "max_subgraph_count"):
             value = getattr(self, name)
             if value != UNLIMITED and value < 1:
-                raise UsageError(f"{name} is a number of at least 1, or -1 for no limit, not {value}")
+                raise UsageError(f"{name} must be at least 1, or -1 for no limit, not {value}")
         if isinstance(self.ops_to_partition, str):
-            raise UsageError(f"ops_to_partition is a set of names, as {{{self.ops_to_partition!r}}}, not one text")
+            raise UsageError(
+                f"ops_to_partition must be a set of names such as {{{self.ops_to_partition!r}}}, not a string"
+            )
         object.__setattr__(self, "ops_to_partition", frozenset(map(operator_name, self.ops_to_partition)))
 
     @property
@@ -179,7 +181,7 @@ class PartitionConfig:
 def refuse_swaps(spec: ModeSpec) -> None:
     """Raise UsageError for a mode that swaps kernels: the backend would not be asked about the swapped ops."""
     if spec.kernel or spec.decompose:
-        raise UsageError(f"mode {spec.name!r}: a partition cannot swap kernels; leave out kernel. and decompose.")
+        raise UsageError(f"mode {spec.name!r}: a partition cannot swap kernels; omit the keys kernel. and decompose.")
 
 
 def operator_name(text: str) -> str:
@@ -189,5 +191,5 @@ def operator_name(text: str) -> str:
         space, qualified = "aten", text.strip().removeprefix("torch.ops.").removeprefix("aten.")
     name = qualified.partition(".")[0]
     if not (space and name):
-        raise UsageError(f"{text!r} names no operator; give its name, as aten::log_softmax")
+        raise UsageError(f"{text!r} names no operator; write a name such as aten::log_softmax")
     return f"{space}::{name}"

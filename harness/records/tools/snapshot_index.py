@@ -19,7 +19,7 @@ from typing import Any
 FOLDER = "snapshots"
 INDEX = "snapshots.jsonl"
 
-CUT_OFF = "the run ended while the snapshot was written"
+CUT_OFF = "the run ended while the snapshot was being written"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def _entry(path: Path, begun: dict[str, Any], end: dict[str, Any] | None) -> Sna
         return SnapshotEntry(path, begun["bytes"], CUT_OFF, facts)
     if end["event"] == "incomplete":
         return SnapshotEntry(path, begun["bytes"], str(end.get("reason", "")), facts)
-    missing = "" if path.exists() else "its file is gone"
+    missing = "" if path.exists() else "its file is missing"
     return SnapshotEntry(path, end["bytes"], missing, facts)
 
 

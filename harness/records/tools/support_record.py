@@ -24,7 +24,7 @@ from ..frames import append_event, complete_events
 from .backend_work import OperatorCall
 
 SUPPORT = "support.jsonl"
-CUT_OFF = "the process ended before it had written everything: these are the operators that it recorded until then"
+CUT_OFF = "the process ended before its record was complete, so operators may be missing"
 
 
 class SupportWriter:

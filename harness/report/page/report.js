@@ -19,8 +19,8 @@ function drawn() {
   const shown = data.rows.map((row, index) => ({ ...row, colour: colours[index % colours.length], index }));
   if (!difference.checked) {
     const envelopes = data.envelopes.flatMap((one) => [
-      { label: `${one.label}, with rounding, at most`, losses: one.high, colour: ink("--quiet"), thin: true },
-      { label: `${one.label}, with rounding, at least`, losses: one.low, colour: ink("--quiet"), thin: true },
+      { label: `${one.label}, top of the envelope`, losses: one.high, colour: ink("--quiet"), thin: true },
+      { label: `${one.label}, bottom of the envelope`, losses: one.low, colour: ink("--quiet"), thin: true },
     ]);
     return [...shown, ...envelopes];
   }
@@ -95,7 +95,7 @@ function showInGraphs(button, tries = 100) {
   if (tries === 100) frame.scrollIntoView({ block: "start" });
   const inner = frame.contentWindow.page;
   if (inner) {
-    if (!inner.goToCulprit(button.dataset.op, button.dataset.module)) button.textContent = "no node of these graphs is it";
+    if (!inner.goToCulprit(button.dataset.op, button.dataset.module)) button.textContent = "not found in these graphs";
   } else if (tries > 0) setTimeout(() => showInGraphs(button, tries - 1), 100);
 }
 

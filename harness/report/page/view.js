@@ -38,7 +38,7 @@ async function follow() {
       show();
     }
   } catch {
-    said.textContent = "numdrift view has ended";
+    said.textContent = "numdrift view has stopped";
     return;
   }
   setTimeout(follow, EVERY);
@@ -48,6 +48,6 @@ for (const one of [filter, state]) one.addEventListener("input", show);
 document.getElementById("pair").addEventListener("submit", (event) => {
   if (chosen("a") && chosen("b") && chosen("a") !== chosen("b")) return;
   event.preventDefault();
-  said.textContent = "choose two runs: one as A, another one as B";
+  said.textContent = "choose two runs: one as A and one as B";
 });
 setTimeout(follow, EVERY);

@@ -84,7 +84,7 @@ class ScriptAdoption:
         if not regions:
             self._notes.doubt(
                 "the compiler was called but passed nothing to its backend, so the first step ran eagerly: "
-                "TORCH_LOGS=graph_breaks shows its reasons"
+                "TORCH_LOGS=graph_breaks shows why"
             )
             return
         text = f"{regions} region{'s' if regions != 1 else ''} compiled, "

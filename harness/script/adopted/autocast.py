@@ -54,8 +54,8 @@ class AutocastRedirection:
             elif enabled and (is_redirected or device_type in ("cpu", self._kind)):
                 if dtype != torch.float32 and is_reported:
                     self._notes.doubt(
-                        f"{NO_AUTOCAST}{self._kind}, so this run computes in its parameters' dtype: compare it "
-                        "with a mode that has no autocast either, or leave this mode out"
+                        f"{NO_AUTOCAST}{self._kind}, so this run computes in the dtype of its parameters: compare it "
+                        "with another mode without autocast, or leave this mode out"
                     )
                 # torch raises an error for a device without autocast, but accepts a disabled autocast on the CPU.
                 device_type, enabled = "cpu", False

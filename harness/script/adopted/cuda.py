@@ -116,7 +116,7 @@ class CudaStandIns:
                 return answer(*args, **kwargs)
             if str(sys._getframe(1).f_globals.get("__name__")).partition(".")[0] == "torch":
                 return original(*args, **kwargs)  # torch learns from the failure that there is no device
-            self._notes.note("device", "the mode has no CUDA device: the script's calls to torch.cuda have no effect")
+            self._notes.note("device", "the mode has no CUDA device: stand-ins answer the script's calls to torch.cuda")
             return answer(*args, **kwargs)
 
         return call

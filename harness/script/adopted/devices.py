@@ -57,14 +57,14 @@ class DeviceRedirection:
         self.kinds = tuple(kind for kind in kinds if kind != self._kind)
         self._notes = notes
         self._loaded = loaded
-        self._patches = Patches("redirected devices")
+        self._patches = Patches("device redirection")
 
     def install(self) -> None:
         with self._patches as patches:
             try:
                 patches.also(answer_for(self.kinds, self.device))
             except NotAvailable as error:
-                self._notes.doubt(f"devices that the script names are not redirected: {error}")
+                self._notes.doubt(f"the devices that the script names are not redirected: {error}")
                 return
             for kind in self.kinds:
                 begin = functools.partial(self.redirected, kind)
@@ -123,8 +123,8 @@ class DeviceRedirection:
             meant = None if device is None else torch.device(self.meant(device))
             if meant is not None and not registry.capabilities(meant.type).default_device:
                 raise AdoptionError(
-                    "torch.set_default_device cannot be lazy, which would crash torch's lazy core: leave the default "
-                    'device out in this mode, and move the model and the data to os.environ["DEVICE"]'
+                    "torch.set_default_device cannot be lazy, because that would crash torch's lazy core: set no "
+                    'default device in this mode, and move the model and the data to os.environ["DEVICE"]'
                 )
             original(device)
 

@@ -37,8 +37,8 @@ class Placement:
         name = type(getattr(module, "_orig_mod", module)).__name__
         if kinds - {self.kind, "cpu"} or self.kind == "cpu":
             raise AdoptionError(
-                f"{name} is on {' and '.join(sorted(kinds))}, but this mode runs on {self.kind}: take "
-                'the device in the script from os.environ["DEVICE"] and move the model and the data there'
+                f"{name} is on {' and '.join(sorted(kinds))}, but this mode runs on {self.kind}: let the script "
+                'take the device from os.environ["DEVICE"] and move the model and the data there'
             )
         tensors = [tensor for tensor in [*module.parameters(), *module.buffers()] if tensor.is_cpu]
         with without_weak_references(module):
@@ -58,8 +58,8 @@ class Placement:
         ]
         if plain:
             self._move(plain, "a tensor of the optimizer", [optimizer])
-            count = f"{len(plain)} tensor{'s' if len(plain) > 1 else ''}"
-            self._notes.note("placement", f"{count} of an optimizer were on cpu and have been moved to {self.kind}")
+            were, have = ("tensors were", "have") if len(plain) > 1 else ("tensor was", "has")
+            self._notes.note("placement", f"{len(plain)} optimizer {were} on cpu and {have} been moved to {self.kind}")
 
     def meet(self) -> None:
         """From now on, move CPU tensors to the device for each call in which they meet a tensor of the device."""
@@ -72,8 +72,8 @@ class Placement:
         if tensors and all(tensor.device.type != self.kind for tensor in tensors):
             kinds = " and ".join(sorted({tensor.device.type for tensor in tensors}))
             self._notes.doubt(
-                f"no parameter is on {self.kind}, all are on {kinds}, so this run is not what its mode says: move the "
-                'tensors to os.environ["DEVICE"]'
+                f"no parameter is on {self.kind} (all are on {kinds}), so this run does not use its mode's device: "
+                'move the tensors to os.environ["DEVICE"]'
             )
 
     def close(self) -> None:
@@ -88,8 +88,8 @@ class Placement:
                     move_in_place(tensor, self.device)
                 except (RuntimeError, NotImplementedError) as error:
                     raise AdoptionError(
-                        f"{name} is on cpu and cannot be moved to {self.kind} ({str(error).splitlines()[0]}): take the "
-                        'device in the script from os.environ["DEVICE"] and move the model and the data there'
+                        f"{name} is on cpu and cannot be moved to {self.kind} ({str(error).splitlines()[0]}): let the "
+                        'script take the device from os.environ["DEVICE"] and move the model and the data there'
                     ) from error
             # The optimizers' state of these tensors is moved too, except for single numbers: step counts stay on the
             # CPU.

@@ -24,7 +24,7 @@ NEWEST_KNOWN = "2.9.0"
 """The version that the stand-in reports. Scripts use it to choose between the names of older and newer versions."""
 
 NOTE = (
-    "torch_xla is replaced on {device}: xla_device() returns this device, and mark_step and sync run the script's "
+    "torch_xla is replaced on {device}: xla_device() returns this device, and mark_step() and sync() run the script's "
     "closures"
 )
 
@@ -73,8 +73,8 @@ class StandIn(types.ModuleType):
         if name.startswith("__"):
             raise AttributeError(name)
         raise AttributeError(
-            f"{self.__name__}.{name} has no replacement on {self._of}; run the script in mode xla "
-            "alone, or leave the call out in this mode"
+            f"{self.__name__}.{name} has no replacement on {self._of}; run the script only in mode xla, "
+            "or skip this call in the other modes"
         )
 
 

@@ -202,7 +202,7 @@ class _CallReader:
         if not isinstance(arguments, tuple) or not isinstance(keywords, dict):
             raise TypeError(f"call {number} without its arguments")
         if described["phase"] not in PHASES:
-            raise ValueError(f"call {number} is of the phase {described['phase']!r}")
+            raise ValueError(f"call {number} has the unknown phase {described['phase']!r}")
         if registered_operation(text(described["op"])) is None:
             raise ValueError(f"torch {torch.__version__} has no op {described['op']!r} here")
         module = described.get("module")

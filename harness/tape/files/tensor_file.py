@@ -66,7 +66,7 @@ def read_tensors(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
                 dtype = getattr(torch, TORCH_NAMES[entry.dtype], None)
                 if dtype is None:
                     version = torch.__version__
-                    raise JournalError(path, f"{entry.name!r} is of a dtype that torch {version} does not have")
+                    raise JournalError(path, f"{entry.name!r} has a dtype that torch {version} lacks")
                 try:
                     tensor = torch.empty(entry.shape, dtype=dtype, device="cpu")
                 except RuntimeError as error:

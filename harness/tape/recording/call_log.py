@@ -93,7 +93,7 @@ PLAIN = (type(None), bool, int, float, complex, str, torch.dtype, torch.device, 
 COMPILED = "CompiledFunction"
 """The prefix of the names of the autograd nodes of compiled regions."""
 
-OPAQUE = "a part of the step is compiled by torch.compile, and a tape cannot look into it"
+OPAQUE = "torch.compile compiles a part of the step, and a tape cannot record the ops in it"
 
 
 def devices_in(values: Iterable[Any]) -> set[torch.device]:

@@ -63,7 +63,7 @@ class StepNoise:
     dropped: the number of replays that raised an error, for instance because rounding changed the size of a selection
     failure: the first of these errors
     unmoved: the names of the parameters that have a gradient, but that no rounding moved
-    unrepeatable: the calls that compute other bits from the same arguments
+    unrepeatable: the calls that compute different bits from the same arguments
     settled: whether such calls were looked for
     doubted: the number of further calls that may add atomically, but repeated here
     unwritten: reads of memory that no op has written, None if they were not looked for
@@ -143,7 +143,7 @@ def measure_noise(
     elif differs:
         shown = ", ".join(differs[:3])
         some = shown if len(differs) <= 3 else f"{shown} and {len(differs) - 3} more"
-        reason = f"the unchanged replay computes other bits for {some}"
+        reason = f"the unchanged replay computes different bits for {some}"
         return StepNoise(tape.step, calls, seconds=seconds, differs=differs, reason=reason)
     began = time.perf_counter()
     settings = {} if threads is None else {"threads": threads}
@@ -268,7 +268,7 @@ class Spread:
         parameters = [name for name in tensors if name.startswith("parameter ") and name.partition(" ")[2] in learning]
         unmoved = [name for name in parameters if has_digits(self._expected[name]) and not tensors[name].rms]
         if self._members and parameters and len(unmoved) == len(parameters):
-            reason = "random rounding moves no parameter: the replay is not connected from end to end"
+            reason = "random rounding moves no parameter: the tape lacks calls between gradients and parameters"
             return StepNoise(step, calls, seconds=seconds, reason=reason, unmoved=unmoved)
         return StepNoise(
             step,

@@ -155,7 +155,7 @@ def _recorded_dtypes(value: Any, recorded: Any) -> Any:
     return recorded if isinstance(recorded, torch.dtype) else value
 
 
-OUT_OF_MEMORY = "the device has no memory for it"
+OUT_OF_MEMORY = "the device has too little memory for it"
 
 
 def write_exact(tape: Tape, path: Path) -> str | None:

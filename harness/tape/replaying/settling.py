@@ -1,6 +1,6 @@
 """Settle a step that does not replay to its own bits because some of its calls do not repeat.
 
-A kernel that adds atomically adds in the order in which its threads arrive, and so computes other bits each time. Such
+A kernel that adds atomically adds in the order in which its threads arrive, so its results differ each time. Such
 a call is executed several times on the same arguments. Where the bits differ, the first execution's results are kept on
 the tape (`Call.settled`), and every later replay takes them over:
 
@@ -49,7 +49,7 @@ repeat here."""
 
 @dataclass(frozen=True, slots=True)
 class UnrepeatableCall:
-    """A call that computed other bits from the same arguments.
+    """A call that computed different bits from the same arguments.
 
     position: its number among the calls of the tape
     spread: the largest distance of an execution's results from the first one's, in units of their own rounding
@@ -145,7 +145,7 @@ def settle(tape: Tape) -> SettledStep | None:
     if not settling.settled:
         if all(is_same(value, values[name]) for name, value in expected.items()):
             return None
-        raise NotReplayable("executed alone, each of its calls repeats")
+        raise NotReplayable("when executed alone, each call of the step repeats")
     far = [
         name
         for name, recorded in expected.items()
@@ -153,7 +153,7 @@ def settle(tape: Tape) -> SettledStep | None:
     ]
     if far:
         names = ", ".join(far[:3]) + (" and others" if len(far) > 3 else "")
-        raise NotReplayable(f"{names} is farther from its replays than its calls that do not repeat make these apart")
+        raise NotReplayable(f"the calls that do not repeat do not explain the distance of {names} from the replays")
     everything = [*others, expected]
     spread = {
         name: math.sqrt(sum(_distance(other[name], value) ** 2 for other in everything) / len(everything))

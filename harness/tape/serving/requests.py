@@ -160,7 +160,7 @@ class Requests:
         step, position = self._step(request), whole(request.fields["position"])
         computation = step.calls.get(position)
         if computation is None:
-            raise ValueError(f"step {step.tape.step} has no call {position} that computes something")
+            raise ValueError(f"call {position} of step {step.tape.step} does not exist, or computes nothing")
         return step, computation
 
     def _call_on_sent_tensors(self, request: Message) -> tuple[HeldStep, Computation, tuple[Any, ...], dict[str, Any]]:

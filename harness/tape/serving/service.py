@@ -39,7 +39,7 @@ def serve(config: RunConfig, notice: Callable[[str], None], kernels: Mapping[int
     """
     path = Path(config.serve)
     if len(os.fsencode(path)) > LONGEST_PATH:
-        notice(f"the run is not served: {path} is longer than {LONGEST_PATH} bytes, the limit for a socket's path")
+        notice(f"the run has no worker: {path} is longer than {LONGEST_PATH} bytes, the limit for a socket's path")
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
         try:
@@ -52,7 +52,7 @@ def serve(config: RunConfig, notice: Callable[[str], None], kernels: Mapping[int
                 os.umask(before)
             listening.listen(16)
         except OSError as error:
-            notice(f"the run is not served: it cannot listen at {path}: {error.strerror}")
+            notice(f"the run has no worker: it cannot listen at {path}: {error.strerror}")
             return
         give_back_memory()
         try:

@@ -109,7 +109,7 @@ class ReplayedKernels:
         return self._settled.get(position)
 
     def recompiled(self, tape: Tape, spec: ModeSpec, own: ModeSpec) -> dict[str, torch.Tensor]:
-        raise NotReplayable("nothing of the step is compiled")
+        raise NotReplayable("no part of the step is compiled")
 
 
 def executed_apart(computation: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:

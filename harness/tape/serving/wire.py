@@ -54,7 +54,7 @@ def send(connection: socket.socket, message: Message) -> None:
     described = {"fields": message.fields, "segments": [segment.numel() for segment in message.segments]}
     header = json.dumps(described, separators=(",", ":")).encode()
     if len(header) > MOST_HEADER:
-        raise ValueError(f"a header of {len(header)} bytes, more than the {MOST_HEADER} that a message may have")
+        raise ValueError(f"a header of {len(header)} bytes exceeds the limit of {MOST_HEADER} bytes")
     # A script may have restored the default action of SIGPIPE, which ends the process when the other side is gone.
     connection.sendall(LENGTH.pack(len(header)) + header, socket.MSG_NOSIGNAL)
     for segment in message.segments:
@@ -67,7 +67,7 @@ def receive(connection: socket.socket) -> Message:
     _fill(connection, memoryview(start), is_first=True)
     (length,) = LENGTH.unpack(start)
     if length > MOST_HEADER:
-        raise WireError(f"a header of {length} bytes, more than the {MOST_HEADER} that a message may have")
+        raise WireError(f"a header of {length} bytes exceeds the limit of {MOST_HEADER} bytes")
     header = bytearray(length)
     _fill(connection, memoryview(header))
     try:

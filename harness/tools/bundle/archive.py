@@ -104,7 +104,7 @@ def write_bundle(
     if redact or "repro" not in kinds:
         wanted = [item for item in wanted if not item.shows_inputs]
     if not wanted:
-        raise UsageError(f"{investigation} has no file for a bundle; name the folder of an investigation")
+        raise UsageError(f"{investigation} has no files to pack; name the folder of an investigation")
     left_out = [LeftOut(item.name, item.kind, item.path.stat().st_size) for item in items if item not in wanted]
     environments = (run.manifest.environment for run in runs_in(investigation))
     part = target.with_name(f"{target.name}.part")
@@ -166,7 +166,7 @@ def read_manifest(archive: zipfile.ZipFile, named: Path) -> Bundle:
     try:
         described = json.loads(archive.read(MANIFEST))
         if described.get("schema") != SCHEMA:
-            raise JournalError(named, f"is a bundle of a schema that this version does not know (it knows {SCHEMA})")
+            raise JournalError(named, f"has a schema that this version of numdrift cannot read (it reads {SCHEMA})")
         described["files"] = [Packed(**entry) for entry in described["files"]]
         described["left_out"] = [LeftOut(**entry) for entry in described["left_out"]]
         bundle = Bundle(**described)
@@ -176,9 +176,9 @@ def read_manifest(archive: zipfile.ZipFile, named: Path) -> Bundle:
             raise ValueError("two files have the same name")
         for file in bundle.files:
             if not (isinstance(file.path, str) and isinstance(file.sha256, str) and type(file.bytes) is int):
-                raise TypeError(f"{file.path!r} is described wrongly")
+                raise TypeError(f"{file.path!r} has an invalid description")
             if file.bytes < 0:
-                raise ValueError(f"{file.path!r} has a size below zero")
+                raise ValueError(f"{file.path!r} has a negative size")
         return bundle
     except KeyError:
         raise JournalError(named, f"is not a bundle: it has no {MANIFEST}") from None
@@ -191,7 +191,7 @@ def open_archive(file: BinaryIO, named: Path) -> zipfile.ZipFile:
     try:
         return zipfile.ZipFile(file)
     except (zipfile.BadZipFile, OSError, ValueError) as error:
-        raise JournalError(named, f"is not a bundle, or is cut off: {error}") from error
+        raise JournalError(named, f"is not a bundle, or is incomplete: {error}") from error
 
 
 # The places of bundles: a local path, or any URL that fsspec supports (`s3://`, `gs://`, `https://`).
@@ -233,7 +233,7 @@ def _system(url: str) -> tuple[Any, str]:
     except ImportError as error:
         raise NotAvailable(url, _line(error)) from None
     except Exception as error:
-        raise UsageError(f"{url} is not a place for a bundle: {_line(error)}") from error
+        raise UsageError(f"{url} cannot be used for a bundle: {_line(error)}") from error
     return system, path
 
 

@@ -28,10 +28,10 @@ MEANINGS: dict[Kind, str] = {
     "report": "findings, report and plots",
     "record": "manifests, losses, digests of parameters, gradients and ops",
     "graphs": "graphs before and after compilation",
-    "snapshots": "inputs, outputs and graph of single executions",
+    "snapshots": "inputs, outputs and graphs of single executions",
     "repro": "standalone scripts of the culprits, with their inputs",
     "profile": "traces and metrics",
-    "output": "what the script printed",
+    "output": "the output of the script",
     "source": "the training script, and the user's own kernels",
     "values": "parameters, gradients, batches and step tapes",
 }
@@ -39,7 +39,7 @@ MEANINGS: dict[Kind, str] = {
 SENSITIVE: dict[Kind, str] = {
     "snapshots": "parameters, activations and batches",
     "repro": "activations and parameters that reached the culprit",
-    "output": "whatever the script printed",
+    "output": "everything that the script printed",
     "source": "the text of the training script and of kernels",
     "values": "all parameters, gradients and batches",
 }

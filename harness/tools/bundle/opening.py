@@ -52,7 +52,7 @@ def extract(
             free = shutil.disk_usage(folder.parent).free
             if bundle.bytes + RESERVE > free:
                 raise UsageError(
-                    f"the bundle needs {bundle.bytes / 2**20:,.0f} MiB and {folder.parent} has "
+                    f"the bundle needs {bundle.bytes / 2**20:,.0f} MiB, but {folder.parent} has only "
                     f"{free / 2**20:,.0f} MiB left; choose another place with --to"
                 )
             shutil.rmtree(part, ignore_errors=True)
@@ -78,7 +78,7 @@ def _inside(archive: Path, name: str) -> PurePosixPath:
     path = PurePosixPath(name)
     plain = name and "\\" not in name and "\0" not in name and ":" not in name
     if not plain or path.is_absolute() or ".." in path.parts or str(path) != name:
-        raise JournalError(archive, f"is refused: its file {name!r} would lie outside of the folder")
+        raise JournalError(archive, f"is refused: its file {name!r} would be written outside the folder")
     return path
 
 
@@ -137,7 +137,7 @@ def replay_snapshots(folder: Path, mode: str | None = None) -> list[Replayed]:
         except NumdriftError as error:
             replays.append(Replayed(name, False, str(error).removeprefix(f"{path}: ")))
             continue
-        text = f"in mode {answer.spec} {answer.text}"
+        text = f"in mode {answer.spec}, {answer.text}"
         replays.append(Replayed(name, answer.holds, text, answer.comparable))
     return replays
 

@@ -88,5 +88,5 @@ def _refuse(output: Path, chosen: ExportFormat, *, force: bool) -> None:
         raise CollisionError(output, "it is a file; name a folder with --output")
     if chosen.is_folder and not (output / MARK).is_file():
         raise CollisionError(
-            output, "no export has written it, so --force does not replace it; choose another --output"
+            output, "it does not come from an export, so --force does not replace it; choose another --output"
         )

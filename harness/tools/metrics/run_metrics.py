@@ -79,9 +79,9 @@ def metrics_of(run: RecordedRun) -> RunMetrics:
             except MALFORMED as error:
                 # Only the last line may be cut off by a kill; it then has no line end.
                 if line.endswith(b"\n"):
-                    raise JournalError(path, f"numdrift did not write line {number}: {error}") from error
+                    raise JournalError(path, f"line {number} was not written by numdrift: {error}") from error
     if start.get("schema", SCHEMA) != SCHEMA:
-        raise JournalError(path, f"has schema {start['schema']}; this numdrift reads {SCHEMA}")
+        raise JournalError(path, f"has schema {start['schema']}; this version of numdrift reads schema {SCHEMA}")
     # The last line has the counters of the whole process; for a killed run, the counters of its parts are summed.
     summed: Counter[str] = Counter()
     for part in parts:

@@ -154,8 +154,8 @@ def _device(events: _TraceEvents, times: DeviceTimes) -> DeviceProfile:
     kind, problem = str(events.device["kind"]), str(events.device["problem"])
     if not problem and not times.steps:
         problem = (
-            f"torch's profiler reported no work of {kind}: another profiler may use the device, this machine may not "
-            "allow profiling, a plug-in may not report its work, or the script computes elsewhere"
+            f"torch's profiler reported no work on {kind}: another profiler may be using the device, this machine may "
+            "not allow profiling, a plug-in may not report its work, or the script computes on another device"
         )
     steps = [*events.traced, *events.untraced]
     return times.profile(kind, problem, {step["step"]: step["memory"] for step in steps if "memory" in step})
@@ -187,13 +187,13 @@ def _why_none(manifest: RunManifest, events: _TraceEvents) -> str:
         return "the script runs its own torch profiler, and only one can run at a time"
     if manifest.failed:
         return (
-            f"the script ended ({manifest.status}: {manifest.message}) before the end of the first step that was to be "
-            f"traced ({plan})"
+            f"the script ended ({manifest.status}: {manifest.message}) before it finished the first step to trace "
+            f"({plan})"
         )
     if not steps:
         return (
             "the script reached no step, so there was none to trace; if it trains in another way, call "
-            "numdrift.step() where a step ends"
+            "numdrift.step() at the end of each step"
         )
     last = f"0-{steps - 1}" if steps > 1 else "0"
     count = "1 step" if steps == 1 else f"{steps} steps"

@@ -15,7 +15,7 @@ PHASE_ORDER = (
 NO_MODULE = "(outside of modules)"
 IN_GRAPHS = f"({EXECUTION})"
 IN_COMPILER = "(compile)"
-NO_LINE = "(not known)"
+NO_LINE = "(unknown)"
 NO_OP = "(outside of ops)"
 
 

@@ -68,11 +68,11 @@ def answer_of(path: Path, mode: str | None = None, snapshot: Snapshot | None = N
         text = f"it raises the same error: {raised}"
     elif recorded and raised:
         # Another backend may word the same refusal differently.
-        text = f"it raises an error, too: {raised} (the recorded error is {recorded})"
+        text = f"it raises an error as well: {raised} (the recorded error is {recorded})"
     elif raised:
-        text = f"it raises the error {raised}; the recorded execution returned values"
+        text = f"it raises the error {raised}, but the recorded execution raised none"
     else:
-        text = f"it raises no error here; the recorded error is {recorded}"
+        text = f"it raises no error here, but the recorded execution raised {recorded}"
     return Answer(str(spec), bool(recorded and raised), text, raised, ReplayComparison(()), outcome.notes)
 
 
@@ -81,11 +81,11 @@ def _text(comparison: ReplayComparison) -> str:
     if not others:
         return _text_of_compared(comparison)
     lead = (
-        f"{len(others)} of {_outputs(comparison)} cannot be compared: they depend on random numbers of Inductor's "
-        "own generator, and the replay draws other numbers"
+        f"{len(others)} of {_outputs(comparison)} cannot be compared, because the replay draws different numbers "
+        "from Inductor's own generator"
     )
     rest = replace(comparison, outputs=tuple(output for output in comparison.outputs if output not in others))
-    return f"{lead}; of the rest {_text_of_compared(rest)}" if rest.outputs else lead
+    return f"{lead}; for the rest: {_text_of_compared(rest)}" if rest.outputs else lead
 
 
 def _outputs(comparison: ReplayComparison) -> str:
@@ -97,12 +97,12 @@ def _text_of_compared(comparison: ReplayComparison) -> str:
     count, outputs = len(comparison.outputs), _outputs(comparison)
     if all(output.state == "not held" for output in comparison.outputs):
         were = "was" if count == 1 else "were"
-        return f"it was executed, but its recorded {outputs} {were} not kept, so there is nothing to compare with"
+        return f"it was executed, but its {outputs} {were} not recorded, so there is nothing to compare"
     if comparison.identical:
         return f"all {outputs} are identical, bit for bit" if count > 1 else "its output is identical, bit for bit"
     differing = sum(output.state in ("within rounding", "beyond rounding") for output in comparison.outputs)
     if not differing:
-        return f"all values of {outputs} are equal; NaN or zeros differ in sign"
+        return f"all values of {outputs} are equal, except for the signs of NaN or zeros"
     differ = "differs" if differing == 1 else "differ"
     if not comparison.beyond:
         return f"{differing} of {outputs} {differ}, within rounding"

@@ -73,7 +73,7 @@ class SupportAnalysis:
         if not manifest.failed:
             return ""
         where = "an operator that the backend does not support" if self._is_finding() else "an error"
-        return f"{where} ended the script ({manifest.message}); the report covers the part that ran before"
+        return f"{where} ended the script ({manifest.message}); the report covers everything up to that point"
 
     @property
     def exit_code(self) -> int:
@@ -148,8 +148,8 @@ class AnalysisRequest(TrainingRequest):
 
     dry: bool = option(
         False,
-        "Capture and lower the graphs, but execute nothing on the backend: every value that the script reads is zero "
-        f"(default: {DRY_STEPS} steps).",
+        "Capture and lower the graphs, but execute nothing on the backend: every value that the script reads is "
+        f"zero. The run ends after {DRY_STEPS} steps by default.",
     )
     output: Path | None = None
     """The report's file; None writes no report."""
@@ -209,10 +209,10 @@ def analyzed(plan: BatchPlan, reporter: Reporter, verbosity: int = 2) -> Support
         # A script that failed has still called its operators up to the failure.
         return SupportAnalysis(str(plan.modes[0]), plan.script, run, report_of(record), verbosity)
     manifest = run.manifest
-    why = "; ".join([manifest.message or f"it is {manifest.status}", *manifest.notices])
+    why = "; ".join([manifest.message or f"the run is {manifest.status}", *manifest.notices])
     if result.exit_code == UsageError.exit_code:
         raise UsageError(why)
-    what = f"what it printed is in {finished.folder.stderr}"
+    what = f"its error output is in {finished.folder.stderr}"
     if manifest.failed:
         raise AdoptionError(f"nothing was analysed, because the script ended first ({manifest.status}): {why}; {what}")
     raise AdoptionError(

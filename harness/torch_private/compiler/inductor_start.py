@@ -1,7 +1,7 @@
 """Inductor's preparations in a process: it examines the CPU, the C++ compiler and its own sources.
 
 The preparations take 1.9 s of processor time on an AVX-512 machine, most of it in processes that try to load a vector
-instruction set. A process that forks compiled trainings makes the preparations once for all of them.
+instruction set. A process that forks compiled training runs makes the preparations once for all of them.
 
 The process that calls `start_inductor` has imported nothing of numdrift and loads this file by its path. The file
 therefore imports only torch and the standard library.

@@ -185,7 +185,7 @@ def set_lazy_source_locations(wanted: bool) -> bool:
         flag = ctypes.c_bool.in_dll(library, "FLAGS_torch_lazy_ir_debug")
     except (OSError, ValueError) as error:
         why = f"torch {torch.__version__} does not have FLAGS_torch_lazy_ir_debug"
-        raise NotAvailable("source lines of lazy nodes", why) from error
+        raise NotAvailable("the recording of source lines for lazy nodes", why) from error
     before, flag.value = flag.value, wanted
     return before
 

@@ -55,8 +55,8 @@ def start_xla(modules: Path | None = None) -> None:
     except (RuntimeError, OSError, ImportError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0].split(". ")[0]
         raise UsageError(
-            f"{PLATFORM}={os.environ[PLATFORM]} is not a platform that torch_xla finds here ({reason}); leave "
-            f"{PLATFORM} out, or give the mode env.{PLATFORM}=CPU"
+            f"{PLATFORM}={os.environ[PLATFORM]} is not a platform that torch_xla finds here ({reason}); unset "
+            f"{PLATFORM}, or add env.{PLATFORM}=CPU to the mode"
         ) from error
 
 

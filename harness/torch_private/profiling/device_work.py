@@ -58,7 +58,7 @@ def lacks_times(device: str) -> str:
     kind, profiler = kind_of_device(device), f"the profiler of torch {torch.__version__}"
     if kind == private("torch._C", "_get_privateuse1_backend_name")():
         return f"the plug-in of {kind} reports nothing to {profiler}: it registers no activity profiler"
-    return f"{profiler} has no times of {kind}"
+    return f"{profiler} reports no times for {kind}"
 
 
 def wait_for_device(device: str) -> None:

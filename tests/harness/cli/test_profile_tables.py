@@ -41,7 +41,7 @@ DEVICE = DeviceProfile(
     [DeviceMemory(3, 0, 2**20, 2**21, 2**22, 2**22)],
 )
 CUDA = replace(HOST, mode="cuda", blocks=[BlockRow("loss", 1, 4.0, 0.4, 3.0)], device=DEVICE)
-SILENT = replace(HOST, mode="npu", device=DeviceProfile("npu", "the profiler of torch 2.13.0 has no times of npu"))
+SILENT = replace(HOST, mode="npu", device=DeviceProfile("npu", "the profiler of torch 2.13.0 reports no times for npu"))
 
 
 def printed(*profiles: RunProfile) -> str:
@@ -93,7 +93,7 @@ def test_times_that_there_are_none_of_are_said_to_be_not_available() -> None:
     header, *rows = table(text, "phase")
     assert " ".join(header) == "phase npu host ms % npu device ms"
     assert rows[-1] == ["step", "10.000", "100", "not", "available"]
-    assert "npu: times of the device are not available, all times are the host's: the profiler of torch 2.13.0" in text
+    assert "npu: device times are not available, so all times are the host's: the profiler of torch 2.13.0" in text
     assert " ".join(table(text, "op")[0]) == "op npu host ms % calls"
 
 

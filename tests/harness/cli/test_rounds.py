@@ -15,19 +15,19 @@ def test_each_round_says_which_trainings_it_is(
     progress = CommandLineProgress(quiet=False, expected=5)
     progress.round("modes", ["cpu", "compile"])
     now += 60  # seconds, for two of five: 90 more for three
-    progress.round("each once more", ["cpu-again", "compile-from-cpu"])
+    progress.round("each mode once more", ["cpu-again", "compile-from-cpu"])
     now += 60
     progress.round("without the culprits", ["compile-without"])
     now += 20  # more of them than were expected
     progress.round("again", ["compile-again"])
     assert capsys.readouterr().err.splitlines() == [
-        "modes (trainings 1 to 2 of about 5):",
-        "each once more (trainings 3 to 4 of about 5, about 2 min left):",
-        "without the culprits (training 5 of about 5, about 30 s left):",
-        "again (training 6 of about 6, about 28 s left):",
+        "modes (runs 1 to 2 of about 5):",
+        "each mode once more (runs 3 to 4 of about 5, about 2 min left):",
+        "without the culprits (run 5 of about 5, about 30 s left):",
+        "again (run 6 of about 6, about 28 s left):",
     ]
 
 
 def test_where_nothing_is_expected_no_number_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    CommandLineProgress(quiet=False).round("each once more", ["cpu-again"])
-    assert capsys.readouterr().err == "each once more:\n"
+    CommandLineProgress(quiet=False).round("each mode once more", ["cpu-again"])
+    assert capsys.readouterr().err == "each mode once more:\n"

@@ -55,7 +55,7 @@ def test_contributors_of_rounding_are_a_short_table(width: int) -> None:
     assert lines[3:] == [
         "  2: 0.5 against 0.52",
         "  culprit-1.py in runs/x shows it without numdrift",
-        "  all of the drift disappears when they are swapped out together",
+        "  the drift disappears completely when all culprits are swapped out together",
     ]
 
 
@@ -134,14 +134,15 @@ def test_the_users_frames_are_printed_on_request(verdict: str) -> None:
 @pytest.mark.parametrize(
     ("out", "said"),
     [
-        (SwappedOut(True, 0.44, 0.04, 0.0), "swapped out of compile it goes from z 0.44 to 0.04"),
+        (SwappedOut(True, 0.44, 0.04, 0.0), "when it is swapped out of compile, z goes from 0.44 to 0.04"),
         # of several causes whose errors partly undo one another, one alone takes nothing away
         (
             SwappedOut(True, 0.44, 0.56, 0.0),
-            "swapped out of compile alone it stays (z 0.44 to 0.56), swapped out with the other causes it goes to 0",
+            "when only it is swapped out of compile, the drift stays (z 0.44 to 0.56); together with the other causes, "
+            "z goes to 0",
         ),
     ],
 )
 def test_a_cause_that_goes_only_with_others_is_told_as_that(out: SwappedOut, said: str) -> None:
     lines = lines_of(replace(PROVEN, proof=Proof(SwappedIn(True, 0.0, 0.5), out)), "cpu", "compile")
-    assert f"swapped into cpu the drift comes (z 0.5), {said}" in lines
+    assert f"when it is swapped into cpu, the drift appears (z 0.5); {said}" in lines

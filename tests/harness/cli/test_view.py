@@ -120,9 +120,9 @@ def test_a_reader_filters_compares_and_sees_what_goes_on(browser: Browser, folde
     page.on("console", lambda said: complaints.append(f"{said.type}: {said.text}"))
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.goto(address)
-    page.get_by_label("show only what has these words").fill("two")
+    page.get_by_label("show only entries with these words").fill("two")
     expect(page.locator(".investigation:visible")).to_have_count(1)
-    page.get_by_label("show only what has these words").fill("")
+    page.get_by_label("show only entries with these words").fill("")
     # when a pair is chosen while another run appears, then it stays chosen
     page.get_by_role("button", name="compare A with B").click()
     expect(page.locator("#said")).to_contain_text("choose two runs")
@@ -142,6 +142,6 @@ def test_a_row_knows_its_place_in_the_matrix(folder: Path) -> None:
     modes, rows = replace(one, runs=[one.runs[0], swapped]).matrix
     assert list(modes) == ["cpu"]
     assert [(name, [cell and cell.swaps for cell in cells]) for name, cells in rows] == [
-        ("as it is", [""]),
+        ("no swaps", [""]),
         ("kernel.sum=aten", ["kernel.sum=aten"]),
     ]

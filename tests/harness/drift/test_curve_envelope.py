@@ -71,7 +71,7 @@ def test_a_run_that_left_before_the_horizon_is_distinguished() -> None:
     found = envelope([1.0] * 3, [1.0, 1.1, 1.1], *[[1.0, 1.001, 1.02]] * 8)
     assert found.words("lazy") == (
         "lazy leaves the envelope at step 1: its deviation is 100 times the envelope; "
-        "from step 2 on a one-ULP change alone moves the loss by more than 1 %, and nothing is judged"
+        "from step 2 on, a one-ULP change alone moves the loss by more than 1 %, so these steps are not judged"
     )
 
 
@@ -82,16 +82,16 @@ def test_from_the_horizon_on_nothing_is_judged() -> None:
     assert (found.onset, found.horizon, found.worst_ratio) == (None, 2, 0)
     assert found.judged.tolist() == [0, 1]
     assert found.words("compile") == (
-        "up to step 1 a one-ULP change of the initial parameters moves the loss by at most 3e-05 of its value; "
-        "compile stays inside; after step 1 this script cannot distinguish compile from a one-ULP change; the "
-        "envelope comes from only 1 perturbed run (the default is 8)"
+        "up to step 1, a one-ULP change of the initial parameters moves the loss by at most 3e-05 of its value; "
+        "compile stays inside this envelope; after step 1, this script cannot distinguish compile from a one-ULP "
+        "change; the envelope comes from only 1 perturbed run (the default is 8)"
     )
 
 
 def test_chaos_from_the_start_is_said() -> None:
     found = envelope([1.0] * 2, [2.0] * 2, *[[1.1, 1.0]] * 8)
     assert (found.onset, found.horizon, found.worst_ratio) == (None, 0, None)
-    assert found.words("lazy") == "from its first step on this script cannot distinguish lazy from a one-ULP change"
+    assert found.words("lazy") == "from the first step on, this script cannot distinguish lazy from a one-ULP change"
 
 
 def test_a_loss_that_only_the_run_has_non_finite_is_outside() -> None:
@@ -140,7 +140,7 @@ def test_missing_losses_and_different_lengths() -> None:
 
 
 def test_nothing_in_common_is_said() -> None:
-    assert envelope([1.0], [None], [1.0]).words("lazy") == ("no step has a loss of both lazy and its reference")
+    assert envelope([1.0], [None], [1.0]).words("lazy") == ("no step has a loss in both lazy and its reference")
     empty = envelope([1.0], [1.0], [])
     assert empty.worst_ratio is None
     assert "no perturbed run has a loss at a step of lazy" in empty.words("lazy")

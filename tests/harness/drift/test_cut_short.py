@@ -37,12 +37,14 @@ def test_a_run_whose_seconds_were_over_is_compared_on_common_steps(tmp_path: Pat
     compared, turned = compare_runs(a, b), compare_runs(b, a)
     for one in (compared, turned):
         assert one.identical and one.common_steps == 4
-        assert "compared on their 4 common steps: compile was ended after 60 s (--max-seconds)" in one.notes
+        assert "only the 4 common steps are compared: compile was ended after 60 s (--max-seconds)" in one.notes
         assert one.to_json()["cut_short"] == "compile"
     assert setup_differences(a, b) == setup_differences(b, a) == []
     assert repetition(a, b).repeatable
     verdict = decide(VerdictEvidence("cpu", "compile", THRESHOLD, identical=True, common_steps=4))
-    assert verdict.text == "identical: all that cpu and compile recorded of their 4 common steps has the same bits"
+    assert (
+        verdict.text == "identical: everything that cpu and compile recorded in their 4 common steps has the same bits"
+    )
 
 
 def test_what_differs_in_a_common_step_differs(tmp_path: Path) -> None:
@@ -72,5 +74,6 @@ def test_an_experiment_of_a_run_that_was_cut_short_is_as_long(tmp_path: Path) ->
     a, b = pair(tmp_path, {}, {"max_steps": 4}, experiment=EXPERIMENT)
     assert compare_runs(a, b).identical
     assert (
-        "compared on their 4 common steps: compile was ended like the run that it repeats" in compare_runs(a, b).notes
+        "only the 4 common steps are compared: compile was ended like the run that it repeats"
+        in compare_runs(a, b).notes
     )

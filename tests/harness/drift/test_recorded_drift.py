@@ -109,7 +109,7 @@ def test_initial_values_come_first(tmp_path: Path) -> None:
     found = repetition(first, again)
     # then
     assert (found.what, found.tensor, found.step) == ("initial", "w", 0)
-    assert "seed the generators before the model is made" in found.remedy
+    assert "seed the generators before the model is created" in found.remedy
 
 
 def test_other_numbers_of_steps_count(tmp_path: Path) -> None:

@@ -65,8 +65,8 @@ def test_a_mode_without_autocast_has_another_setup(tmp_path: Path) -> None:
 def test_script_arguments_and_length(tmp_path: Path) -> None:
     differences = found(tmp_path, b=STEPS[:4], script_sha256="1", arguments=["--lr", "1"])
     assert [(one.kind, one.step, one.text, one.counts) for one in differences] == [
-        ("script", 0, "the runs are of different scripts: train.py and train.py", True),
-        ("arguments", 0, "the script's arguments are (none) against --lr 1", True),
+        ("script", 0, "the runs executed different scripts: train.py and train.py", True),
+        ("arguments", 0, "the script's arguments differ: (none) against --lr 1", True),
         ("steps", 4, "6 against 4 steps", False),
     ]
 
@@ -179,13 +179,13 @@ def group(**changes: Any) -> Any:
         ([(0, SGD)], [(0, group(lr=float(np.float32(0.05))))], None, 0, ""),
         ([(0, group(betas=[0.9, 0.99]))], [(0, group(betas=[0.9, 0.999]))], "betas", 0, None),
         ([(0, group(params=["w"]))], [(0, group(params=["other"]))], "params", 0,
-         "other parameters: `w` against `other` (SGD, group 0, from step 0)"),
+         "different parameters: `w` against `other` (SGD, group 0, from step 0)"),
         ([(0, group(params=["a", "b", "c"]))], [(0, group(params=["d", "e", "f"]))], "params", 0,
-         "other parameters: `a`, `b`, ... against `d`, `e`, ... (SGD, group 0, from step 0)"),
+         "different parameters: `a`, `b`, ... against `d`, `e`, ... (SGD, group 0, from step 0)"),
         ([(0, group(params=["a", "b"]))], [(0, group(params=["b", "a"]))], "params", 0,
-         "other parameters: the same 2 in another order (SGD, group 0, from step 0)"),
+         "different parameters: the same 2 in a different order (SGD, group 0, from step 0)"),
         ([(0, group(params=["a", "b"]))], [(0, group(params=["a"]))], "params", 0,
-         "other parameters: 2 against 1 (SGD, group 0, from step 0)"),
+         "different parameters: 2 against 1 (SGD, group 0, from step 0)"),
         ([(0, SGD)], [(0, [{"class": "Adam", "groups": []}])], "optimizer", 0, "optimizer SGD against Adam (from step 0)"),
         ([(0, SGD)], [(0, [*SGD, *SGD])], "optimizers", 0, "1 against 2 optimizers (from step 0)"),
     ],

@@ -115,8 +115,8 @@ def test_roundoff_is_half_of_torchs_eps() -> None:
     ("a", "b", "score", "why"),
     [
         ([math.nan, 1.0], [math.nan, 1.0], 0.0, ""),
-        ([math.nan, 1.0], [1.0, 1.0], math.inf, "not finite at different places"),
-        ([1.0, 1.0], [1.0, math.inf], math.inf, "not finite at different places"),
+        ([math.nan, 1.0], [1.0, 1.0], math.inf, "NaN or infinity in different places"),
+        ([1.0, 1.0], [1.0, math.inf], math.inf, "NaN or infinity in different places"),
         ([0.0], [-0.0], 0.0, ""),
         ([1.0, 1.0], [[1.0], [1.0]], math.inf, "shape [2] against [2, 1]"),
         ([], [], 0.0, ""),
@@ -171,7 +171,7 @@ def test_integers_that_rounding_flips_say_nothing() -> None:
     found = step({"buffer n": np.array([1])}, {"buffer n": np.array([2])}, noise)
     # then
     assert (found.score, found.tensor, found.discrete) == (0.0, "", ())
-    assert found.tensors[0].why == "a discrete choice depends on rounding: the value differs in 3 of 8 replays, too"
+    assert found.tensors[0].why == "a discrete choice depends on rounding: the value also differs in 3 of 8 replays"
 
 
 def test_of_equally_bad_values_the_first_of_the_step_is_named() -> None:

@@ -29,7 +29,7 @@ DIFFERING = VerdictEvidence("cpu", "compile", THRESHOLD, identical=False, first_
 IDENTICAL = replace(DIFFERING, identical=True, first_differing_step=None)
 NAN = NonfiniteValue(2, "loss", "loss 0", "NaN")
 
-FAILED = {"failed": ("compile is crashed: no memory",)}
+FAILED = {"failed": ("compile has the status crashed: no memory",)}
 NONDETERMINISTIC = {
     "repetitions": (
         Repetition(True),
@@ -37,7 +37,7 @@ NONDETERMINISTIC = {
     )
 }  # fmt: skip
 SETUP = {"setup": (SetupDifference("hyper-parameter", 1, "lr", "lr 0.1 against 0.2"),)}
-NONFINITE = {"nonfinite": Nonfinite(None, NAN, NAN, True, "step 2: the loss 0 contains NaN only in compile")}
+NONFINITE = {"nonfinite": Nonfinite(None, NAN, NAN, True, "step 2: loss 0 contains NaN only in compile")}
 BEYOND = {"steps": (scored(0, 2.0), scored(4, 20.0), scored(5, 100.0))}
 ROUNDING = {"steps": (scored(0, 2.6), scored(4, 1.0))}
 
@@ -74,10 +74,10 @@ def test_identical() -> None:
 
 
 def test_another_script_without_any_effect_leaves_runs_identical() -> None:
-    script = SetupDifference("script", 0, "script", "the runs are of different scripts")
+    script = SetupDifference("script", 0, "script", "the runs executed different scripts")
     verdict = decide(replace(IDENTICAL, setup=(script,)))
     assert verdict.word == "identical"
-    assert verdict.notes == ("the runs are of different scripts",)
+    assert verdict.notes == ("the runs executed different scripts",)
     assert decide(replace(DIFFERING, setup=(script,))).word == "different-setup"
 
 
@@ -130,7 +130,7 @@ def test_a_score_without_a_distance_is_explained() -> None:
 def test_integers_alone_are_a_fault() -> None:
     verdict = decide(replace(DIFFERING, steps=(scored(0, 1.0), scored(2, 0.0, discrete=("buffer n",)))))
     assert (verdict.word, verdict.score, verdict.first_significant_step) == ("beyond-rounding", 1.0, 2)
-    assert verdict.text == "beyond-rounding: integers differ that rounding never changes (buffer n, step 2)"
+    assert verdict.text == "beyond-rounding: integers differ, although rounding never changes them (buffer n, step 2)"
     assert worst_of([scored(2, 0.0, discrete=("buffer n",))]) == math.inf
 
 
@@ -152,20 +152,20 @@ def test_different_draws_have_a_remedy_and_the_rest_is_counted() -> None:
     verdict = decide(replace(DIFFERING, setup=setup))
     start = "different-setup: the modes draw different random numbers in step 0; and 1 more difference; "
     assert verdict.step == 1
-    assert verdict.text == f"{start}use the same seeds in both and let neither draw more than the other"
+    assert verdict.text == f"{start}use the same seeds in both and make both draw equally often"
 
 
 def test_a_loss_that_is_nan_in_both_runs_is_nonfinite_even_where_all_bits_agree() -> None:
-    both = Nonfinite(NAN, NAN, None, False, "step 2: the loss 0 contains NaN in both runs", loss=NAN)
+    both = Nonfinite(NAN, NAN, None, False, "step 2: loss 0 contains NaN in both runs", loss=NAN)
     verdict = decide(replace(IDENTICAL, nonfinite=both))
     assert (verdict.word, verdict.step) == ("nonfinite", 2)
 
 
 def test_nans_of_both_runs_alike_are_no_drift() -> None:
-    both = Nonfinite(NAN, NAN, None, False, "step 2: the loss 0 contains NaN in both runs")
+    both = Nonfinite(NAN, NAN, None, False, "step 2: loss 0 contains NaN in both runs")
     verdict = decide(replace(IDENTICAL, nonfinite=both))
     assert verdict.word == "identical"
-    assert verdict.notes == ("step 2: the loss 0 contains NaN in both runs",)
+    assert verdict.notes == ("step 2: loss 0 contains NaN in both runs",)
 
 
 def test_without_a_score_there_is_no_word() -> None:

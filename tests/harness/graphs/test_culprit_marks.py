@@ -37,8 +37,8 @@ def test_an_op_that_is_whole_is_marked_with_the_numbers_of_its_side(tmp_path: Pa
     assert mark.label == "aten.tanh_backward"
     assert mark.numbers == {"max_ulp": 0.94, "rho": 0.4, "share": 0.97}
     assert mark.reason == (
-        "aten.tanh_backward drifts from compile at step 0, kernel aten against decomposed in compile; "
-        "largest error 0.94 ULP in lazy, 724.2 ULP in compile"
+        "aten.tanh_backward drifts from compile at step 0 (kernel aten, in compile decomposed); "
+        "largest error: 0.94 ULP in lazy, 724.2 ULP in compile"
     )
 
 

@@ -85,11 +85,11 @@ def test_what_is_left_is_said_with_what_was_excluded() -> None:
         (localized(LeftOver()), "no op causes the difference"),
         (
             localized(LeftOver(1.0, 0.0), PROVEN, op_by_op_differs=["w", "v", "u"]),
-            "but 3 values of the step in other differ from the results of its ops one by one (z 7 in the step itself, 7 op",
+            "but 3 values of the step in other differ from the results of its ops executed one by one (z 7 in the step itself, 7 op",
         ),
         (
             localized(LeftOver(1.0, 0.0), PROVEN, score=2.0, controls={"a": True, "b": False}),
-            "the tape of other does not reproduce its own bits (z 7 in the step itself, 2 op by op)",
+            "the tape of other does not reproduce its recorded bits (z 7 in the step itself, 2 op by op)",
         ),
     ],
 )
@@ -108,7 +108,7 @@ def test_a_choice_on_its_edge_is_named() -> None:
 
     said = told(localized(LeftOver(0.0, 40.0), choices=choices))[1]
 
-    assert "2 elements of relu, next to their edges, took the other choice" in said
+    assert "2 elements of relu, next to their edges, made the opposite choice" in said
 
 
 @pytest.mark.parametrize(
@@ -119,9 +119,9 @@ def test_a_choice_on_its_edge_is_named() -> None:
         ([], SCORED, {"rank": 2}, "only the steps of rank 0 are taken apart"),
         (
             [],
-            replace(SCORED, steps=(), why="none of its steps was started"),
+            replace(SCORED, steps=(), why="no step was started"),
             {},
-            "looked for: none of its steps was started",
+            "looked for: no step was started",
         ),
         ([], replace(SCORED, unreplayed=("step 3: all_reduce",)), {}, "looked for: step 3: all_reduce"),
         ([], SCORED, {}, "`numdrift localize runs/x/cpu runs/x/other` takes a step apart"),
@@ -140,7 +140,7 @@ def test_why_no_cause_was_looked_for(
 def test_where_nothing_decides_no_cause_is_looked_for() -> None:
     undecided = Verdict(None, "undecided: the runs differ", undecided="the runs differ")
 
-    assert "nothing decides" in accounted(evidence(), undecided, SCORED, [], ())[1]
+    assert "the pair is undecided" in accounted(evidence(), undecided, SCORED, [], ())[1]
 
 
 def test_a_stage_of_the_compiler_is_no_op_and_says_so() -> None:
@@ -157,10 +157,10 @@ def test_a_stage_of_the_compiler_is_no_op_and_says_so() -> None:
     share, said = accounted(evidence(), BEYOND, SCORED, [], [stage])
 
     assert share == 1.0
-    assert said == "the cause of the drift is known, its ops are not (no op is proven to cause it)"
+    assert said == "the cause of the drift is known, but not its ops (no op is proven to cause it)"
 
 
-@pytest.mark.parametrize(("after", "said"), [(0.0, ""), (9.0, "what is left without it is z 9")])
+@pytest.mark.parametrize(("after", "said"), [(0.0, ""), (9.0, "without this cause, z 9 is left")])
 def test_what_lazy_graphs_draw_again_is_an_op_that_is_named(after: float, said: str) -> None:
     cut = mode_culprit(
         kind=MARK_STEP, step=3, name="", before=90.0, after=after, threshold=16.0, why="", places=["drop"]

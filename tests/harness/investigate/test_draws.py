@@ -247,7 +247,7 @@ BERNOULLI = f"aten.bernoulli_ in the forward, {SCRIPT}:2"
             draws("rand:3", "dropout:7"),
             draws("rand:3", "randn:5", "dropout:7"),
             ("aten.randn", 5),
-            f"in step 0 aten.randn in the forward, {SCRIPT}:5 draws from {TORCH} in b and not in cpu, "
+            f"in step 0 aten.randn in the forward, {SCRIPT}:5 draws from {TORCH} in b but not in cpu, "
             f"after aten.rand in the forward, {SCRIPT}:3, which is the same in both",
             id="the mode draws once more",
         ),
@@ -255,28 +255,28 @@ BERNOULLI = f"aten.bernoulli_ in the forward, {SCRIPT}:2"
             draws("rand:3", "randn:5", "dropout:7"),
             draws("rand:3", "dropout:7"),
             ("aten.randn", 5),
-            f"aten.randn in the forward, {SCRIPT}:5 draws from {TORCH} in cpu and not in b, after aten.rand",
+            f"aten.randn in the forward, {SCRIPT}:5 draws from {TORCH} in cpu but not in b, after aten.rand",
             id="the reference draws once more",
         ),
         pytest.param(
             draws("rand:3"),
             draws("rand:3", "rand:3"),
             ("aten.rand", 3),
-            f"aten.rand in the forward, {SCRIPT}:3 draws from {TORCH} in b and not in cpu, after aten.rand",
+            f"aten.rand in the forward, {SCRIPT}:3 draws from {TORCH} in b but not in cpu, after aten.rand",
             id="a loop that is longer",
         ),
         pytest.param(
             draws("rand:3", "dropout:7"),
             draws("dropout:7", "rand:3"),
             ("aten.dropout", 7),
-            f"in step 0 aten.dropout in the forward, {SCRIPT}:7 draws from {TORCH} in b and not in cpu",
+            f"in step 0 aten.dropout in the forward, {SCRIPT}:7 draws from {TORCH} in b but not in cpu",
             id="another order, where the first draw comes too early",
         ),
         pytest.param(
             [call("rand", 3, drew=[("torch", "s", "s16")])],
             [call("rand", 3, drew=[("torch", "s", "s32")])],
             ("aten.rand", 3),
-            f"aten.rand in the forward, {SCRIPT}:3 draws a different count of numbers from {TORCH} in b than in cpu",
+            f"aten.rand in the forward, {SCRIPT}:3 draws a different number of values from {TORCH} in b than in cpu",
             id="another amount",
         ),
         pytest.param(
@@ -297,7 +297,7 @@ BERNOULLI = f"aten.bernoulli_ in the forward, {SCRIPT}:2"
             draws("bernoulli_:2", "rand:3"),
             draws("rand:3"),
             ("aten.bernoulli_", 2),
-            f"in step 0 {BERNOULLI} draws from {TORCH} in cpu and not in b",
+            f"in step 0 {BERNOULLI} draws from {TORCH} in cpu but not in b",
             id="a device whose draws are its own",
         ),
         pytest.param(
@@ -311,14 +311,14 @@ BERNOULLI = f"aten.bernoulli_ in the forward, {SCRIPT}:2"
             draws(":4"),
             draws(":4", ":8"),
             (None, 8),
-            f"in step 0 {SCRIPT}:8 changes the state of {TORCH} in b and not in cpu, after {SCRIPT}:4, which is the same in both",
+            f"in step 0 {SCRIPT}:8 changes the state of {TORCH} in b but not in cpu, after {SCRIPT}:4, which is the same in both",
             id="a line that moves it without an op",
         ),
         pytest.param(
             draws("rand:3"),
             draws("randn:9", generator="python") + draws("rand:3", "rand:0"),
             ("aten.rand", None),
-            f"in step 0 aten.rand in the forward draws from {TORCH} in b and not in cpu",
+            f"in step 0 aten.rand in the forward draws from {TORCH} in b but not in cpu",
             id="draws from other generators are none of this one's, and a line may be unknown",
         ),
     ],
@@ -374,7 +374,7 @@ def test_before_the_first_step_the_set_up_is_compared_and_nothing_else(tmp_path:
     )
     [culprit], [sentence] = answered(found)
     assert (culprit.phase, culprit.op, culprit.source) == (SETUP_PHASE, "aten.normal_", f"{SCRIPT}:5")
-    assert sentence.startswith(f"before the first step aten.normal_, {SCRIPT}:5 draws from {TORCH} in cpu and not in b")
+    assert sentence.startswith(f"before the first step aten.normal_, {SCRIPT}:5 draws from {TORCH} in cpu but not in b")
 
 
 def test_each_generator_has_its_own_draw(tmp_path: Path) -> None:
@@ -418,7 +418,7 @@ def test_the_line_of_the_script_is_named_where_its_ops_one_by_one_draw_otherwise
     [culprit], [sentence] = answered(found)
     # then
     assert culprit.source == f"{SCRIPT}:{line}"
-    shown = f", as shown by a training that executes every op of {shown_of} by itself"
+    shown = f", as shown by a training run that executes every op of {shown_of} separately"
     assert sentence.endswith(shown) if shown_of else "as the script shows" not in sentence
 
 
@@ -510,9 +510,9 @@ def test_a_result_that_cannot_be_read_names_no_draw(tmp_path: Path, part: str, i
 
 # What the judge makes of it.
 
-SEEDS = "use the same seeds in both and let neither draw more than the other"
-FALLBACK = "use the same seeds in both, let neither draw more than the other and run {} with fallback_random=on"
-DEVICE = "each device draws its own numbers: run {}, or `numdrift investigate`, which does so by itself"
+SEEDS = "use the same seeds in both and make both draw equally often"
+FALLBACK = "use the same seeds in both, make both draw equally often and run {} with fallback_random=on"
+DEVICE = "each device draws its own numbers: run {}, or `numdrift investigate`, which sets draws=cpu itself"
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def test_the_remedy_names_what_makes_two_modes_draw_the_same() -> None:
 
     assert remedy("cpu", "cuda").startswith("each device draws its own numbers: run cuda,draws=cpu, or")
     assert "run cuda,draws=cpu, or" in remedy("cuda,draws=device", "cpu")
-    assert remedy("cpu", "cuda,draws=cpu") == "use the same seeds in both and let neither draw more than the other"
-    assert remedy("cpu", "lazy") == "use the same seeds in both and let neither draw more than the other"
+    assert remedy("cpu", "cuda,draws=cpu") == "use the same seeds in both and make both draw equally often"
+    assert remedy("cpu", "lazy") == "use the same seeds in both and make both draw equally often"
     assert remedy("cuda", "compile,device=cuda").endswith("and run a compiled mode with fallback_random=on")
     assert remedy("xla", "cpu").endswith("and run an xla mode with fallback_random=on")

@@ -45,7 +45,7 @@ def test_equal_runs_are_identical_without_any_experiment(tmp_path: Path) -> None
     study = Study(tmp_path)
     pair = only_pair([study.run("cpu", training()), study.run("compile", training())])
     assert (pair.verdict, pair.exit_code, pair.score, pair.first_differing_step) == ("identical", 0, None, None)
-    assert pair.text == ["identical: all that cpu and compile recorded has the same bits"]
+    assert pair.text == ["identical: everything that cpu and compile recorded has the same bits"]
     assert (pair.undecided, pair.unexplained, pair.steps, pair.controls, pair.runs_used) == ("", "", [], {}, 2)
 
 
@@ -74,7 +74,7 @@ def test_equal_runs_stay_identical_after_an_investigation(tmp_path: Path) -> Non
             3,
             1.0,
             False,
-            "integers differ that rounding never changes",
+            "integers differ, although rounding never changes them",
         ),
     ],
 )
@@ -174,7 +174,7 @@ NOTHING_MEASURED = noise_record(0, **UNREPLAYED)
             None,
             None,
             [
-                "the runs differ from step 1 on, and none of its steps was started",
+                "the runs differ from step 1 on, and no step was started",
                 "run `numdrift investigate",
                 "from the same state",
             ],
@@ -192,7 +192,7 @@ NOTHING_MEASURED = noise_record(0, **UNREPLAYED)
             None,
             0.0,
             [
-                "but every step that both modes computed from the same state is equal",
+                "but every step that both modes computed from the same state has equal bits",
                 "neither in parameters and buffers nor",
             ],
         ),
@@ -201,7 +201,7 @@ NOTHING_MEASURED = noise_record(0, **UNREPLAYED)
             None,
             None,
             0.0,
-            ["but every step that both modes computed from the same state is equal: look at that step (--steps 1)"],
+            ["but every step that both modes computed from the same state has equal bits: look at step 1 (--steps 1)"],
         ),
         (
             scored({1: Outcome(loss=1 + 1000 * ULP)}, NOTHING_MEASURED),
@@ -231,7 +231,7 @@ def test_where_the_noise_or_the_steps_are_lacking_only_the_certain_is_decided(
     assert pair.exit_code == (word != "rounding")
     if word is None:
         assert pair.text[0] == f"undecided: {pair.undecided}"
-        assert pair.unexplained == "no cause was looked for: nothing decides whether there is one"
+        assert pair.unexplained == "no cause was looked for: the pair is undecided"
 
 
 def test_why_a_step_does_not_replay_is_noted(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ CHOICES: Mapping[str, Any] = {"choices": {"score": 2.0, "discrete": 0, "flipped"
             "rounding",
             None,
             2.0,
-            ["step 2: 3 elements of relu, next to their edges, took the other choice"],
+            ["step 2: 3 elements of relu, next to their edges, made the opposite choice"],
         ),
         (BEYOND, {2: CHOICES}, "beyond-rounding", 3, 90.0, ["step 2: 3 elements of relu"]),
         (BEYOND, {2: CHOICES, 3: CHOICES}, "rounding", None, 2.0, ["step 2: 3 elements", "step 3: 3 elements"]),
@@ -137,7 +137,7 @@ def test_a_stage_of_the_compiler_is_named_where_no_op_is_proven(
     assert [culprit.kind for culprit in pair.culprits] == kinds
     assert pair.explained == pytest.approx(share, abs=0.001)
     assert pair.compiler is not None and pair.compiler.step == 2
-    assert in_text(pair, "step 2 by the compiler's stages: z eager 0, aot_eager 0.8, aot_eager_decomp_partition 30,")
+    assert in_text(pair, "z of step 2 by the compiler's stages: eager 0, aot_eager 0.8, aot_eager_decomp_partition 30,")
 
 
 def test_a_stage_that_turns_a_discrete_choice_is_no_cause_of_a_later_step(tmp_path: Path) -> None:

@@ -84,12 +84,27 @@ def test_pairs_may_have_references_of_their_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("scores", "word", "worst", "sentence"),
     [
-        ((HARMLESS, BEYOND), "beyond-rounding", 1, "rank 0 is rounding, rank 1 is beyond-rounding; this is rank 1"),
-        ((BEYOND, HARMLESS), "beyond-rounding", 0, "rank 0 is beyond-rounding, rank 1 is rounding; this is rank 0"),
-        ((HARMLESS, {1: 4.0}), "rounding", 1, "all are rounding; the findings below are of rank 1"),
-        ((HARMLESS, HARMLESS), "rounding", 0, "all are rounding; the findings below are of rank 0"),
-        ((HARMLESS, {}), None, 1, "rank 0 is rounding, rank 1 is undecided; this is rank 1"),
-        (({}, BEYOND), "beyond-rounding", 1, "rank 0 is undecided, rank 1 is beyond-rounding; this is rank 1"),
+        (
+            (HARMLESS, BEYOND),
+            "beyond-rounding",
+            1,
+            "rank 0 is rounding, rank 1 is beyond-rounding; the findings below are those of rank 1",
+        ),
+        (
+            (BEYOND, HARMLESS),
+            "beyond-rounding",
+            0,
+            "rank 0 is beyond-rounding, rank 1 is rounding; the findings below are those of rank 0",
+        ),
+        ((HARMLESS, {1: 4.0}), "rounding", 1, "all are rounding; the findings below are those of rank 1"),
+        ((HARMLESS, HARMLESS), "rounding", 0, "all are rounding; the findings below are those of rank 0"),
+        ((HARMLESS, {}), None, 1, "rank 0 is rounding, rank 1 is undecided; the findings below are those of rank 1"),
+        (
+            ({}, BEYOND),
+            "beyond-rounding",
+            1,
+            "rank 0 is undecided, rank 1 is beyond-rounding; the findings below are those of rank 1",
+        ),
     ],
 )
 def test_the_worst_rank_decides(

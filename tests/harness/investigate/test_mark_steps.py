@@ -79,6 +79,6 @@ def culprit(best: str, swapped: str | None) -> Culprit:
 )
 def test_what_helps_is_a_mode_to_run(best: str, swapped: str | None, said: str, mode: str) -> None:
     one = culprit(best, swapped)
-    against = "against the same ops one by one: z 1.3e+06 with mark_step=auto"
+    against = "compared with the same ops executed one by one: z 1.3e+06 with mark_step=auto"
     assert f"{against}, {said}" in lines_of(one, "cpu", "lazy")
     assert str(remedy(parse_mode("cpu"), parse_mode("lazy"), [one]).spec) == mode

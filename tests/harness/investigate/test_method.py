@@ -281,7 +281,7 @@ def test_a_requested_step_is_the_only_one_that_is_looked_into(
 
 def test_a_step_that_was_not_started_cannot_be_requested(investigated: Investigator) -> None:
     plan = replace(PLAN, steps=StepSelection.of([1, 2]), step=4)
-    with pytest.raises(UsageError, match=r"step 4 was not started from the reference's state; there are 1,2"):
+    with pytest.raises(UsageError, match=r"step 4 was not started from the reference's state, but steps 1,2 were"):
         investigated(drifting({}), plan=plan)
 
 
@@ -290,7 +290,7 @@ def test_several_modes_are_trained_and_looked_into_together(investigated: Invest
     scores = {"compile": {2: 40.0}, "lazy": {3: 40.0}}
     ended = investigated(Training(scores, steps), {2: CHOICE, 3: caused(3)})
     assert ended.rounds[:2] == [
-        ("each once more", ["cpu-again", "compile-again", "lazy-again"]),
+        ("each mode once more", ["cpu-again", "compile-again", "lazy-again"]),
         ("from the reference's state", ["compile-from-cpu", "lazy-from-cpu"]),
     ]
     assert ended.together == [["compile", "lazy"]]
@@ -302,7 +302,7 @@ def test_of_a_mode_that_equals_the_reference_only_the_control_is_made(investigat
     steps = {"cpu": training(), "compile": training(), "lazy": training(apart_from=2)}
     ended = investigated(Training({"compile": {}, "lazy": {}}, steps))
     assert ended.rounds == [
-        ("each once more", ["cpu-again", "compile-again", "lazy-again"]),
+        ("each mode once more", ["cpu-again", "compile-again", "lazy-again"]),
         ("from the reference's state", ["lazy-from-cpu"]),
     ]
     assert ended.together == [["lazy"]]
@@ -360,16 +360,16 @@ def test_the_step_that_is_not_finite_is_looked_into(investigated: Investigator) 
 # One training as control and as the one that begins steps in the reference's state.
 
 
-BOTH = ("each once more", ["cpu-again", "compile-from-cpu"])
+BOTH = ("each mode once more", ["cpu-again", "compile-from-cpu"])
 
 
 ONSET = [
-    ("where compile begins to drift, between step 1 and 3", ["cpu-onset-compile-0"]),
+    ("where compile begins to drift, between steps 1 and 3", ["cpu-onset-compile-0"]),
     ("from the reference's state", ["compile-onset-cpu-0"]),
 ]
 
 
-UNSURE = ("a control of the steps that were begun in the reference's state", ["compile-again"])
+UNSURE = ("a control for the steps begun in the reference's state", ["compile-again"])
 
 
 def elsewhere(step: int) -> list[Step]:
@@ -416,7 +416,7 @@ def test_one_more_training_of_a_mode_is_enough_where_it_goes_on_as_before(
 @pytest.mark.parametrize(
     ("steps", "titles", "significant"),
     [
-        (None, ["between step 1 and 9", "between step 5 and 8"], 6),
+        (None, ["between steps 1 and 9", "between steps 5 and 8"], 6),
         (StepSelection.of([0, 1, 9]), [], 9),
     ],
 )

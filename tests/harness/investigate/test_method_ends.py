@@ -129,4 +129,4 @@ def test_a_localized_pair_leaves_the_other_pairs_in_the_file(investigated: Inves
 
 def test_what_is_not_as_it_was_when_the_run_was_recorded_is_reported(investigated: Investigator) -> None:
     ended = investigated(drifting({}), environment={"torch": "1.0.0", "python": "3.1"})
-    assert ended.sentences[0].startswith("compile was recorded with torch 1.0.0, and is repeated with ")
+    assert ended.sentences[0].startswith("compile was recorded with torch 1.0.0, but is repeated with ")

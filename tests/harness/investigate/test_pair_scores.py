@@ -39,7 +39,7 @@ def test_what_is_beyond_the_threshold_is_suspicious_until_it_was_looked_at() -> 
 def test_steps_like_those_that_a_kink_explains_are_left_out_and_named() -> None:
     found = without_unlooked(scores(step(0, 2.0), step(1, 1.5, looked=True, edge=True), step(2, 100.0), step(3, 1.0)))
     assert [one.step for one in found.steps] == [0, 1, 3]
-    assert "step 1: rounding alone turns a discrete choice" in found.notes[0]
+    assert "step 1: rounding alone flips a discrete choice" in found.notes[0]
     assert "step 2" in found.notes[1]
 
 

@@ -28,11 +28,14 @@ FOUND = PartScores(
 def test_carriers_are_told_with_what_is_left_without_them() -> None:
     said = part_sentences(FOUND, LABELS)
     assert said == [
-        "step 3 of cpu with the model's operators on toy core: z 98, in toy 100 (9 partitions)",
-        "aten::tanh of net.1, train.py:12 carries it: alone on toy core z 90; put on the CPU, z goes from 98 to 60",
+        "step 3 of cpu with the model's operators on toy core: z 98, compared with 100 in toy (9 partitions)",
         (
-            "aten::sort with aten::tanh of net.1, train.py:12 carries it: alone on toy core z 55; put on the CPU, z goes "
-            "from 60 to 1"
+            "aten::tanh of net.1, train.py:12 carries the drift: with only this part on toy core, z is 90; moving it to "
+            "the CPU takes z from 98 to 60"
+        ),
+        (
+            "aten::sort with aten::tanh of net.1, train.py:12 carries the drift: with only this part on toy core, z is "
+            "55; moving it to the CPU takes z from 60 to 1"
         ),
     ]
 

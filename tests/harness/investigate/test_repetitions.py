@@ -273,7 +273,7 @@ def test_the_modes_of_a_pair_are_repeated_in_one_round_until_each_differs(tmp_pa
     ]
     assert laboratory.titles == [
         "cpu and compile again, to see which call does not repeat",
-        "compile again, to see which call does not repeat: the first two were the same",
+        "compile again, to see which call does not repeat: the first two runs were equal",
     ]
 
 
@@ -423,8 +423,8 @@ DIFFERENCES = [
         [add_by(1, "0", "x", "0x"), add_by(2, "0x", "y", "0xy"), call("mm", 9, tensors=[(0, "0xy")])],
         [add_by(2, "0", "y", "0y"), add_by(1, "0y", "x", "0yx"), call("mm", 9, tensors=[(0, "0yx")])],
         {"what": "race", "op": "aten.add_", "line": 7},
-        f"threads race: aten.add_ in the forward, {SCRIPT}:7 writes to the same memory in another order",
-        "let the threads write in a fixed order, or each to memory of its own",
+        f"threads race: aten.add_ in the forward, {SCRIPT}:7 writes to the same memory in a different order",
+        "let the threads write in a fixed order, or each to its own memory",
         id="threads that race, and not the op that reads",
     ),
     pytest.param(
@@ -501,7 +501,7 @@ def test_a_call_that_the_script_shows_op_by_op_is_marked_as_such(tmp_path: Path,
     laboratory = looked(found, {**answers, **own, "lazy-calls-taped-0": Training()})
     [culprit], _ = answered(found)
     assert culprit.op == "aten.index_add"
-    assert str(culprit.text).endswith(f", as shown by a training that executes every op of {mode} by itself")
+    assert str(culprit.text).endswith(f", as shown by a training run that executes every op of {mode} separately")
     assert ("lazy-calls-taped-0" in laboratory.plans) is is_taped
 
 
@@ -540,33 +540,33 @@ def test_the_judge_names_the_call_beside_its_verdict(tmp_path: Path) -> None:
         pytest.param(
             "cpu",
             [adds("p")] * 3,
-            "cpu: 3 more trainings computed the same bits in each of their calls up to step 1: the cause "
-            "did not show again",
+            "cpu: 3 more training runs computed the same bits in every call up to step 1, so the cause "
+            "did not appear again",
             id="it did not show again",
         ),
         pytest.param(
             "xla",
             [adds("p")] * 3,
-            "xla: its ops have no values when they are called, and executed one by one on the CPU they repeat bit for "
-            "bit: which of them does not repeat in this mode is not known",
+            "xla: its ops have no values when they are called. Executed one by one on the CPU, they repeat bit for "
+            "bit, so it is not known which of them does not repeat in this mode",
             id="lazy tensors whose ops repeat on the CPU",
         ),
         pytest.param(
             "cpu",
             [adds("p"), Training(status="crashed", steps=0)],
-            "cpu: it is not known which call does not repeat: a training that recorded its calls did not get through",
+            "cpu: it is not known which call does not repeat: a training run that recorded its calls did not finish",
             id="the second training crashed before its first step",
         ),
         pytest.param(
             "cpu",
             [Training(status="out-of-memory", steps=0), adds("p")],
-            "cpu: it is not known which call does not repeat: a training that recorded its calls did not get through",
+            "cpu: it is not known which call does not repeat: a training run that recorded its calls did not finish",
             id="the first training had no memory",
         ),
         pytest.param(
             "cpu",
             [adds("p"), adds("p"), Training(status="timeout", steps=0)],
-            "cpu: it is not known which call does not repeat: a training that recorded its calls did not get through",
+            "cpu: it is not known which call does not repeat: a training run that recorded its calls did not finish",
             id="the third training ran out of time",
         ),
         pytest.param(
@@ -592,7 +592,7 @@ def test_a_training_whose_stand_in_fails_says_so(tmp_path: Path) -> None:
     found = pair(tmp_path, {"xla": IN_1}, "xla")
     looked(found, {"xla-calls-op-by-op-0": adds("p"), "xla-calls-op-by-op-1": Training(status="crashed", steps=0)})
     assert repeated_of(found.evidence.b) == Repeated(
-        2, 2, reason="a training that recorded its calls did not get through", by_stand_in=True
+        2, 2, reason="a training run that recorded its calls did not finish", by_stand_in=True
     )
 
 
@@ -620,7 +620,7 @@ def test_what_an_unrecorded_step_has_left_blames_no_call(tmp_path: Path) -> None
     assert laboratory.plans["b-calls-0"].calls == StepSelection.of([*range(32), *range(105, 201)])
     assert culprits == []
     assert sentence == (
-        "b: in step 150 the state left by an earlier step differs, and the calls of only 128 steps were recorded: "
+        "b: in step 150 the state left by an earlier step differs, but the calls of only 128 steps were recorded: "
         "the call that does not repeat is in none of these"
     )
 
@@ -660,7 +660,7 @@ def test_a_training_that_did_not_get_through_blames_no_call(
     # then its end is not a difference of the script
     culprits, [sentence] = answered(found)
     assert culprits == []
-    assert "a training that recorded its calls did not get through" in sentence
+    assert "a training run that recorded its calls did not finish" in sentence
 
 
 @pytest.mark.parametrize("status", ["timeout", "crashed", "nonfinite"])
@@ -700,7 +700,7 @@ def read_of(op: str, made_by: str, step: int = 1, line: int = 12) -> UnfilledRea
         (
             read_of("masked_scatter", "aten.empty.memory_format"),
             f"{SCRIPT}:12 returns memory that aten.empty.memory_format has allocated without values and that no op has filled",
-            "use another op than aten.masked_scatter.default, whose writes this mode loses",
+            "use an op other than aten.masked_scatter.default, whose writes this mode loses",
         ),
     ],
 )
@@ -710,7 +710,7 @@ def test_lazy_tensors_that_read_memory_without_values_are_not_trained_again(
     found = pair(tmp_path, {"lazy": IN_1}, "lazy")
     laboratory = looked(found, {"lazy-calls-taped-0": Training(unfilled=[unfilled])})
     assert laboratory.rounds == [["lazy-calls-taped-0"]]
-    assert laboratory.titles == ["the ops that lazy executes in the step that does not repeat"]
+    assert laboratory.titles == ["the ops of lazy in the step that does not repeat"]
     [culprit], [sentence] = answered(found)
     assert (culprit.what, culprit.step, culprit.source) == ("unfilled", 1, f"{SCRIPT}:12")
     assert (culprit.name, culprit.kind, culprit.op) == ("lazy", "nondeterminism", unfilled.call.name)

@@ -135,7 +135,7 @@ def test_a_setting_of_kernels_is_a_culprit_of_its_own_kind() -> None:
     assert culprit.is_way and culprit.is_proven and culprit.reasons == ["tf32=off removes the drift"]
     assert Culprit.from_json(culprit.to_json()).swapped == "tf32=off"
     [said] = setting_sentences(found, 20.0)
-    assert said == "step 3 by settings of the device: z tf32=off 2, cudnn=off 390; tf32=off removes the drift"
+    assert said == "z of step 3 by settings of the device: tf32=off 2, cudnn=off 390; tf32=off removes the drift"
     assert lines_of(culprit, "cpu", "cuda")[-1] == "z 400 as it is, 2 with tf32=off"
 
 

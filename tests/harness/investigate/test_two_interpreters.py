@@ -84,7 +84,7 @@ def test_a_training_with_the_kernels_of_its_own_version_tells_that_the_mode_is_t
     ):
         assert blamed_by_training(two, without) == two
     (culprit,) = with_versions([cause()], known)
-    assert versions_of(culprit).endswith(": the kernel differs by mode, not by version")
+    assert versions_of(culprit).endswith(": the kernel differs because of the mode, not the version")
 
 
 def told(culprit: Culprit, blame: str) -> Culprit:
@@ -94,13 +94,13 @@ def told(culprit: Culprit, blame: str) -> Culprit:
 def test_a_culprit_names_the_op_of_both_versions() -> None:
     norm = cause(op="aten.native_group_norm", ops={"a": ("native_group_norm",), "b": ("native_group_norm",)})
     said = "aten.native_group_norm of torch 2.13.0+cpu against aten.native_group_norm of torch 2.9.0+cu128: the kernel "
-    assert versions_of(told(norm, VERSION)) == f"{said}differs by version"
-    assert versions_of(told(norm, VERSION_OR_MODE)) == f"{said}may differ by version or by mode"
-    assert f"{said}differs by version" in lines_of(told(norm, VERSION), "new", "old")
+    assert versions_of(told(norm, VERSION)) == f"{said}differs because of the version"
+    assert versions_of(told(norm, VERSION_OR_MODE)) == f"{said}may differ because of the version or the mode"
+    assert f"{said}differs because of the version" in lines_of(told(norm, VERSION), "new", "old")
     assert versions_of(norm) == ""
 
     other = cause(kind=STRUCTURE, op="aten.mul", ops={"a": ("mul",), "b": ()})
-    said = "aten.mul of torch 2.13.0+cpu against nothing of torch 2.9.0+cu128: what is executed differs by version"
+    said = "aten.mul of torch 2.13.0+cpu against nothing of torch 2.9.0+cu128: the executed op differs because of the version"
     assert versions_of(told(other, VERSION)) == said
 
 

@@ -65,12 +65,12 @@ BEYOND = Verdict("beyond-rounding", "beyond-rounding: the largest drift", step=2
         ),
         (
             wrong("values", roundings=math.inf, largest_relative=0.125),
-            "computes different whole numbers in 12.50% of their",
+            "computes different whole numbers in 12.50% of the",
         ),
         (wrong("error", rho={"a": 0.1, "b": 130.0}), "errs in other by 130 times what rounding of its inputs causes"),
         (wrong("bias"), "errs to one side in other, by 16 standard errors"),
-        (wrong("bound", bound={"a": 90.0, "b": 0.5}), "errs in cpu by 90 times what a correct kernel"),
-        (wrong("bound", bound={"a": 0.0, "b": 1e43}), "errs in other by many times what a correct kernel"),
+        (wrong("bound", bound={"a": 90.0, "b": 0.5}), "errs in cpu 90 times as much as a correct kernel"),
+        (wrong("bound", bound={"a": 0.0, "b": 1e43}), "errs in other many times as much as a correct kernel"),
     ],
 )
 def test_what_is_wrong_by_itself_is_beyond_rounding_and_says_by_what(cause: Culprit, said: str) -> None:

@@ -114,9 +114,9 @@ def another_seed(folder: Path) -> Sequence[RecordedRun]:
         (ended("out-of-memory", 2), "failed", 3, 1, ["compile ran out of memory after 2 steps"]),
         (failed_experiment(AGAIN, 3), "failed", 3, None, ["failed: the repetition of cpu crashed after 3 steps"]),
         (failed_experiment(MODE_AGAIN, 3), "failed", 3, None, ["the repetition of compile crashed after 3 steps"]),
-        (failed_experiment(FORCED, 3), "failed", 3, None, ["the second training of compile crashed after 3 steps"]),
-        (differing(losses=(math.nan,)), "nonfinite", 1, 2, ["step 2: the loss 0 contains NaN only in compile"]),
-        (differing(losses=(math.inf,)), "nonfinite", 1, 2, ["the loss 0 contains infinity only in compile"]),
+        (failed_experiment(FORCED, 3), "failed", 3, None, ["the second training run of compile crashed after 3 steps"]),
+        (differing(losses=(math.nan,)), "nonfinite", 1, 2, ["step 2: loss 0 contains NaN only in compile"]),
+        (differing(losses=(math.inf,)), "nonfinite", 1, 2, ["loss 0 contains infinity only in compile"]),
         (
             differing(gradients={"w": [math.nan, 1.0]}),
             "nonfinite",
@@ -132,7 +132,7 @@ def another_seed(folder: Path) -> Sequence[RecordedRun]:
             ["different-setup: ", "batch"],
         ),
         (longer, "different-setup", 1, 1, ["different-setup: 5 against 6 steps"]),
-        (other_script, "different-setup", 1, 1, ["different-setup: the runs are of different scripts"]),
+        (other_script, "different-setup", 1, 1, ["different-setup: the runs executed different scripts"]),
         (another_seed, "different-setup", 1, 0, ["torch's generator is in a different state before step 0", "seeds"]),
     ],
 )
@@ -182,7 +182,7 @@ def test_of_several_troubles_the_one_that_makes_void_the_others_is_the_verdict(
     # and what was measured is in the findings whatever the word
     assert pair.score == pytest.approx(90.0, rel=1e-3)
     assert pair.first_significant_step == 2
-    others = {"of different scripts": OTHER_SCRIPT in troubles, "contains NaN": NOT_FINITE in troubles}
+    others = {"executed different scripts": OTHER_SCRIPT in troubles, "contains NaN": NOT_FINITE in troubles}
     for fragment, is_there in others.items():
         assert (fragment in pair.text[0] or in_notes(pair, fragment)) == is_there
 
@@ -197,7 +197,7 @@ def test_both_runs_that_go_wrong_alike_are_not_finite(tmp_path: Path) -> None:
     steps = changed(training(), 2, losses=(math.nan,))
     free = changed(steps, 1, gradients={"w": [0.1, 0.3]})
     _, runs = compared_study(tmp_path, HARMLESS, reference=steps, free=free)
-    assert in_text(only_pair(runs), "nonfinite: step 2: the loss 0 contains NaN in both runs")
+    assert in_text(only_pair(runs), "nonfinite: step 2: loss 0 contains NaN in both runs")
 
 
 def test_equal_runs_that_are_not_finite_have_nothing_to_explain(tmp_path: Path) -> None:
@@ -262,9 +262,9 @@ def test_every_difference_of_the_set_up_is_reported_and_is_a_culprit(tmp_path: P
     mode = study.run("compile", training(4, apart_from=1), script_sha256="1", arguments=["--lr", "1"])
     pair = only_pair([study.run("cpu", training()), mode])
     # then its length is none of its own: it follows from the others
-    assert pair.text[0].startswith("different-setup: the runs are of different scripts")
+    assert pair.text[0].startswith("different-setup: the runs executed different scripts")
     assert pair.text[0].endswith("; and 1 more difference")
-    assert pair.text[1] == "the script's arguments are (none) against --lr 1"
+    assert pair.text[1] == "the script's arguments differ: (none) against --lr 1"
     assert [culprit.what for culprit in pair.culprits] == ["script", "arguments"]
 
 

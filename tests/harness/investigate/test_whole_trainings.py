@@ -112,8 +112,8 @@ def compared(relative: float | None, differing: int = 0, steps: int = 6) -> Any:
 @pytest.mark.parametrize(
     ("without", "whole", "said"),
     [
-        (compared(2e-7), compared(0.0), "its losses by up to 2e-07 of their value, those of compile by 0"),
-        (compared(0.0, 7), compared(0.0, 3), "7 of its parameters and buffers differ, 3 of compile"),
+        (compared(2e-7), compared(0.0), "its losses differ by up to 2e-07 of their value, those of compile by 0"),
+        (compared(0.0, 7), compared(0.0, 3), "7 of its parameters and buffers differ, and 3 of those of compile"),
         (compared(1e-7, 7), compared(2e-7, 3), ""),
         (compared(1e-7, 7), compared(1e-7, 7), ""),
         (compared(2e-7), compared(1e-7, steps=9), ""),  # one of them did not get as far
@@ -130,7 +130,7 @@ def test_a_training_that_ends_farther_away_without_the_culprits_says_nothing_of_
 @pytest.mark.parametrize(
     ("culprits", "said"),
     [
-        ([{"kind": "setup", "op": None}], "there is no kernel to swap, the data themselves differ"),
+        ([{"kind": "setup", "op": None}], "there is no kernel to swap: the data itself differs"),
         ([{"kind": "arguments", "op": "aten.fill_"}, {"kind": "setup"}], "no setting of a mode replaces aten.fill_"),
     ],
 )
@@ -141,4 +141,4 @@ def test_why_the_mode_is_not_trained_without_them(culprits: list[dict[str, Any]]
     evidence: Any = SimpleNamespace(a=run, b=run, only=lambda side, kind: None)
     more = {"status": "culprit", "significance": "beyond-rounding", "proof": PROOF, "ops": {"a": [], "b": []}}
     made = trained_without(evidence, "beyond-rounding", [read(Culprit, {**more, **one}) for one in culprits])
-    assert made is not None and made.text == f"not trained to the end without them: {said}"
+    assert made is not None and made.text == f"the mode was not trained to the end without its culprits: {said}"

@@ -271,7 +271,7 @@ WRONG: Mapping[str, Any] = {
 }
 
 
-ONCE_MORE = ("each once more", ["cpu-again", "compile-again"])
+ONCE_MORE = ("each mode once more", ["cpu-again", "compile-again"])
 
 
 FROM_THE_STATE = ("from the reference's state", ["compile-from-cpu"])

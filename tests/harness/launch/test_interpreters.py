@@ -50,7 +50,7 @@ def test_the_torch_that_the_modes_environment_finds_is_asked(
     (package / "version.py").write_text(f"__version__ = {version!r}\n")
     spec = f"x=cpu,python={bare_python},env.PYTHONPATH={package.parent}"
     if needed:
-        assert refusal(spec).endswith(f"has torch {version}, numdrift needs 2.6 or later")
+        assert refusal(spec).endswith(f"has torch {version}, but numdrift needs 2.6 or later")
     else:
         check_interpreter(parse_mode(spec))
 
@@ -60,7 +60,7 @@ def test_an_old_python_is_named() -> None:
     if old is None:
         pytest.skip("no Python before 3.10 is installed here")
     version = ".".join(old.parents[1].name.split(".")[:2])
-    assert refusal(f"x=cpu,python={old}").endswith(f"is Python {version}, numdrift needs 3.10 or later")
+    assert refusal(f"x=cpu,python={old}").endswith(f"is Python {version}, but numdrift needs 3.10 or later")
 
 
 @pytest.mark.parametrize("program", ["/bin/true", "/bin/cat"])

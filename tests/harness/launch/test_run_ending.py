@@ -50,7 +50,7 @@ def decide(folder: Path, last: dict[str, Any] | None, why: Ended, returncode: in
             "out-of-memory",
             -signal.SIGKILL,
             "out-of-memory",
-            "the kernel killed it for lack of memory",
+            "the operating system killed it for lack of memory",
         ),
         (NOTHING, "interrupted", -signal.SIGINT, "killed", "interrupted"),
         (said("killed", "by its own account"), "interrupted", 130, "killed", "interrupted"),

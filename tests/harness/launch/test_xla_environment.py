@@ -57,7 +57,7 @@ def test_the_reference_runs_in_the_same_interpreter_unless_it_says_otherwise(tmp
     assert [spec.python for spec in found.modes] == [sys.executable, str(python)]
     *where, meaning = found.sentences
     assert [line.partition(" runs in ")[0] for line in where] == ["cpu", "xla"]
-    assert "a difference may come from the version, not the mode; a reference in the same interpreter tells" in meaning
+    assert "a difference may come from the version, not the mode; to tell the version from the mode, run" in meaning
 
 
 def test_without_mode_xla_nothing_moves_and_nothing_is_said(tmp_path: Path) -> None:
@@ -76,18 +76,18 @@ def refusal(spec: str) -> str:
 
 def test_without_an_environment_the_remedy_is_said() -> None:
     said = refusal("x=xla")
-    assert said.startswith("mode 'x': torch_xla is not installed beside torch ")
+    assert said.startswith("mode 'x': torch_xla is not installed alongside torch ")
     assert "there is no .venv-xla here or beside numdrift's environment; create one with `bash scripts/xla`" in said
 
 
 @pytest.mark.parametrize(
     ("versions", "said"),
     [
-        ({"torch": "2.9.0"}, "has no torch_xla beside its torch 2.9.0"),
-        ({"torch": "2.8.0", "torch_xla": "2.8.1"}, "has torch_xla 2.8.1, numdrift needs 2.9 or later"),
+        ({"torch": "2.9.0"}, "has torch 2.9.0 but no torch_xla"),
+        ({"torch": "2.8.0", "torch_xla": "2.8.1"}, "has torch_xla 2.8.1, but numdrift needs 2.9 or later"),
         (
             {"torch": "2.13.0", "torch_xla": "2.9.0"},
-            "has torch_xla 2.9.0 beside torch 2.13.0, but it only loads beside",
+            "has torch_xla 2.9.0 and torch 2.13.0, but this torch_xla loads only with",
         ),
     ],
 )

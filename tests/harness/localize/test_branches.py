@@ -55,12 +55,12 @@ def test_the_deciding_comparison_is_named(decides: Callable[[Tensor, float], boo
     one, other = values()
     edge = (one + other) / 2
     found = localized(sides(Small, eps, before=branching(edge, decides)))
-    branches = [culprit for culprit in found.culprits if "another branch" in " ".join(culprit.reasons)]
+    branches = [culprit for culprit in found.culprits if "a different branch" in " ".join(culprit.reasons)]
     assert len(branches) == 1
     [branch] = branches
     assert branch.kind == "structure" and is_proven(branch)
     decision = branch.reasons[0]
-    assert "another branch at " in decision and expression in decision
+    assert "a different branch at " in decision and expression in decision
     assert "in first" in decision and "in second" in decision
     if expression == "gt(":
         numbers = [float(text.split("gt(")[1].split(",")[0]) for text in decision.split(" is ")[:2]]

@@ -210,7 +210,7 @@ def test_the_wrong_one_of_two_inputs_is_wiring_and_no_other_data() -> None:
         tapes[side] = taped(work)
     pair = Sides(tapes["a"], tapes["b"]).pair()
     found = suspects(pair)
-    assert [one.reasons for one in found.values()] == [("reads another tensor",)]
+    assert [one.reasons for one in found.values()] == [("reads a different tensor",)]
     assert not differing(execute(pair, Hybrid("b", {*found})), tapes["a"].expected())
     assert not differing(execute(pair, Hybrid("a", {*found})), tapes["b"].expected())
 

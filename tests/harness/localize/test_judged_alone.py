@@ -284,7 +284,7 @@ def test_an_op_whose_inputs_are_not_known_is_not_judged() -> None:
 
 def test_another_layout_is_another_kernel_and_other_arguments_are_something_else() -> None:
     a, b = error(20.0), error(2.8)
-    assert judged(a, b, kernel("arguments", ("another layout", "another layout or part of a tensor"))) == (
+    assert judged(a, b, kernel("arguments", ("a different layout", "a different layout or part of a tensor"))) == (
         "rounding",
         "",
     )

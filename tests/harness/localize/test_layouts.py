@@ -102,13 +102,13 @@ def examined(pair: TapePair, op: str) -> Examined | None:
     ("a", "b", "op", "said"),
     [
         (lambda x, y: F.log_softmax(x, -1), lambda x, y: F.log_softmax(transposed(x), -1), "_log_softmax",
-         "argument 1 (self): contiguous (40, 1) in cpu, transposed (1, 6) by clone in lazy"),
+         "argument 1 (self): contiguous (40, 1) in cpu, transposed (1, 6) made by clone in lazy"),
         (lambda x, y: F.log_softmax(transposed(x), -1), lambda x, y: F.log_softmax(x, -1), "_log_softmax",
-         "argument 1 (self): transposed (1, 6) by clone in cpu, contiguous (40, 1) in lazy"),
+         "argument 1 (self): transposed (1, 6) made by clone in cpu, contiguous (40, 1) in lazy"),
         (lambda x, y: x.hypot(y), lambda x, y: transposed(x).hypot(transposed(y)), "hypot",
-         "argument 2 (other): contiguous (40, 1) in cpu, transposed (1, 6) by clone in lazy"),
+         "argument 2 (other): contiguous (40, 1) in cpu, transposed (1, 6) made by clone in lazy"),
         (lambda x, y: F.log_softmax(x, -1), lambda x, y: F.log_softmax(shifted(x), -1), "_log_softmax",
-         f"argument 1 (self): contiguous (40, 1), {AT} in cpu, contiguous (40, 1), {OFF} by cat in lazy"),
+         f"argument 1 (self): contiguous (40, 1), {AT} in cpu, contiguous (40, 1), {OFF}, made by cat in lazy"),
     ],
     ids=["copied transposed", "copied by the reference", "of two arguments one matters", "off a boundary"],
 )  # fmt: skip
@@ -154,7 +154,7 @@ class Coarse(PlainKernels):
             "the kernels compute different bits only in the layout of the other mode",
             1,
         ),
-        (PlainKernels(), Coarse(always=True), "another layout", 0),
+        (PlainKernels(), Coarse(always=True), "a different layout", 0),
     ],
     ids=["there only", "everywhere"],
 )
@@ -239,7 +239,7 @@ def test_a_layout_that_matters_is_proven_and_is_rounding() -> None:
     assert {side: tuple(one) for side, one in argument.stride.items()} == {"a": (4, 1), "b": (1, 16)}
     # and the words name both modes, with whose errors
     said = lines_of(culprit, "cpu", "lazy")
-    assert "argument 1 (self): contiguous (4, 1) in first, transposed (1, 16) by clone" in said[1]
+    assert "argument 1 (self): contiguous (4, 1) in first, transposed (1, 16) made by clone" in said[1]
     assert "ULP from double in cpu" in said[2]
 
 

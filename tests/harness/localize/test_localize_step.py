@@ -116,7 +116,7 @@ def proof_of(culprit: Culprit) -> Proof:
         (louder, nothing, "forward", None, "linalg_vector_norm", "structure", "linalg_vector_norm, mul, add"),
         (scaled, nothing, "forward", None, "mul", "structure", "only the other mode executes mul"),
         (plain_between, halved, "forward", "", "sigmoid", "structure", "only the reference executes sigmoid"),
-        (wired, nothing, "forward", "layers.1", "add", "structure", "reads another tensor"),
+        (wired, nothing, "forward", "layers.1", "add", "structure", "reads a different tensor"),
         (hooked, nothing, "backward", "layers.0", "mul", "structure", "only the other mode executes mul"),
         (
             rewritten,

@@ -143,7 +143,7 @@ def test_one_hyper_parameter_is_one_culprit_whatever_ops_it_stands_in(
     culprit = the_only(localized(sides(make, changed)))
 
     assert culprit.phase == "optimizer" and len(culprit.ops["a"]) >= ops
-    assert culprit.reasons[0].startswith("one number in several ops: ")
+    assert culprit.reasons[0].startswith("one differing number, used in several ops: ")
     assert len(culprit.places) == len(list(make().net.parameters()))
 
 

@@ -273,7 +273,7 @@ def test_the_kernel_of_attention_is_chosen_by_a_setting(tmp_path: Path) -> None:
         culprit.kind == "setting" and is_proven(culprit) and name in culprit.ops["a"] and name not in culprit.ops["b"]
     )
     assert culprit.reasons[0].startswith(
-        f"{name} is executed on one side alone because attention.flash is off (train.py"
+        f"{name} is executed on only one side because attention.flash is off (train.py"
     )
     assert culprit.swapped == "sdpa=any"
 

@@ -77,13 +77,13 @@ def told(op: str, a: Made, b: Made) -> list[str]:
          ["3 arguments against 2"]),
         ("sum", lambda x, y: x.sum(0), lambda x, y: x.sum(1), ["dim: 0 against 1"]),
         ("exp", lambda x, y: x.exp(), lambda x, y: x[:2].exp(), ["shape [4, 4] against [2, 4]"]),
-        ("exp", lambda x, y: x.exp(), lambda x, y: x.t().exp(), ["another layout or part of a tensor"]),
-        ("exp", lambda x, y: x[:2].exp(), lambda x, y: x[2:].exp(), ["another layout or part of a tensor"]),
-        ("exp", lambda x, y: x.exp(), lambda x, y: y.exp(), ["reads another tensor"]),
+        ("exp", lambda x, y: x.exp(), lambda x, y: x.t().exp(), ["a different layout or part of a tensor"]),
+        ("exp", lambda x, y: x[:2].exp(), lambda x, y: x[2:].exp(), ["a different layout or part of a tensor"]),
+        ("exp", lambda x, y: x.exp(), lambda x, y: y.exp(), ["reads a different tensor"]),
         ("exp", lambda x, y: x.exp(), lambda x, y: x.clone().exp_(), []),
         ("sin", lambda x, y: x.exp().sin(), lambda x, y: x.double().exp().float().sin(), []),
         ("exp", lambda x, y: x.exp(), lambda x, y: x.double().exp(), ["float32 against float64"]),
-        ("cat", lambda x, y: torch.cat([x, y]), lambda x, y: torch.cat([y, x]), ["reads another tensor"]),
+        ("cat", lambda x, y: torch.cat([x, y]), lambda x, y: torch.cat([y, x]), ["reads a different tensor"]),
     ],
 )  # fmt: skip
 def test_what_is_said(op: str, a: Made, b: Made, expected: Sequence[str]) -> None:
@@ -146,9 +146,9 @@ def test_draws_differ_by_the_state_of_the_generator() -> None:
     ("op", "name", "reason", "kind", "differs"),
     [
         (torch.rand_like, "rand_like",
-         "draws into other elements: takes its input with strides (1, 4), the reference (4, 1)", "arguments", True),
+         "draws into different elements: its input has strides (1, 4), the reference's (4, 1)", "arguments", True),
         (lambda one: one.bernoulli_(0.5), "bernoulli_",
-         "draws into other elements: takes its input with strides (1, 4), the reference (4, 1)", "arguments", True),
+         "draws into different elements: its input has strides (1, 4), the reference's (4, 1)", "arguments", True),
         (torch.exp, "exp", LAYOUT, "kernel", False),
     ],
 )  # fmt: skip

@@ -156,7 +156,7 @@ def test_a_single_element_is_seen_exactly() -> None:
 
 
 def test_a_block_outside_of_the_whole_is_refused() -> None:
-    with pytest.raises(ValueError, match="not in a tensor"):
+    with pytest.raises(ValueError, match="is not inside a tensor"):
         SKETCHERS["native"].sketch(torch.zeros(3), (4,), (2,))
 
 

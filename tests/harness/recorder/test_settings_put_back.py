@@ -48,7 +48,7 @@ def test_what_the_mode_states_holds_until_the_end_and_no_longer(base: str, tmp_p
     within, said = recorded(tmp_path, f"{base},{KEYS}")
     assert (within["mkldnn"], within["threads"], within["deterministic"]) == (False, 1, "warn")
     assert within["matmul_precision"] == "medium"
-    assert said == ["mkldnn=on, overruled by mkldnn=off of the mode", "threads=2, overruled by threads=1 of the mode"]
+    assert said == ["mkldnn=on, overridden by the mode's mkldnn=off", "threads=2, overridden by the mode's threads=1"]
     after = current_settings()
     assert [name for name in before if not same_value(before[name], after.get(name))] == []
 

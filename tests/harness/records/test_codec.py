@@ -155,7 +155,7 @@ def test_values_become_those_that_json_has_and_come_back() -> None:
         ({}, "lacks 'path'"),
         ([], "is [], not an object"),
         ({"path": ".", "colours": 1}, "colours is an unknown field"),
-        ({"path": ".", "kind": "c"}, "kind is 'c', none of a, b"),
+        ({"path": ".", "kind": "c"}, "kind is 'c', not one of a, b"),
         ({"path": ".", "scores": {"w": "much"}}, "scores.w is 'much', not a number"),
         ({"path": ".", "scores": {"w": True}}, "scores.w is True, not a number"),
         ({"path": ".", "scores": [1]}, "scores is [1], not an object"),
@@ -211,16 +211,16 @@ def test_older_schemas_become_the_newest(tmp_path: Path, content: dict[str, Any]
     [
         ("{", "cannot be read: "),
         ("[" * 100_000, "cannot be read: "),
-        ("[]", "has a schema that this version does not know (it knows 1 to 3); take it again"),
-        ('{"schema": 4}', "has a schema that this version does not know (it knows 1 to 3); take it again"),
-        ('{"schema": 0}', "has a schema that this version does not know (it knows 1 to 3); take it again"),
+        ("[]", "has a schema that this version of numdrift cannot read (it reads 1 to 3); take it again"),
+        ('{"schema": 4}', "has a schema that this version of numdrift cannot read (it reads 1 to 3); take it again"),
+        ('{"schema": 0}', "has a schema that this version of numdrift cannot read (it reads 1 to 3); take it again"),
         (
             '{"schema": true}',
-            "has a schema that this version does not know (it knows 1 to 3); take it again",
+            "has a schema that this version of numdrift cannot read (it reads 1 to 3); take it again",
         ),
         (
             '{"schema": 3, "name": 3}',
-            "has a field that is missing, unknown or of another type: name is 3, not text; take it again",
+            "has a missing or unknown field, or a field of the wrong type: name is 3, not text; take it again",
         ),
     ],
 )

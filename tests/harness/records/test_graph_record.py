@@ -160,7 +160,7 @@ def test_what_is_not_there_is_named_with_what_is(tmp_path: Path, wanted: dict[st
         graphs_of(run_at(tmp_path)).select(**wanted)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("steps", "said"), [("7", "step 7, and the run has 2 steps"), ("0-1", "steps 0-1, and")])
+@pytest.mark.parametrize(("steps", "said"), [("7", "step 7, but the run has 2 steps"), ("0-1", "steps 0-1, but")])
 def test_a_run_that_was_asked_for_graphs_says_of_which_steps(tmp_path: Path, steps: str, said: str) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"graphs": True, "graph_steps": steps}))
     run = run_at(tmp_path)

@@ -40,5 +40,5 @@ def test_it_is_written_and_read_again() -> None:
         "blame": "version",
     }
     again = read(TwoInterpreters, plain(two))
-    assert again.sentence("new", "old") == "interpreters differ, new's against old's: torch 2.13.0 against 2.9.0"
+    assert again.sentence("new", "old") == "the interpreters of new and old differ: torch 2.13.0 against 2.9.0"
     assert again.are_two_versions

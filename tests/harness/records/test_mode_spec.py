@@ -155,7 +155,7 @@ def test_name_and_base() -> None:
         ("cpu,mark_step=off", "mark_step", "key 'mark_step' belongs to lazy and xla, not to cpu"),
         ("cpu,seed=1,seed=1", "seed", "key 'seed' is given twice"),
         ("cpu,env.A=1,env.A=2", "env.A", "key 'env.A' is given twice"),
-        ("cpu,env.=1", "env.", "'env.' lacks a name, as in env.NAME=VALUE"),
+        ("cpu,env.=1", "env.", "'env.' lacks a name; write env.NAME=VALUE"),
         ("cpu,env.1A=1", "env.1A", "lacks a name"),
     ],
 )
@@ -176,7 +176,7 @@ def test_listed_modes_come_before_single_ones() -> None:
 @pytest.mark.parametrize(
     ("listed", "single", "said"),
     [
-        (None, [], "no mode is stated"),
+        (None, [], "no mode is named"),
         ("", [], "has an empty entry"),
         ("cpu,,lazy", [], "has an empty entry"),
         ("cpu,cpu", [], "two modes are named 'cpu': rename one"),

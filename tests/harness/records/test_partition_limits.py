@@ -37,7 +37,7 @@ def test_an_operator_of_another_library_keeps_its_name() -> None:
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"min_operator_percentage_threshold": 80}, "fraction from 0 to 1"),
+        ({"min_operator_percentage_threshold": 80}, "must be from 0 to 1"),
         ({"min_subgraph_size": 0}, "at least 1, or -1"),
         ({"max_subgraph_count": -2}, "at least 1, or -1"),
         ({"ops_to_partition": "aten::sort"}, "a set of names"),

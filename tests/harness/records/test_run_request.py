@@ -98,11 +98,11 @@ def test_a_request_has_the_options_of_its_function_and_of_its_command(
 
 
 def test_a_value_below_the_least_is_refused_by_both() -> None:
-    with pytest.raises(UsageError, match="--envelope -1: 0 is the least"):
+    with pytest.raises(UsageError, match="--envelope -1 is too small; the minimum is 0"):
         InvestigationRequest.of("train.py", [], [], {"envelope": -1})
     with pytest.raises(click.UsageError, match="-1 is not in the range x>=0"):
         investigate_command.main(["train.py", "--envelope", "-1"], standalone_mode=False)
-    with pytest.raises(UsageError, match=re.escape("--state-budget 0 is not greater than 0")):
+    with pytest.raises(UsageError, match=re.escape("--state-budget 0 must be greater than 0")):
         InvestigationRequest.of("train.py", [], [], {"state_budget": 0})
 
 
@@ -141,12 +141,12 @@ def test_options_as_users_give_them_become_fields() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"graph_steps": "0"}, "--graph-steps says which graphs --graphs captures; add --graphs"),
-        ({"graph_steps": " ", "graphs": True}, "--graph-steps names no step; steps count from 0"),
-        ({"states": ""}, "--states names no step; write all, or steps"),
+        ({"graph_steps": "0"}, "--graph-steps selects the steps of --graphs; add --graphs"),
+        ({"graph_steps": " ", "graphs": True}, "--graph-steps names no step; steps are numbered from 0"),
+        ({"states": ""}, "--states names no step; write all, or a list"),
         ({"states": "x"}, "--states 'x': 'x' is not a step"),
         ({"metrics": True, "graphs": True}, "would measure the capture of the graphs"),
-        ({"max_steps": 0}, "--max-steps 0 is not a number of steps; the smallest is 1"),
+        ({"max_steps": 0}, "--max-steps 0 is not a number of steps; the minimum is 1"),
         ({"max_steps": -1}, "--max-steps -1 is not a number of steps"),
         ({"max_seconds": 0}, "--max-seconds 0 is not a positive number of seconds"),
         ({"max_seconds": math.nan}, "--max-seconds nan is not a positive number of seconds"),

@@ -32,13 +32,16 @@ def test_a_setting_is_a_key_of_the_mode(mode: str) -> None:
 @pytest.mark.parametrize(
     ("mode", "remedy"),
     [
-        ("cpu,tf32=on", "tf32 has no effect on cpu; products in fewer digits are matmul_precision=high or medium"),
+        (
+            "cpu,tf32=on",
+            "tf32 has no effect on cpu; for products in reduced precision, use matmul_precision=high or medium",
+        ),
         ("compile,cudnn=off", "cudnn has no effect on cpu; the corresponding key is mkldnn"),
         ("lazy,benchmark=on", "benchmark has no effect on lazy"),
         ("cuda,device=cpu,reduced_precision_reduction=on", "has no effect on cpu"),
         ("cuda,mkldnn=off", "the corresponding key is cudnn"),
-        ("cpu,sdpa=efficient", "sdpa=efficient is not a kernel of cpu, which has math and flash"),
-        ("lazy,sdpa=math", "takes attention apart"),
+        ("cpu,sdpa=efficient", "sdpa=efficient: cpu has no such attention kernel; it has math and flash"),
+        ("lazy,sdpa=math", "decomposes attention"),
         ("xla,deterministic=on", "deterministic has no effect on xla"),
         ("cuda,tf32=off,matmul_precision=medium", "contradict each other: leave one of them out"),
         ("cuda,tf32=maybe", "known: convolutions, off, on, products"),

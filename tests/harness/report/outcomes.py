@@ -80,11 +80,11 @@ OTHER_MODE = replace(
 )  # fmt: skip
 
 OUTCOMES: Mapping[str, PairFindings] = {
-    "equal bits": PairFindings("cpu", "lazy", "identical", ("identical: all that cpu and lazy recorded has the same bits",)),
+    "equal bits": PairFindings("cpu", "lazy", "identical", ("identical: everything that cpu and lazy recorded has the same bits",)),
     "rounding, its ops known": ROUNDING,
     "rounding, its ops not known": replace(ROUNDING, culprits=(), explained=None, unexplained="no op was looked for"),
-    "much for rounding": replace(ROUNDING, score=17.3, inspect=True, explained=0.63),
-    "another memory layout": replace(
+    "a lot for rounding": replace(ROUNDING, score=17.3, inspect=True, explained=0.63),
+    "a different memory layout": replace(
         ROUNDING, culprits=(cause(kind=LAYOUT, op="aten.convolution", error_ulp={"a": 1.0, "b": 1.1}),)
     ),
     "a kernel that is wrong": replace(FAULT, culprits=(cause(significance="beyond-rounding", swapped="kernel.tanh_backward=aten"),)),
@@ -92,18 +92,18 @@ OUTCOMES: Mapping[str, PairFindings] = {
         FAULT, closer_to_fp64="lazy",
         culprits=(cause(significance="beyond-rounding", error_ulp={"a": 9e4, "b": 0.9}),),
     ),
-    "an op is given other arguments": replace(
+    "an op receives different arguments": replace(
         FAULT, culprits=(cause(kind=ARGUMENTS, op="aten.native_layer_norm", reasons=("eps: 1e-05 against 0.001",),
                                significance="beyond-rounding"), cause()),
     ),
     "an op is left out": replace(
         FAULT, culprits=(cause(kind=STRUCTURE, op="aten.mul", ops={"a": ("mul",), "b": ()}, significance="beyond-rounding"),)
     ),
-    "an op is executed besides": replace(
+    "an additional op is executed": replace(
         FAULT, culprits=(cause(kind=STRUCTURE, op="aten._to_copy", ops={"a": (), "b": ("_to_copy",)}, places=(),
                                significance="beyond-rounding"),)
     ),
-    "a setting, of which the drift is rounding": replace(
+    "a setting whose effect is rounding": replace(
         ROUNDING, b="plain", culprits=(
             cause(kind=SETTING, op="aten.convolution", source="/home/somebody/train.py:9", swapped="mkldnn=on",
                   reasons=("both calls of convolution differ because mkldnn is off (train.py:9), on in cpu",),
@@ -140,16 +140,16 @@ OUTCOMES: Mapping[str, PairFindings] = {
         ),
     ),
     "a fault without a proven cause": replace(FAULT, culprits=(), explained=None, unexplained="the step has no tape"),
-    "drift that no rounding makes": replace(FAULT, score=float("inf"), culprits=(cause(significance="beyond-rounding"),)),
-    "another set-up": PairFindings(
-        "cpu", "b", "different-setup", ("different-setup: the learning rate is 0.001 against 0.0011 (Adam, from step 0)",)
+    "drift that no rounding can cause": replace(FAULT, score=float("inf"), culprits=(cause(significance="beyond-rounding"),)),
+    "a different set-up": PairFindings(
+        "cpu", "b", "different-setup", ("different-setup: lr 0.001 against 0.0011 (Adam, group 0, from step 0)",)
     ),
     "a mode that does not repeat": PairFindings(
         "cpu", "b", "nondeterministic", ("nondeterministic: b does not repeat: loss 0 of step 5 differs",)
     ),
-    "NaN or infinity": PairFindings("cpu", "b", "nonfinite", ("nonfinite: loss 0 of step 7 is nan in b alone",), culprits=(cause(),)),
+    "NaN or infinity": PairFindings("cpu", "b", "nonfinite", ("nonfinite: step 7: loss 0 contains NaN only in b",), culprits=(cause(),)),
     "NaN that comes with a setting": PairFindings(
-        "math", "any", "nonfinite", ("nonfinite: the gradient of `q.weight` of step 0 is nan in any alone",), culprits=(
+        "math", "any", "nonfinite", ("nonfinite: step 0: the gradient of `q.weight` contains NaN only in any",), culprits=(
             cause(kind=SETTING, op=None, name="sdpa", places=(), ops={"a": (), "b": ()}, error_ulp={}, swapped="sdpa=math",
                   setting=CulpritSetting("sdpa", "the attention differs", {"a": "math", "b": "any"})),
         ),
@@ -159,14 +159,14 @@ OUTCOMES: Mapping[str, PairFindings] = {
         undecided="the runs differ from step 3 on, and no step was scored: run `numdrift investigate runs/train`",
     ),
     "equal bits, two versions of torch": PairFindings(
-        "new", "old", "identical", ("identical: all that new and old recorded has the same bits",), interpreters=SAME_MODE,
+        "new", "old", "identical", ("identical: everything that new and old recorded has the same bits",), interpreters=SAME_MODE,
     ),
     "rounding, one mode in two versions": replace(
         ROUNDING, a="new", b="old", interpreters=SAME_MODE,
         culprits=(cause(op="aten.native_group_norm", error_ulp={"a": 1.0, "b": 1.0}, torch=VERSIONS, blame=VERSION),),
     ),
     "rounding, two modes in two versions": replace(ROUNDING, b="xla", culprits=(), explained=None, interpreters=OTHER_MODE),
-    "rounding, two versions and a whole training": replace(
+    "rounding, two versions and a whole run": replace(
         ROUNDING, interpreters=replace(OTHER_MODE, blame=MODE, command=""), without=TrainedWithout(identical=True),
         culprits=(cause(torch=VERSIONS, blame=MODE),),
     ),

@@ -61,7 +61,7 @@ def test_many_causes_are_counted() -> None:
         "op0" in answer.what
         and "op1" in answer.what
         and "op2" not in answer.what
-        and "and 3 more causes" in answer.what
+        and ", with 3 more causes" in answer.what
     )
 
 
@@ -69,7 +69,7 @@ def test_one_that_makes_most_of_the_drift_is_named_alone() -> None:
     small = cause(op="aten.sum", share_of_drift=0.02)
     whole = TrainedWithout(identical=True)
     answer = answer_of(replace(ROUNDING, culprits=(cause(share_of_drift=0.98), small), without=whole))
-    assert "sum" not in answer.what and "and 1 more cause;" in answer.what
+    assert "sum" not in answer.what and ", with 1 more cause;" in answer.what
     assert answer.sure.endswith("trained to the end with them replaced, compile equals cpu bit for bit")
 
 

@@ -65,7 +65,7 @@ def test_without_a_file_there_is_nothing(tmp_path: Path) -> None:
     [
         ("{", "cannot be read"),
         ("[" * 100_000, "cannot be read"),
-        ('{"schema": 2}', "schema that this version does not know"),
+        ('{"schema": 2}', "schema that this version of numdrift cannot read"),
         ('{"schema": 1, "sides": 3}', "sides is 3, not an object"),
         (
             json.dumps({"schema": 1, "errors": {**plain(ERRORS), "exact": ["x"]}}),
@@ -84,7 +84,7 @@ def test_a_damaged_file_is_one_line(content: str, why: str, tmp_path: Path) -> N
 WRONG: Mapping[str, Callable[[ErrorsOverInputs], ErrorsOverInputs]] = {
     "differ in length": lambda one: replace(one, exact=one.exact[1:]),
     "lack a side": lambda one: replace(one, errors={"a": one.errors["a"]}),
-    "an unknown one": lambda one: replace(one, largest={}),
+    "an unknown side": lambda one: replace(one, largest={}),
     "impossible number": lambda one: replace(one, elements=3),
     "number of elements": lambda one: replace(one, exact=[], errors={"a": [], "b": []}, inputs={}),
     "number of elements or inputs": lambda one: replace(one, inputs={str(at): one.exact for at in range(100)}),

@@ -106,7 +106,7 @@ def test_errors_are_drawn_for_both_sides_over_any_argument_and_read_by_pointing(
     page.mouse.move(box["x"] + 3, box["y"] + 0.1 * box["height"])
     expect(figure.locator(".reading")).to_contain_text("grad_output -3e-5")
     page.mouse.move(0, 0)
-    expect(figure.locator(".reading")).to_contain_text("Point at one")
+    expect(figure.locator(".reading")).to_contain_text("Point at an element")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -129,10 +129,10 @@ def test_the_command_writes_the_page_and_ends_as_the_verdict(fault: Path, monkey
 
 
 def test_without_findings_or_with_damaged_ones_it_says_so(recorded: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="has no findings: `numdrift investigate"):
+    with pytest.raises(UsageError, match="has no findings: run `numdrift investigate"):
         report_of(tmp_path)
     (tmp_path / "investigation.json").write_text('{"schema": 99}', encoding="utf-8")
-    with pytest.raises(JournalError, match="schema 99 is not known"):
+    with pytest.raises(JournalError, match="schema 99 is unknown"):
         report_of(tmp_path)
 
 

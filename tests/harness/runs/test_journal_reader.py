@@ -294,7 +294,7 @@ def test_a_damaged_line_is_reported_and_ends_the_reading(tmp_path: Path, damaged
     # then
     assert [record.step for record in journal.steps] == [0]
     assert not journal.initial() and not journal.hyper()
-    assert journal.damage == f"{tmp_path / frames.EVENTS}: line 3 is damaged; what comes after it is not used"
+    assert journal.damage == f"{tmp_path / frames.EVENTS}: line 3 is damaged; it and all later lines are ignored"
 
 
 def test_the_setup_is_read_in_full(tmp_path: Path) -> None:
@@ -375,20 +375,20 @@ def hostile(folder: Path, table: int, *entries: dict[str, Any]) -> Journal:
 @pytest.mark.parametrize(
     ("entries", "said"),
     [
-        ([entry("w", [1], "object")], "w is of dtype object, which NumPy does not have"),
-        ([entry("w", [1], "O")], "is of dtype O"),
-        ([entry("w", [1], "V8")], "is of dtype V8"),
-        ([entry("w", [1], "datetime64[ns]")], "is of dtype datetime64"),
-        ([entry("w", [8], "float8_e4m3fn")], "is of dtype float8_e4m3fn"),
-        ([entry("w", [3], "float32")], "has more bytes in its table than in its frame"),
-        ([entry("w", [2**40, 2**40], "float32")], "has more bytes in its table than in its frame"),
-        ([entry("w", [2**62, 4], "float32")], "has more bytes in its table than in its frame"),
+        ([entry("w", [1], "object")], "w has the dtype object, which NumPy lacks"),
+        ([entry("w", [1], "O")], "has the dtype O"),
+        ([entry("w", [1], "V8")], "has the dtype V8"),
+        ([entry("w", [1], "datetime64[ns]")], "has the dtype datetime64"),
+        ([entry("w", [8], "float8_e4m3fn")], "has the dtype float8_e4m3fn"),
+        ([entry("w", [3], "float32")], "needs more bytes than its frame has"),
+        ([entry("w", [2**40, 2**40], "float32")], "needs more bytes than its frame has"),
+        ([entry("w", [2**62, 4], "float32")], "needs more bytes than its frame has"),
         (
             [entry("w", [2], "float32"), entry("v", [1], "bool")],
-            "has more bytes in its table than in its frame",
+            "needs more bytes than its frame has",
         ),
-        ([entry("w", [1], "float32")], "step 0 has 8 bytes, but its table says otherwise"),
-        ([], "step 0 has 8 bytes, but its table says otherwise"),
+        ([entry("w", [1], "float32")], "step 0 has 8 bytes, but its table requires a different number"),
+        ([], "step 0 has 8 bytes, but its table requires a different number"),
     ],
 )
 def test_values_that_do_not_fit_their_table(tmp_path: Path, entries: list[dict[str, Any]], said: str) -> None:
@@ -399,7 +399,7 @@ def test_values_that_do_not_fit_their_table(tmp_path: Path, entries: list[dict[s
 
 def test_digests_that_do_not_fit_their_table(tmp_path: Path) -> None:
     journal = hostile(tmp_path, 0, entry("w", [2], "float32"))
-    with pytest.raises(JournalError, match="step 0 has 1 digest, but its table says otherwise"):
+    with pytest.raises(JournalError, match="step 0 has 1 digest, but its table requires a different number"):
         dict(journal.digests())
 
 
@@ -414,7 +414,7 @@ def test_values_that_were_thinned_out_meanwhile(tmp_path: Path) -> None:
     assert journal.value_steps == [0]
     (tmp_path / frames.values_file(63)).unlink()
     # when
-    with pytest.raises(JournalError, match="cannot be read any more"):
+    with pytest.raises(JournalError, match="can no longer be read"):
         journal.values(0)
 
 

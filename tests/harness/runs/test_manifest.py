@@ -82,7 +82,7 @@ def test_a_running_run_without_its_watcher_was_killed(tmp_path: Path, pid: Any) 
     # when
     found = read_manifest(tmp_path)
     # then
-    assert (found.status, found.message) == ("killed", "numdrift was ended before the run was")
+    assert (found.status, found.message) == ("killed", "numdrift ended before the run did")
 
 
 def test_another_users_watcher_is_alive(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_damaged_json_is_a_journal_error(tmp_path: Path, content: str) -> None:
 )
 def test_an_unknown_schema_is_a_journal_error(tmp_path: Path, content: object) -> None:
     write(tmp_path, content)
-    with pytest.raises(JournalError, match="schema that this version does not know"):
+    with pytest.raises(JournalError, match="schema that this version of numdrift cannot read"):
         read_manifest(tmp_path)
 
 
@@ -126,7 +126,9 @@ def test_a_missing_field_is_a_journal_error_where_it_has_no_default(tmp_path: Pa
     }
     # when
     if name in required:
-        with pytest.raises(JournalError, match=f"has a field that is missing, unknown or of another type: .*{name}"):
+        with pytest.raises(
+            JournalError, match=f"has a missing or unknown field, or a field of the wrong type: .*{name}"
+        ):
             read_manifest(tmp_path)
     else:
         assert read_manifest(tmp_path).mode == "cpu"

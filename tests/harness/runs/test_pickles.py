@@ -214,7 +214,7 @@ def test_a_memo_number_out_of_proportion_is_a_journal_error(tmp_path: Path) -> N
     # given an object to be remembered as number 10 million, for which unpickling would fill 160 MB
     whole = pickle.dumps({"schema": 1}, 4)
     (tmp_path / "a.pkl").write_bytes(whole[:-1] + b"r" + struct.pack("<I", 10**7) + b".")
-    with pytest.raises(JournalError, match="remembers an object as number 10000000"):
+    with pytest.raises(JournalError, match="uses the memo number 10000000"):
         read_pickle(tmp_path / "a.pkl")
 
 

@@ -48,7 +48,7 @@ def test_values_are_read(run: Path) -> None:
 
 
 def test_a_step_that_was_not_kept_names_those_that_were(run: Path) -> None:
-    with pytest.raises(JournalError, match="step 5 was not kept; steps with outcome: 2, 1000000"):
+    with pytest.raises(JournalError, match="step 5 was not kept; steps with an outcome: 2, 1000000"):
         read_outcome(run, 5)
 
 
@@ -57,7 +57,7 @@ def test_damage_names_the_file_and_what_is_readable(run: Path) -> None:
     path = run / "outcomes" / "outcome-000002.safetensors"
     path.write_bytes(path.read_bytes()[:-1])
     # then
-    with pytest.raises(JournalError, match=r"outcome-000002.*; steps with outcome: 1000000$"):
+    with pytest.raises(JournalError, match=r"outcome-000002.*; steps with an outcome: 1000000$"):
         read_outcome(run, 2)
 
 
@@ -65,5 +65,5 @@ def test_a_file_of_another_step_is_refused(run: Path) -> None:
     # given
     (run / "outcomes" / "outcome-000002.safetensors").rename(run / "outcomes" / "outcome-000004.safetensors")
     # then
-    with pytest.raises(JournalError, match="is of step 2, not of 4"):
+    with pytest.raises(JournalError, match="belongs to step 2, not to step 4"):
         read_outcome(run, 4)

@@ -49,7 +49,7 @@ def test_the_backend_on_an_accelerator(asked: str, given: str, monkeypatch: pyte
 
 
 def test_an_accelerator_without_collectives_is_told() -> None:
-    with pytest.raises(NotAvailable, match=r"collectives of the device 'meta'.*no backend for it"):
+    with pytest.raises(NotAvailable, match=r"torch.distributed on the device 'meta'.*no backend for this device"):
         backend_on("meta", "nccl")
 
 

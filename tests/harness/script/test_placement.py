@@ -236,7 +236,7 @@ def test_plain_tensors_of_an_optimizer_are_placed_when_it_is_made(placement: Pla
     (weight * torch.arange(3.0)).sum().backward()
     optimizer.step()
     # then
-    assert facts == ["1 tensor of an optimizer were on cpu and have been moved to lazy"]
+    assert facts == ["1 optimizer tensor was on cpu and has been moved to lazy"]
     assert torch.equal(weight.detach().cpu(), 1 - 0.5 * torch.arange(3.0))
 
 
@@ -245,7 +245,7 @@ def test_a_training_that_is_elsewhere_is_doubted(placement: Placement, facts: li
     assert not facts
     placement.check([torch.ones(1)])
     assert len(facts) == 1
-    assert facts[0].startswith("no parameter is on lazy, all are on cpu")
+    assert facts[0].startswith("no parameter is on lazy (all are on cpu)")
 
 
 def test_a_placed_model_is_saved_and_loaded(placement: Placement) -> None:

@@ -91,12 +91,12 @@ def test_an_eager_mode_compiles_nothing() -> None:
         assert regions_of(run) == 0
         assert torch.compile(function) is function
     assert script.facts[:2] == [
-        "torch.compile(decorated) is left eager",
-        "torch.compile(with_arguments, mode='max-autotune', fullgraph=True) is left eager",
+        "torch.compile(decorated) stays eager",
+        "torch.compile(with_arguments, mode='max-autotune', fullgraph=True) stays eager",
     ]
     assert script.facts[2:4] == [
-        "torch.compile(Net, dynamic=False) is left eager",
-        "torch.compile(Net, mode='reduce-overhead') is left eager",
+        "torch.compile(Net, dynamic=False) stays eager",
+        "torch.compile(Net, mode='reduce-overhead') stays eager",
     ]
 
 

@@ -44,7 +44,7 @@ def test_an_error_of_a_lazy_graph_has_the_line_that_executes_it() -> None:
     start_lazy_backend()
     x = torch.ones(2, 2, device="lazy", dtype=torch.float64)
     end = raised_by("y = x @ w\n\ny.cpu()", x=x, w=torch.ones(2, 2, device="lazy"))
-    where = " (where the graph is executed; the op itself may be on an earlier line)"
+    where = " (this line executes the graph; the op itself may be on an earlier line)"
     assert f"test_script_end.py:3){where}" in end.message
     # the lazy core keeps the error, and raises it once more where the next graph is executed: not in another test
     with suppress(RuntimeError):
@@ -61,7 +61,7 @@ def test_a_number_that_the_lazy_core_takes_for_double_is_told_with_its_remedy(nu
         return
     message = raised_by(source, x=x).message
     assert "float != double" in message or "double != float" in message
-    assert "test_script_end.py:2)" in message and message.endswith("write torch.tensor(0.5) * loss")
+    assert "test_script_end.py:2)" in message and message.endswith("write torch.tensor(0.5) * loss instead")
     with suppress(RuntimeError):
         (torch.ones(1, device="lazy") + 1).cpu()
 

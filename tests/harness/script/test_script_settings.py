@@ -103,11 +103,11 @@ def test_what_the_mode_states_is_not_undone_by_the_script() -> None:
         after = current_settings()
     assert all(same_value(stated[name], after.get(name)) for name in stated)
     assert [name for name in stated if not same_value(stated[name], within.get(name))] == ["cudnn"]
-    assert told.facts[0] == "tf32=products, overruled by tf32=off of the mode"
-    assert "threads=2, overruled by threads=1 of the mode" in told.facts
-    assert any(text.endswith("overruled by sdpa=math of the mode") for text in told.facts)
+    assert told.facts[0] == "tf32=products, overridden by the mode's tf32=off"
+    assert "threads=2, overridden by the mode's threads=1" in told.facts
+    assert any(text.endswith("overridden by the mode's sdpa=math") for text in told.facts)
     # nothing is said of the script's that is not so
-    assert "tf32" not in {name.partition("=")[0] for name in told.facts if "overruled" not in name}
+    assert "tf32" not in {name.partition("=")[0] for name in told.facts if "overridden" not in name}
     assert "precision.cuda.matmul" not in setting_lines.lines and "threads" not in setting_lines.lines
 
 

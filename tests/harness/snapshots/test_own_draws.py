@@ -67,8 +67,8 @@ def test_what_draws_other_numbers_cannot_be_compared(tmp_path: Path) -> None:
     path = snapshot_in(tmp_path)
     answer = answer_of(path, "cpu")
     assert answer.holds and not answer.comparable and not answer.comparison.identical
-    assert answer.text.startswith("3 of 4 outputs cannot be compared: they depend on random numbers")
-    assert answer.text.endswith("of the rest its output is identical, bit for bit")
+    assert answer.text.startswith("3 of 4 outputs cannot be compared, because the replay draws different numbers")
+    assert answer.text.endswith("for the rest: its output is identical, bit for bit")
     done = CliRunner().invoke(program, ["snapshot", "replay", str(path), "--mode", "cpu", "--json", "-"])
     outputs = {one["name"]: one["other_draws"] for one in json.loads(done.stdout)["outputs"]}
     assert (outputs["saved random"], outputs["output 3"]) == (True, False)

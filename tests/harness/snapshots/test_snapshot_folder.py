@@ -42,7 +42,7 @@ def test_the_index_says_what_is_there(tmp_path: Path) -> None:
     assert (entry.path, entry.size, entry.incomplete) == (path, path.stat().st_size, "")
     assert (entry.facts["graph"], entry.facts["step"], entry.facts["execution"]) == ("0-forward", 3, 0)
     path.unlink()
-    assert entries_of(tmp_path)[0].incomplete == "its file is gone"
+    assert entries_of(tmp_path)[0].incomplete == "its file is missing"
 
 
 def test_what_was_begun_and_not_ended_is_incomplete(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_a_disk_without_room_is_asked_first(tmp_path: Path, monkeypatch: pytest.
     assert not camera.has_room(WISH, 1000)
     camera.take(WISH, numbered(0))
     assert entries_of(tmp_path) == [] and not (tmp_path / FOLDER).exists()
-    assert len(notices) == 1 and "are free there" in notices[0]
+    assert len(notices) == 1 and "are reserved for the recording" in notices[0]
 
 
 def test_a_disk_that_is_full_in_the_middle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -279,7 +279,7 @@ def test_recorded_kernels_answer_in_place_of_a_replay(tmp_path: Path) -> None:
 def test_what_is_compiled_anew_is_written_into_the_runs_own_folder(name: str, tmp_path: Path) -> None:
     requests = held(tmp_path, started("sam").taped())
     mode = parse_mode("compile,backend=eager").to_json()
-    with pytest.raises(ValueError, match="is not a name of a folder"):
+    with pytest.raises(ValueError, match="is not a valid folder name"):
         requests.answer(Message({"request": "recompile", "step": 0, "mode": mode, "name": name}))
 
 
@@ -287,5 +287,5 @@ def test_a_step_without_compiled_code_is_not_compiled_anew(tmp_path: Path) -> No
     requests = held(tmp_path, started("sam").taped())
     mode = parse_mode("compile,backend=eager").to_json()
     answer = requests.answer(Message({"request": "recompile", "step": 0, "mode": mode, "name": "backend.eager"}))
-    assert answer.fields == {"reason": "nothing of the step is compiled"}
+    assert answer.fields == {"reason": "no part of the step is compiled"}
     assert not (tmp_path / "recompiled").exists()

@@ -308,7 +308,7 @@ def test_serving_counts_no_call_of_a_swapped_kernel(held: Held) -> None:
 def test_a_script_that_fails_is_not_served(tmp_path: Path) -> None:
     found = holding(tmp_path, "cpu", code=3)
     found.start()
-    with pytest.raises(WorkerGone, match="ended before it served"):
+    with pytest.raises(WorkerGone, match="ended before it accepted"):
         found.connect("cpu")
     (run,) = found.quit().runs
     assert (run.manifest.status, run.manifest.exit_code) == ("crashed", 3)
@@ -323,7 +323,7 @@ def test_a_run_that_cannot_be_served_is_well_and_says_so(tmp_path: Path) -> None
     (run,) = found.result.runs
     assert (run.manifest.status, run.manifest.exit_code) == ("complete", 0)
     (notice,) = run.manifest.notices
-    assert "the run is not served" in notice
+    assert "the run has no worker" in notice
 
 
 def configured(folder: Path, path: str) -> RunConfig:
@@ -336,7 +336,7 @@ def test_what_cannot_be_listened_at_is_told(tmp_path: Path) -> None:
     serve(configured(tmp_path, str(tmp_path / ("x" * 100))), told.append, {})
     assert len(told) == 2
     assert (
-        "the run is not served: it cannot listen at" in told[0]
+        "the run has no worker: it cannot listen at" in told[0]
         and "No such file or directory" in told[0]
         and "longer than" in told[1]
     )
@@ -405,7 +405,7 @@ def test_an_answer_that_is_none_is_an_error(listening: tuple[socket.socket, Path
 
 
 def test_nobody_there_is_told_after_the_time(tmp_path: Path) -> None:
-    with pytest.raises(WorkerGone, match=r"does not serve at .* after 0.1 s"):
+    with pytest.raises(WorkerGone, match=r"did not accept a connection at .* within 0.1 s"):
         Worker.connect(tmp_path / "s", 0.1)
     with pytest.raises(WorkerGone, match="cannot be reached"):
         Worker.connect(tmp_path / ("x" * 200), 0.1)

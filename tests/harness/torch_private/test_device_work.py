@@ -61,7 +61,7 @@ def test_the_host_and_lazy_devices_have_none(device: str, every_device: None) ->
 def test_a_device_that_the_profiler_does_not_know_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.profiler, "supported_activities", lambda: {ProfilerActivity.CPU})
     assert traced_activities("cuda") == [ProfilerActivity.CPU]
-    assert lacks_times("cuda") == f"the profiler of torch {torch.__version__} has no times of cuda"
+    assert lacks_times("cuda") == f"the profiler of torch {torch.__version__} reports no times for cuda"
     assert "registers no activity profiler" in lacks_times("privateuseone")
 
 

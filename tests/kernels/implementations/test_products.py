@@ -269,7 +269,7 @@ def test_attention_gives_zero_where_everything_is_masked() -> None:
     [
         ([(2, 9, 8)] * 3, {}, "4 dimensions"),
         ([(1, 2, 9, 8)] * 3, {"dropout_p": 0.5}, "no dropout"),
-        ([(1, 2, 9, 8), (1, 2, 9, 8), (1, 2, 9, 6)], {}, "one head size"),
+        ([(1, 2, 9, 8), (1, 2, 9, 8), (1, 2, 9, 6)], {}, "the same head size"),
         ([(1, 2, 9, 8)] * 3, {"attn_mask": torch.zeros(9, 9, requires_grad=True)}, "gradient of the mask"),
         ([(1, 4, 9, 8), (1, 2, 9, 8), (1, 2, 9, 8)], {}, "enable_gqa"),
         ([(1, 2, 0, 8)] * 3, {}, "empty"),

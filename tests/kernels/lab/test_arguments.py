@@ -72,7 +72,7 @@ def test_backward_of_a_norm_gets_what_its_forward_saved() -> None:
 
 @pytest.mark.parametrize(
     ("op", "why"),
-    [("embedding", "'weight' must be 2-D"), ("where", "boolean"), ("convolution", "other arguments than tensors")],
+    [("embedding", "'weight' must be 2-D"), ("where", "boolean"), ("convolution", "neither tensors nor numbers")],
 )
 def test_an_op_whose_arguments_cannot_be_guessed_asks_for_captured_ones(op: str, why: str) -> None:
     with pytest.raises(UsageError, match=f"for op {op}: .*{why}.*; record some with .*--trace-kernel {op}, then"):

@@ -143,7 +143,7 @@ def elsewhere(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         (shorter, "returned shape [2048], but the op returns [2049]"),
         (wider, "returned float64, but the op returns float32"),
         (twice, "returned 2 tensors, but the op returns 1"),
-        (greedy, "wrote to its argument 'self', which the op leaves as it is"),
+        (greedy, "wrote to its argument 'self', which the op leaves unchanged"),
     ],
 )
 def test_a_kernel_that_fails_is_a_row_and_the_others_go_on(function: object, why: str) -> None:

@@ -39,7 +39,7 @@ WRONG = {
     "def kernel(g, y): return (g * y).double()\n": "returned float64, but the op returns float32",
     "def kernel(g, y): pass\n": "returned 0 tensors, but the op returns 1",
     "def kernel(g, y): return 1 / 0\n": "raised ZeroDivisionError: division by zero",
-    "def kernel(g, y): return y.mul_(g)\n": "wrote to its argument 'output', which the op leaves as it is",
+    "def kernel(g, y): return y.mul_(g)\n": "wrote to its argument 'output', which the op leaves unchanged",
     "raise ValueError('two\\nlines')\n": "line 1 raises ValueError: two lines",
 }
 

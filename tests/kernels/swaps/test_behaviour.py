@@ -193,7 +193,7 @@ def test_a_kernel_that_writes_to_an_argument_is_named(execute: Any, tmp_path: Pa
     writing = tmp_path / "own.py"
     writing.write_text("def gelu(self, *, approximate='none'):\n    return self.relu_()\n")
     registry = own("gelu", "numdrift.kernels.user:load", path=str(writing))
-    with pytest.raises(KernelError, match="gelu=own wrote to its argument 'self', which the op leaves as it is"):
+    with pytest.raises(KernelError, match="gelu=own wrote to its argument 'self', which the op leaves unchanged"):
         execute("cpu", {"gelu": "own"}, functional.gelu, randn(3), kernel_registry=registry)
 
 

@@ -10,7 +10,7 @@ import pytest
 from ....conftest import Numdrift
 from ...graphs.samples import sample_compile_backward, sample_lazy_backward, write_run
 
-FIRST = "lazy keeps tanh_backward whole (once in the backward), compile decomposes it into mul, sub, mul."
+FIRST = "lazy keeps tanh_backward whole (once in the backward), and compile decomposes it into mul, sub, mul."
 
 
 @pytest.fixture
@@ -93,10 +93,10 @@ def test_a_record_that_cannot_be_read_is_named(numdrift: Numdrift, runs: tuple[s
         (["runs/mlp/lazy_main", "runs/mlp/bare_main"], "recorded no graphs; record them with"),
         (["runs/mlp", "--modes", "lazy"], "--modes takes two modes"),
         (["runs/mlp", "--modes", "lazy,compiled"], "did you mean 'compile'?"),
-        (["runs/mlp/lazy_main", "runs/mlp/compile_main", "--modes", "a,b"], "--modes belongs to"),
+        (["runs/mlp/lazy_main", "runs/mlp/compile_main", "--modes", "a,b"], "--modes applies to"),
         (
             ["runs/mlp/lazy_main", "runs/mlp/compile_main", "--step", "9"],
-            "no graph of step 9: it has those of step 0",
+            "no graph of step 9: it has graphs of step 0",
         ),
         (["runs/mlp/lazy_main", "runs/mlp/compile_main", "--phase", "bakward"], "did you mean 'backward'?"),
         (["a", "b", "c"], "takes two runs or one investigation"),
@@ -122,4 +122,4 @@ def test_a_page_of_several_pairs_is_refused(numdrift: Numdrift, runs: tuple[str,
 def test_one_run_alone_has_nothing_to_be_compared_with(numdrift: Numdrift, tmp_path: Path) -> None:
     write_run(tmp_path, "lazy", [sample_lazy_backward()])
     done = numdrift("graph", "diff", "runs/mlp")
-    assert done.returncode == 2 and "nothing to compare it with" in done.stderr
+    assert done.returncode == 2 and "nothing to compare" in done.stderr

@@ -13,7 +13,7 @@ from ....conftest import Numdrift
         (["--graphs", "--graph-steps", "abc"], "--graph-steps 'abc': 'abc' is not a step"),
         (["--graphs", "--graph-steps", "5-2"], "--graph-steps '5-2': '5-2' runs backwards"),
         (["--graphs", "--graph-steps", ""], "--graph-steps names no step"),
-        (["--graph-steps", "0"], "--graph-steps says which graphs --graphs captures; add --graphs"),
+        (["--graph-steps", "0"], "--graph-steps selects the steps of --graphs; add --graphs"),
     ],
 )
 def test_steps_that_make_no_sense_are_one_line(numdrift: Numdrift, arguments: list[str], said: str) -> None:

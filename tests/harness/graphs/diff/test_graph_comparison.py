@@ -33,7 +33,7 @@ def test_the_founding_case_is_the_first_answer(tmp_path: Path) -> None:
     diff = compared(tmp_path, [sample_lazy_backward()], [pre, post])
     # then
     assert diff.answers[0] == (
-        "lazy keeps tanh_backward whole (once in the backward), compile decomposes it into mul, sub, mul."
+        "lazy keeps tanh_backward whole (once in the backward), and compile decomposes it into mul, sub, mul."
     )
     (group,) = [pair for pair in diff.pairs if pair.kind != "same"]
     assert (group.kind, group.what, group.phase, group.module) == (
@@ -81,14 +81,14 @@ def test_graphs_of_an_earlier_step_are_those_of_the_step_that_runs_them(tmp_path
     assert compare_graphs(a, b).a.step == 0
     later = compare_graphs(a, b, step=1)
     assert (later.a.step, later.a.graphs_in_step, count_of(later, "aten.tanh_backward")) == (1, 2, (2, 0))
-    with pytest.raises(GraphsNotFound, match="no graph of step 7: it has those of steps 0, 1"):
+    with pytest.raises(GraphsNotFound, match="no graph of step 7: it has graphs of steps 0, 1"):
         compare_graphs(a, b, step=7)
 
 
 def test_steps_that_have_nothing_in_common_are_refused(tmp_path: Path) -> None:
     other = [(3, "0-backward", "", None)]
     lazy = recorded(tmp_path, "lazy", [replace(sample_lazy_backward(), step=3)], executions=other)
-    with pytest.raises(GraphsNotFound, match=r"graphs of step 3 and .* of step 0"):
+    with pytest.raises(GraphsNotFound, match=r"graphs of step 3, and .* has graphs of step 0"):
         compare_graphs(lazy, recorded(tmp_path, "compile", sample_compile_backward()))
 
 
@@ -130,7 +130,7 @@ def test_what_cuts_the_graphs_is_said_for_each_side(tmp_path: Path) -> None:
     assert diff.a.cuts == {"fallback aten.lerp": 2, "item": 1, "mark_step": 1}
     assert (diff.a.graphs_in_step, diff.b.graphs_in_step, diff.b.cuts) == (4, 1, {})
     assert (
-        "In step 0 lazy executes 4 graphs (cut by fallback aten.lerp (twice), item (once), mark_step (once)), "
+        "In step 0, lazy executes 4 graphs (cut by fallback aten.lerp (twice), item (once), mark_step (once)) and "
         "compile executes 1 graph."
     ) in diff.answers
 
@@ -142,7 +142,7 @@ def test_an_op_that_fell_back_is_not_said_to_be_missing(tmp_path: Path) -> None:
     b = recorded(tmp_path, "lazy", [chain()], executions=runs)
     # when, then
     answers = compare_graphs(a, b).answers
-    assert answers[0] == "lazy runs lerp outside of its graphs, cpu has it once in the forward."
+    assert answers[0] == "lazy runs lerp outside of its graphs, and cpu has it once in the forward."
     assert not [answer for answer in answers if answer.startswith("Only")]
 
 
@@ -159,7 +159,7 @@ def test_a_count_of_steps_is_outside_of_lazy_graphs(tmp_path: Path) -> None:
     for mode, cut in (("lazy", Cut("mark_step")), ("compile", None)):
         b = recorded(tmp_path, mode, [without], executions=[(0, "0-optimizer", "", cut)])
         said = {
-            "lazy": "lazy runs add outside of its graphs, cpu has it once in the optimizer.",
+            "lazy": "lazy runs add outside of its graphs, and cpu has it once in the optimizer.",
             "compile": "Only cpu has add (once) in the optimizer.",
         }
         assert compare_graphs(a, b).answers[0] == said[mode]
@@ -193,7 +193,7 @@ def test_only_generated_kernels_of_several_computing_nodes_fuse(tmp_path: Path) 
     (fuses,) = [answer for answer in answers if "fuses" in answer]
     assert fuses == (
         "compile fuses 8 of 16 computing nodes of its compiled graphs into 2 kernels; "
-        "its post graphs have 10 kernels and library calls in all."
+        "its post graphs have 10 kernels and library calls in total."
     )
 
 
@@ -241,17 +241,17 @@ def test_views_and_fills_are_counted_but_make_no_answer(tmp_path: Path) -> None:
     assert {pair.role for pair in diff.pairs if pair.kind.startswith("only")} == {"view", "bookkeeping"}
 
 
-COPY = "a copy changes no number, but the library may compute the op that reads the copy in another way for another layout."
+COPY = "A copy changes no number, but the library may compute an op differently if its input has a different layout."
 
 
 @pytest.mark.parametrize(
     ("a", "b", "said"),
     [
-        (("t_copy",), ("t",), f"lazy copies the input of mm in the forward (once) by t_copy, and compile does not: {COPY}"),
+        (("t_copy",), ("t",), f"lazy copies the input of mm in the forward (once) with t_copy, and compile does not. {COPY}"),
         (("t",), ("t", "clone"),
-         f"compile copies the input of mm in the forward (once) by clone, and lazy does not: {COPY}"),
+         f"compile copies the input of mm in the forward (once) with clone, and lazy does not. {COPY}"),
         (("t_copy", "view_copy"), ("t", "view"),
-         f"lazy copies the input of mm in the forward (once) by t_copy, and compile does not: {COPY}"),
+         f"lazy copies the input of mm in the forward (once) with t_copy, and compile does not. {COPY}"),
         (("t_copy",), ("t", "clone"), None),  # both lay it out anew
         (("view_copy",), ("clone",), None),  # nothing lies otherwise
         (("t_copy", "relu"), ("t", "relu"), None),  # elementwise: the order of the elements changes nothing
@@ -356,7 +356,7 @@ def test_an_override_that_the_compiler_undoes_changes_the_pre_graph_alone(tmp_pa
     diff = both_compiled(tmp_path, compiled(False), compiled(True, name="cpp_fused_linear_tanh_0"))
     assert diff.post_changed is False
     assert diff.answers[0] == (
-        "The pre graph differs (lin has linear where compile has addmm), the post graphs are the same."
+        "The pre graphs differ (lin has linear where compile has addmm), but the post graphs are the same."
     )
     assert [pair.kind for pair in diff.pairs if pair.what == "aten.addmm" or pair.what == "aten.linear"] == ["replaced"]
 
@@ -365,7 +365,7 @@ def test_kernels_that_compute_something_else_are_named(tmp_path: Path) -> None:
     diff = both_compiled(tmp_path, compiled(False), compiled(False, kernel="auto tmp0 = fma(a, b, c);"))
     assert diff.post_changed is True
     assert diff.answers[0] == (
-        "The pre graphs are the same, the post graphs differ: "
+        "The pre graphs are the same, but the post graphs differ: "
         "only compile has cpp_fused_tanh_0 (once); only lin has cpp_fused_tanh_0 (once)."
     )
 

@@ -259,7 +259,7 @@ def test_symbolic_sizes_numbers_and_dtypes_that_onnx_lacks_keep_what_is_known() 
 def test_shapes_that_are_not_known_are_noted_and_the_rest_is_there() -> None:
     graph = graph_of(node("f", "y", {"a": "x"}), outputs=("y",), values={"x": Value(), "y": Value("float32")})
     model = onnx.load_model_from_string(to_onnx(graph).SerializeToString())
-    assert metadata(model)["note"] == "shapes that are not known: x, y"
+    assert metadata(model)["note"] == "values with unknown shapes: x, y"
     assert edges(model.graph.node, "input", "output") == [("y", ["x"], ["y"])]
     with pytest.raises(onnx.checker.ValidationError):
         onnx.checker.check_model(model)
@@ -324,7 +324,7 @@ def test_a_kernel_that_runs_twice_has_its_source_once_and_a_function_each() -> N
 
     model = to_onnx(graph_of(kernel(0, "x"), kernel(1, "y0"), outputs=("y1",)))
     onnx.checker.check_model(model)
-    assert [metadata(one)["code"] for one in model.graph.node] == ["source " * 9, "the same as that of k#0"]
+    assert [metadata(one)["code"] for one in model.graph.node] == ["source " * 9, "same code as k#0"]
     assert [one.op_type for one in model.graph.node] == ["fused_mul_0"] * 2
     assert [(one.overload, one.node[0].name) for one in model.functions] == [
         ("k#0", "inner0"),

@@ -210,7 +210,7 @@ def test_other_shapes_and_evaluation_have_partitions_of_their_own(inputs: torch.
         ({"mode": "compile,kernel.tanh=fma"}, "a partition cannot swap kernels"),
         (
             {"config": PartitionConfig(ops_to_partition={"aten::sord"})},
-            "no graph has 'aten::sord'; did you mean 'aten::sort'",
+            "no graph contains 'aten::sord'; did you mean 'aten::sort'",
         ),
     ],
 )

@@ -119,7 +119,7 @@ def test_a_folder_of_something_else_is_replaced_by_nothing(out: Path, tmp_path: 
     for folder in (mine, logs):
         assert isinstance(refused(export(out, *words, folder)), CollisionError)
     error = refused(export(out, *words, mine, "--force"))
-    assert "no export has written it" in str(error) and (mine / "thesis.txt").read_text() == "mine"
+    assert "it does not come from an export" in str(error) and (mine / "thesis.txt").read_text() == "mine"
     assert "it is a folder" in str(refused(export(out, "--to", "csv", "--output", logs, "--force")))
     assert "it is a file" in str(refused(export(out, *words, mine / "thesis.txt", "--force")))
     assert "it is not a regular file" in str(refused(export(out, "--to", "csv", "--output", "/dev/null", "--force")))

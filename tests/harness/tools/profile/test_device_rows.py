@@ -137,10 +137,10 @@ def test_a_host_beside_a_device_has_no_device_times(cuda: RunProfile, tmp_path: 
 
 def test_a_device_that_nothing_is_told_of_says_why(tmp_path: Path) -> None:
     asked = profiled(tmp_path / "asked", work=False)
-    assert asked.device is not None and "reported no work of cuda" in asked.device.problem
+    assert asked.device is not None and "reported no work on cuda" in asked.device.problem
     assert not asked.has_device_times
-    unable = profiled(tmp_path / "unable", {**DEVICE, "problem": "the profiler has no times of it"}, work=False)
-    assert unable.device is not None and unable.device.problem == "the profiler has no times of it"
+    unable = profiled(tmp_path / "unable", {**DEVICE, "problem": "the profiler reports no times for it"}, work=False)
+    assert unable.device is not None and unable.device.problem == "the profiler reports no times for it"
     assert cells(by_phase([unable]))["forward"] == (300, None)
 
 

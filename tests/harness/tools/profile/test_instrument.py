@@ -266,7 +266,7 @@ def test_a_device_has_done_all_of_a_step_when_its_trace_ends(folder: Path, monke
     assert "[memory]" in (training.folder / WORKING / "step-000001.json").read_text()
     assert [event["memory"] for event in training.events("traced")] == [{"device": 0, "allocated": 40}] * 2
     (told,) = training.events("device")
-    assert told["kind"] == "ipu" and "has no times of ipu" in told["problem"]
+    assert told["kind"] == "ipu" and "reports no times for ipu" in told["problem"]
 
 
 @pytest.mark.parametrize("kind", ["trace", "operator"])

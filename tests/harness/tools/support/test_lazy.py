@@ -52,7 +52,7 @@ def test_what_falls_back_is_unsupported_at_its_line() -> None:
     ]
     assert unsupported[0].call == line_of("the transform")
     assert unsupported[0].failure_at == "lazy core"
-    assert "executed on the CPU" in unsupported[0].reason
+    assert "the CPU executes the operator" in unsupported[0].reason
     assert {one.kind for one in calls if one.supported} == {"aten::add", "aten::mul"}
 
 
