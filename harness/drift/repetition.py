@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from ..records.modes.mode_registry import DEVICES_OF_THE_CPU
 from ..records.modes.mode_spec import parse_mode
+from ..records.modes.repeating_advice import repeating_advice
 from ..records.modes.setting_keys import device_of
 from ..runs.recorded_run import RecordedRun
 from .recorded_drift import GENERATORS, RecordedDifference, differences, generator_differences, own_steps
-from .repeating_advice import repeating_advice
 
 FIRST_TANH = (
     "; if the machine was busy, repeat the run first: the first tanh that torch computes on several threads of a "

@@ -35,7 +35,13 @@ SETTINGS_OF_KEY: Mapping[str, Sequence[str]] = {
 }
 """All settings that each key of a mode sets. `tf32` comes first, since `matmul_precision` may set TF32, too."""
 
-ALSO_DETERMINISTIC = ("cudnn_benchmark", "cudnn_deterministic", "attention.flash", "attention.efficient", "attention.cudnn")
+ALSO_DETERMINISTIC = (
+    "cudnn_benchmark",
+    "cudnn_deterministic",
+    "attention.flash",
+    "attention.efficient",
+    "attention.cudnn",
+)
 """The settings that `deterministic` sets as well on CUDA, unless another key states them."""
 
 

@@ -15,13 +15,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
-from ...drift.repeating_advice import repeating_advice
 from ...drift.run_comparison import reason_without_steps
 from ...drift.setup.met_in_files import met_in_files
 from ...drift.setup.setup_triage import environment_differences
 from ...drift.setup_difference import SetupDifference
 from ...drift.step_score import StepScore
 from ...drift.verdict import decide
+from ...records.modes.repeating_advice import repeating_advice
 from ...records.results.culprit import SETUP, Culprit
 from ...records.results.findings import Findings, PairFindings, RunEnding, StepFindings, TrainedWithout, Verdict
 from ...records.run.interpreters import TwoInterpreters

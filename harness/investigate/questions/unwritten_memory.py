@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...runs.recorded_run import RecordedRun
-from ...runs.step_outcomes import tape_path, tape_steps
+from ...runs.step_outcomes import tape_steps
 from ..evidence.pair_evidence import PairEvidence
 from ..experiments.investigation_plan import InvestigationRequest
 from ..experiments.laboratory import Laboratory

@@ -12,9 +12,9 @@ from typing import Any
 
 from ...drift.call_difference import UNFILLED, CallDifference
 from ...drift.recorded_drift import GENERATORS
-from ...drift.repeating_advice import repeating_advice
 from ...drift.setup.draw_difference import DrawDifference
 from ...records.modes.mode_spec import ModeSpec
+from ...records.modes.repeating_advice import repeating_advice
 from ...records.values.call_record import GRAPH, OWN, SETUP_PHASE, CallRecord
 from ...records.values.unfilled_read import UnfilledRead
 from .culprit_words import PHASES, from_here

@@ -27,10 +27,10 @@ from ..execute.layout_words import RelaidArgument, looks_of
 from ..execute.layouts import SwappedLayout, swapped_layout
 from ..execute.step_memory import Memory, Unbound
 from ..execute.tape_pair import TapePair
+from ..execute.unwritten_results import Results, without_unwritten
 from .matching_results import in_matching_order
 from .selections import names_other_elements
 from .suspects import CASTS, Suspect
-from .unwritten_results import Results, without_unwritten
 
 ALONE = "its results have no counterpart"
 

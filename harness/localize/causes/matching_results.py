@@ -16,7 +16,7 @@ import torch
 from ..align.storage_flow import Use
 from ..errors.result_distances import relative, unit_roundoff_of
 from ..execute.tape_pair import TapePair
-from .unwritten_results import Results
+from ..execute.unwritten_results import Results
 
 MOST_ALIKE = 4
 """The largest number of results of one size whose orders are tried."""
@@ -42,9 +42,7 @@ def in_matching_order(
     for group in groups.values():
         if not 1 < len(group) <= MOST_ALIKE:
             continue
-        apart = {
-            (left, right): relative(results["a"][left], results["b"][right]) for left in group for right in group
-        }
+        apart = {(left, right): relative(results["a"][left], results["b"][right]) for left in group for right in group}
         if max(apart[at, at] for at in group) < FAR:
             continue
         orders = itertools.permutations(group)

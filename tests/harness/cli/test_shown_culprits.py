@@ -138,8 +138,10 @@ def test_the_users_frames_are_printed_on_request(verdict: str) -> None:
         # of several causes whose errors partly undo one another, one alone takes nothing away
         (
             SwappedOut(True, 0.44, 0.56, 0.0),
-            "when only it is swapped out of compile, the drift stays (z 0.44 to 0.56); together with the other causes, "
-            "z goes to 0",
+            (
+                "when only it is swapped out of compile, the drift stays (z 0.44 to 0.56); together with the other causes, "
+                "z goes to 0"
+            ),
         ),
     ],
 )

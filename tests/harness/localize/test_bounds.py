@@ -540,8 +540,10 @@ def culprit(op: str, bounds: Mapping[str, Any]) -> dict[str, Any]:
         (
             "aten.tanh_backward",
             {"a": 3.0, "b": "inf"},
-            "the error is 3 times as large in cpu and many times as large in lazy as correctly rounded steps in its "
-            "precision allow",
+            (
+                "the error is 3 times as large in cpu and many times as large in lazy as correctly rounded steps in its "
+                "precision allow"
+            ),
         ),
     ],
 )

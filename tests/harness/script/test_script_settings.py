@@ -80,7 +80,7 @@ def test_what_the_mode_does_not_state_is_the_scripts_to_set_and_noted_with_its_l
 def test_a_deterministic_mode_keeps_its_kernels_of_attention() -> None:
     with followed("cuda,deterministic=on") as told:
         torch.backends.cuda.enable_flash_sdp(True)
-        torch.utils.deterministic.fill_uninitialized_memory = True  # type: ignore[assignment]
+        torch.utils.deterministic.fill_uninitialized_memory = True  # type: ignore[attr-defined]
         after = current_settings()
     assert not after["attention.flash"] and not after["fill_uninitialized_memory"]
     assert all(text.endswith("overruled by deterministic=on of the mode") for text in told.facts) and told.facts

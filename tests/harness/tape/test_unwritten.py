@@ -50,9 +50,7 @@ def masks_in(tape: Tape) -> dict[str, list[Tensor | None]]:
 def test_rows_beyond_an_inputs_length_are_unwritten() -> None:
     scores = torch.randn(10, 2, 5).log_softmax(2)
     lengths, targets = torch.tensor([10, 6]), torch.randint(1, 5, (2, 3))
-    found = masks_in(
-        tape_of(lambda x: nn.functional.ctc_loss(x, targets, lengths, torch.tensor([3, 2])), scores)
-    )
+    found = masks_in(tape_of(lambda x: nn.functional.ctc_loss(x, targets, lengths, torch.tensor([3, 2])), scores))
     loss, alphas = found["_ctc_loss"]
     assert loss is None and alphas is not None
     # [batch, time, 2 * target + 1]: the second input has 6 rows of 5 places, after a row that is written as a whole

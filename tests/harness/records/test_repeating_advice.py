@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 
-from numdrift.harness.drift.repeating_advice import WITHOUT_KERNEL, repeating_advice
 from numdrift.harness.records.modes.mode_spec import parse_mode
+from numdrift.harness.records.modes.repeating_advice import WITHOUT_KERNEL, repeating_advice
 
 
 @pytest.mark.parametrize(
@@ -56,14 +58,14 @@ def test_an_op_without_a_kernel_that_repeats_is_an_op_of_torch() -> None:
 def test_the_kernels_of_the_cpu_that_repeat_do(name: str) -> None:
     torch.manual_seed(0)
     values, where, base = torch.randn(60_000), torch.randint(0, 50, (60_000,)), torch.zeros(50)
-    arguments = {
+    computations: dict[str, Callable[[], torch.Tensor]] = {
         "index_put": lambda: base.index_put((where,), values, accumulate=True),
         "put": lambda: base.put(where, values, accumulate=True),
         "index_copy": lambda: base.index_copy(0, where, values),
-    }[name]
+    }
     torch.use_deterministic_algorithms(True, warn_only=True)
     try:
-        results = [arguments() for _ in range(12)]
+        results = [computations[name]() for _ in range(12)]
     finally:
         torch.use_deterministic_algorithms(False)
     assert all(torch.equal(result, results[0]) for result in results)

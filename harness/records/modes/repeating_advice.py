@@ -13,9 +13,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ..records.modes.mode_spec import ModeSpec
-from ..records.modes.mode_registry import DEVICES_OF_THE_CPU
-from ..records.modes.setting_keys import CUDA, device_of
+from .mode_registry import DEVICES_OF_THE_CPU
+from .mode_spec import ModeSpec
+from .setting_keys import CUDA, device_of
 
 ADDS_SERIALLY = re.compile(r"_?(unsafe_)?(masked_)?(index_put(_impl)?|index_copy|put)_?")
 """The ops with a kernel for the CPU that repeats."""

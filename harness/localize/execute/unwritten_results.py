@@ -15,9 +15,9 @@ import torch
 
 from ...tape.replaying.unwritten import filled_memory, unwritten_elements
 from ..align.storage_flow import SIDES, Side, Use
-from ..execute.hybrid import HybridExecution
-from ..execute.prepared_call import PlainKernels
-from ..execute.step_memory import Memory
+from .hybrid import HybridExecution
+from .prepared_call import PlainKernels
+from .step_memory import Memory
 
 Results = dict[Side, list[torch.Tensor]]
 """Each side's version of the results of a block, on the reference's device."""
