@@ -27,12 +27,11 @@ from ..records.modes.mode_spec import parse_mode
 from ..records.results.localization_record import SCHEMA, LocalizedSide, LocalizerConfig, write_localization
 from ..tape.files.tape_file import noise_file, read_tape, tape_file
 from ..tape.files.tensor_file import read_tensors
-from ..tape.replaying.ensemble import in_words
 from ..tape.replaying.replay import is_same
 from ..tape.replaying.settling import FAR
 from ..tape.serving.list_calls import list_ops, taken_apart
 from ..tape.step_settings import settings_of_step
-from ..tape.tape import NotReplayable, Tape
+from ..tape.tape import NotReplayable, Tape, in_words
 from ..torch_private.first_calls import settle_first_calls
 from ..torch_private.profiling.device_work import give_back_memory
 from .align.storage_flow import SIDES, Side

@@ -16,8 +16,7 @@ from ..hooks.mode_protocol import Moment
 from ..hooks.observer import Progress
 from ..records.run.execution_facts import INPUTS, OUTPUTS
 from ..tape.recording.tape_recorder import TapeRecorder
-from ..tape.replaying.ensemble import in_words
-from ..tape.tape import NotReplayable, Tape, View, leaves
+from ..tape.tape import NotReplayable, Tape, View, in_words, leaves
 from ..torch_private.compiler.compiling import compiled_frames
 from ..torch_private.dispatching import (
     dispatches_itself,

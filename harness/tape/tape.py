@@ -47,6 +47,12 @@ class NotReplayable(Exception):
     """Raised for a step that cannot be recorded or replayed, with the reason in words for the user."""
 
 
+def in_words(error: Exception) -> str:
+    """Return an exception as one line of text."""
+    first = (str(error).splitlines() or [""])[0]
+    return first if isinstance(error, NotReplayable) else f"{type(error).__name__}: {first}".rstrip(": ")
+
+
 @dataclass(frozen=True, slots=True)
 class View:
     """A tensor as a view of the storage in `slot`; offset and stride are in elements."""

@@ -15,8 +15,7 @@ import torch
 
 from ...tape.recording.call_log import CallLog
 from ...tape.recording.compiled_graphs import CapturedGraph
-from ...tape.replaying.ensemble import in_words
-from ...tape.tape import NotReplayable, View
+from ...tape.tape import NotReplayable, View, in_words
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -16,9 +16,8 @@ from ...tape.recording.call_log import CallLog, CallValues, NotedCall, raising
 from ...tape.recording.compiled_graphs import CompiledGraph
 from ...tape.recording.followed_calls import OpCall
 from ...tape.recording.random_calls import RandomCalls
-from ...tape.replaying.ensemble import in_words
 from ...tape.replaying.replay import generator_state, set_generator_state
-from ...tape.tape import Tape, Watched
+from ...tape.tape import Tape, Watched, in_words
 from ...torch_private.dispatching import bare_execution
 from .compiled_interpreter import Described, Interpreter, NodeNames
 from .unrolling import written_inputs

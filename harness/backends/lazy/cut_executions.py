@@ -23,9 +23,8 @@ from ...snapshots.snapshot_record import (
     watched_output,
 )
 from ...tape.recording.call_log import CallLog, CallValues
-from ...tape.replaying.ensemble import in_words
 from ...tape.replaying.replay import generator_state, is_same, set_generator_state
-from ...tape.tape import Tape, Watched
+from ...tape.tape import Tape, Watched, in_words
 from ...torch_private.deferred.lazy import (
     lazy_has_value,
     lazy_tensor_id,

@@ -19,8 +19,7 @@ from torch.utils.weak import TensorWeakRef
 from ...tape.origin import script_frames
 from ...tape.recording.call_log import PLAIN
 from ...tape.recording.followed_calls import FollowedOps, OpCall
-from ...tape.replaying.ensemble import in_words
-from ...tape.tape import Call, NotReplayable, Phase, Slot, View, leaves, mapped, views_in
+from ...tape.tape import Call, NotReplayable, Phase, Slot, View, in_words, leaves, mapped, views_in
 from ...torch_private.deferred.xla_tensors import is_pending, xla_value_id
 from ...torch_private.dispatching import (
     bare_execution,

@@ -21,9 +21,8 @@ from ...snapshots.snapshot_record import (
     Snapshot,
     watched_output,
 )
-from ...tape.replaying.ensemble import in_words
 from ...tape.storages import bytes_of_storage
-from ...tape.tape import Call, Draw, Tape
+from ...tape.tape import Call, Draw, Tape, in_words
 from ...torch_private.deferred.xla import read_xla, xla_hlo
 from ...torch_private.deferred.xla_tensors import SEED, XlaData, execute_hlo, xla_data, xla_hlo_proto
 from .pending_calls import PendingCalls, Stretch, laid_out

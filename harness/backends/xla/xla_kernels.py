@@ -13,11 +13,10 @@ import torch
 
 from ...records.modes.mode_spec import ModeSpec
 from ...tape.recording.call_log import CallValues
-from ...tape.replaying.ensemble import in_words
 from ...tape.replaying.laid_out import LaidOut
 from ...tape.replaying.replay import Computation, executions
 from ...tape.serving.step_kernels import executed_apart
-from ...tape.tape import NotReplayable, Tape, leaves, mapped
+from ...tape.tape import NotReplayable, Tape, in_words, leaves, mapped
 from ...torch_private.deferred.xla import execute_pending, is_xla_op_by_op, read_xla, xla_generator_kept, xla_op_by_op
 from ...torch_private.dispatching import bare_execution
 from .executed_again import ExecutedOp, Program, ValueKey, WantedValue, read_values

@@ -14,7 +14,7 @@ from .preparation import Preparation
 from .question import Question
 from .repetitions import Repetitions
 from .stages_and_settings import StagesAndSettings
-from .unwritten_memory import UnwrittenMemory
+from .taped_calls import TapedCalls
 
 QUESTIONS: dict[str, Question] = {
     "ops": Ops(),
@@ -24,7 +24,7 @@ QUESTIONS: dict[str, Question] = {
 """The questions that are asked about every examined step."""
 
 LAST_QUESTIONS: dict[str, Question] = {
-    "unwritten": UnwrittenMemory(),
+    "taped_calls": TapedCalls(),
     "repetitions": Repetitions(),
     "draws": Draws(),
     "preparation": Preparation(),

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
 from ...drift.call_difference import CallDifference, first_difference
 from ...drift.repetition import Repetition
@@ -35,7 +34,13 @@ from ..evidence.taped_reads import reads_on_tapes
 from ..experiments.investigation_plan import InvestigationRequest
 from ..experiments.laboratory import Laboratory, Round, repeating
 from ..experiments.rounds import control_of
-from ..words.repetition_words import remedy_of, sentence_of, shown_by_stand_in, unfilled_remedy, unfilled_sentence
+from ..words.repetition_words import (
+    remedy_of,
+    sentence_of,
+    shown_by_stand_in,
+    unfilled_remedy,
+    unfilled_sentence,
+)
 from .question import Inquiry, QuestionAnswer
 from .setting_axes import stand_in
 
@@ -74,18 +79,18 @@ class Repetitions:
             return False
         return any(
             repeated_of(run) is None and not unfilled
-            for run, _, unfilled in _unlike(inquiry.evidence, inquiry.pair.threshold or 0.0)
+            for run, _, unfilled in unlike_runs(inquiry.evidence, inquiry.pair.threshold or 0.0)
         )
 
     def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationRequest) -> None:
         # Several pairs may share the reference, which is examined once.
-        unlike_runs = {
+        examined = {
             run.path: (run, control)
             for inquiry in inquiries
-            for run, control, unfilled in _unlike(inquiry.evidence, inquiry.pair.threshold or 0.0)
+            for run, control, unfilled in unlike_runs(inquiry.evidence, inquiry.pair.threshold or 0.0)
             if not unfilled
         }
-        waiting = [pair for pair in unlike_runs.values() if repeated_of(pair[0]) is None]
+        waiting = [pair for pair in examined.values() if repeated_of(pair[0]) is None]
         waiting = _without_unfilled(laboratory, waiting)
         followed = [pair for pair in waiting if spec_of(pair[0]).capabilities.has_values]
         results = _tried(laboratory, followed, "")
@@ -99,10 +104,10 @@ class Repetitions:
 
     def answer(self, evidence: PairEvidence, threshold: float, step: int | None) -> QuestionAnswer:
         culprits, sentences = list[Culprit](), list[str]()
-        unlike = list(_unlike(evidence, threshold))
+        unlike = list(unlike_runs(evidence, threshold))
         for run, control, unfilled in unlike:
             if unfilled:
-                culprits.append(_unfilled_culprit(run, unfilled[0]))
+                culprits.append(unfilled_culprit(run, unfilled[0]))
                 sentences.append(f"{control.text}; remedy: {unfilled_remedy(unfilled[0])}")
                 continue
             repeated = repeated_of(run)
@@ -112,29 +117,17 @@ class Repetitions:
             if difference is not None and difference.what != "earlier":
                 by = shown_by_stand_in(run.manifest.label) if repeated.by_stand_in else ""
                 culprits.append(
-                    _culprit(run, difference.call, difference.what, difference.step, sentence_of(difference) + by)
+                    nondeterminism(run, difference.call, difference.what, difference.step, sentence_of(difference) + by)
                 )
                 sentences.append(f"{control.text}; remedy: {remedy_of(difference, spec_of(run))}")
             else:
                 sentences.append(_sentence_without_call(run, repeated, control, difference))
-        # Uninitialized memory may contain the same values in every run, so that a read of it goes unnoticed. Tapes that
-        # were recorded for other purposes show such a read.
-        runs: tuple[tuple[Literal["a", "b"], RecordedRun], ...] = (("a", evidence.a), ("b", evidence.b))
-        for side, run in runs:
-            taped = [
-                unfilled_read
-                for made in evidence.made[side].values()
-                for unfilled_read in (*read_unfilled(made.path), *reads_on_tapes(made))
-            ]
-            if taped and run.path not in {unlike_run.path for unlike_run, *_ in unlike}:
-                first = min(taped, key=lambda unfilled_read: unfilled_read.call.step)
-                culprits.append(_unfilled_culprit(run, first))
-                label = run.manifest.label
-                sentences.append(f"{label}: {unfilled_sentence(first)}; remedy: {unfilled_remedy(first)}")
         return QuestionAnswer(culprits, sentences=sentences)
 
 
-def _unlike(evidence: PairEvidence, threshold: float) -> Iterator[tuple[RecordedRun, Repetition, list[UnfilledRead]]]:
+def unlike_runs(
+    evidence: PairEvidence, threshold: float
+) -> Iterator[tuple[RecordedRun, Repetition, list[UnfilledRead]]]:
     """Yield the one-process runs of a pair that their controls do not repeat, unless their spread counts as noise.
 
     Each comes with its control and with the reads of uninitialized memory in its taped step.
@@ -247,7 +240,7 @@ def repeated_of(run: RecordedRun) -> Repeated | None:
     return read_result(_found_in(run), lambda content: read_fields(Repeated, content))
 
 
-def _culprit(run: RecordedRun, call: CallRecord, what: str, step: int, text: str) -> Culprit:
+def nondeterminism(run: RecordedRun, call: CallRecord, what: str, step: int, text: str) -> Culprit:
     return Culprit(
         kind=NONDETERMINISM,
         status="culprit",
@@ -263,8 +256,10 @@ def _culprit(run: RecordedRun, call: CallRecord, what: str, step: int, text: str
     )
 
 
-def _unfilled_culprit(run: RecordedRun, unfilled_read: UnfilledRead) -> Culprit:
-    return _culprit(run, unfilled_read.call, "unfilled", unfilled_read.call.step, unfilled_sentence(unfilled_read))
+def unfilled_culprit(run: RecordedRun, unfilled_read: UnfilledRead) -> Culprit:
+    return nondeterminism(
+        run, unfilled_read.call, "unfilled", unfilled_read.call.step, unfilled_sentence(unfilled_read)
+    )
 
 
 def _sentence_without_call(

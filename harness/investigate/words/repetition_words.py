@@ -135,6 +135,17 @@ def spread_sentence(label: str, calls: Sequence[Mapping[str, Any]], score: float
     return f"{start}, its results are up to {score:.2g} times the rounding noise apart; that counts as noise"
 
 
+def beyond_order_sentence(call: CallRecord, spread: float, error: float) -> str:
+    """Say that a call that does not repeat differs by more than the order of its additions; `spread` and `error` are
+    multiples of what that order explains."""
+    where = f"{_when(call.step, call.phase)} {place_of(call)} computes different bits from equal inputs each time"
+    more = "so not only the order of its additions varies: threads race, numbers get lost, or the kernel is wrong"
+    if spread >= error:
+        return f"{where}, {spread:.2g} times as far apart as the order of its additions explains; {more}"
+    far = f"{error:.2g} times as far from double as the order of its additions explains"
+    return f"{where}, and its results are {far}; {more}"
+
+
 def _unrepeatable(call: Mapping[str, Any]) -> str:
     name = ".".join(str(call["op"]).split(".")[:2])
     module = f" of {call['module']}" if call.get("module") else ""

@@ -13,10 +13,9 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from ...tape.replaying.ensemble import in_words
 from ...tape.replaying.in_double import exact_values
 from ...tape.replaying.replay import is_same, set_apart
-from ...tape.tape import Tape, Watched
+from ...tape.tape import Tape, Watched, in_words
 from ..align.argument_differences import LAYOUT, PART
 from ..align.storage_flow import SIDES, FlowValue, Side, StorageFlow, Use
 from ..errors.local_error import ExactResults, LocalError, exact_block

@@ -15,7 +15,7 @@ import torch
 
 from ...drift.step_noise import Noise
 from ...drift.step_score import z_score
-from ...tape.replaying.ensemble import in_words
+from ...tape.tape import in_words
 from ..align.storage_flow import Side
 from ..errors.result_distances import unit_roundoff_of
 from ..execute.hybrid import Hybrid, Values, execute

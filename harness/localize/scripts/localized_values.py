@@ -12,12 +12,11 @@ from dataclasses import dataclass
 import torch
 
 from ...tape.files.tensor_file import CODES
-from ...tape.replaying.ensemble import in_words
 from ...tape.replaying.in_double import exact_values
 from ...tape.replaying.laid_out import ALIGNMENT
 from ...tape.replaying.replay import bits_of, set_apart
 from ...tape.storages import viewed
-from ...tape.tape import Tape, View
+from ...tape.tape import Tape, View, in_words
 from ..align.storage_flow import SIDES, FlowValue, Side, Use, is_contiguous
 from ..causes.examination import Examined, examined_block
 from ..causes.suspects import Suspect

@@ -14,7 +14,7 @@ from pathlib import Path
 from ...records.results.culprit import Culprit, CulpritScript
 from ...records.results.culprit_detail import SUFFIX
 from ...tape.files.tensor_file import write_tensors
-from ...tape.replaying.ensemble import in_words
+from ...tape.tape import in_words
 from ..align.storage_flow import SIDES, Side
 from ..causes.localized_step import LocalizedStep, UnprovenCauses
 from .culprit_details import write_detail

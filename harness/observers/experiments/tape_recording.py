@@ -18,10 +18,10 @@ from ...tape.files.tape_file import TAPES, tape_file, write_tape
 from ...tape.recording.call_log import OPAQUE, VALUE_BUDGET
 from ...tape.recording.step_recorder import RecordingRequest, StepRecorder, StepRecorders
 from ...tape.recording.tape_recorder import TapeRecorder
-from ...tape.replaying.ensemble import StepNoise, in_words, measure_noise, measure_settled, write_noise
+from ...tape.replaying.ensemble import StepNoise, measure_noise, measure_settled, write_noise
 from ...tape.serving.step_kernels import StepKernels
 from ...tape.storages import is_plain
-from ...tape.tape import NotReplayable, Tape
+from ...tape.tape import NotReplayable, Tape, in_words
 from ...torch_private.compiler.compiling import compiled_frames
 from ...torch_private.dispatching import foreign_dispatch_mode, unseen
 from ...torch_private.patches import Patches

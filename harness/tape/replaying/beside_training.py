@@ -27,7 +27,8 @@ from ...errors import JournalError
 from ...torch_private.first_calls import settle_first_calls
 from ..files.tape_file import exact_file, noise_file, read_tape, tape_file
 from ..step_settings import settings_of_step
-from .ensemble import in_words, measure_noise, write_noise
+from ..tape import in_words
+from .ensemble import measure_noise, write_noise
 from .in_double import write_exact
 
 LOOK_SECONDS = 0.05

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -14,7 +15,8 @@ from ...records.run.step_files import write_noise_record
 from ...torch_private.dispatching import bare_execution
 from ..files.tape_file import noise_file
 from ..step_settings import settings_of_step
-from ..tape import NotReplayable, Tape
+from ..tape import Tape, in_words
+from .order_of_additions import with_causes
 from .replay import AsRecorded, Replay, is_same
 from .rounding import RandomRounding, has_digits
 from .settling import UnrepeatableCall, finite_square, settle, wide
@@ -174,6 +176,9 @@ def measure_settled(
     why = ""
     try:
         settled = settle(tape)
+        if settled is not None:
+            with suppress(Exception):  # an op may raise anything on doubles
+                settled = with_causes(settled)
     except Exception as error:  # noqa: BLE001, the training goes on whatever fails here
         settled, why = None, in_words(error)
     if settled is None:
@@ -281,9 +286,3 @@ class Spread:
             failure=self.failure,
             unmoved=unmoved,
         )
-
-
-def in_words(error: Exception) -> str:
-    """Return an exception as one line of text."""
-    first = (str(error).splitlines() or [""])[0]
-    return first if isinstance(error, NotReplayable) else f"{type(error).__name__}: {first}".rstrip(": ")

@@ -16,8 +16,7 @@ from typing import Any
 import torch
 
 from ..files.tensor_file import write_tensors
-from ..tape import Tape, View, mapped, views_in
-from .ensemble import in_words
+from ..tape import Tape, View, in_words, mapped, views_in
 from .replay import Computation, Replay, executed
 
 SCHEMA = 1

@@ -29,7 +29,8 @@ from .rounding import has_digits
 from .unwritten import masks_of
 
 EXECUTIONS, MORE_EXECUTIONS = 4, 24
-"""How often each call is executed on the same arguments; and each that may add atomically, if none has differed."""
+"""How often each call is executed on the same arguments; and how often if none has differed: first those that may add
+atomically, then all of them."""
 
 OTHERS = 3
 """How often a step with such calls is replayed to measure how far its values are apart."""
@@ -54,6 +55,7 @@ class UnrepeatableCall:
     position: its number among the calls of the tape
     spread: the largest distance of an execution's results from the first one's, in units of their own rounding
         (u ||x||, with u half the spacing of numbers at 1)
+    spread_rho, error_rho: how far its executions are apart, and from their result in double (see order_of_additions)
     """
 
     position: int
@@ -62,6 +64,8 @@ class UnrepeatableCall:
     module: str | None
     line: str | None
     spread: float
+    spread_rho: float | None = None
+    error_rho: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +90,12 @@ class SettledStep:
 class Settling(AsRecorded):
     """A replay that executes each call EXECUTIONS times, and continues with the results of the first execution."""
 
-    def __init__(self, *, doubted: bool = False) -> None:
-        """`doubted` executes the calls that may add atomically more often, and the others once."""
+    def __init__(self, adding: int = EXECUTIONS, others: int = EXECUTIONS) -> None:
+        """Execute the calls that may add atomically `adding` times, and the others `others` times."""
         self.settled: dict[int, tuple[torch.Tensor, ...]] = {}
         self.calls: list[UnrepeatableCall] = []
         self.unwritten = False
-        self._doubted = doubted
+        self._executions = {True: adding, False: others}
 
     def execute(self, computation: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
         call, written = computation.call, computation.written(arguments, keywords)
@@ -102,8 +106,7 @@ class Settling(AsRecorded):
         first = [tensor.clone() for tensor in results(computation, outputs, arguments, keywords)]
         spread, repeats, masks = 0.0, True, None
         adds_anywhere = ADDS_ANYWHERE.search(call.name) is not None
-        executions = (MORE_EXECUTIONS if adds_anywhere else 1) if self._doubted else EXECUTIONS
-        for _ in range(1, executions):
+        for _ in range(1, self._executions[adds_anywhere]):
             take_over(before, written)
             again = results(computation, executed(computation, arguments, keywords), arguments, keywords)
             if all(map(is_same, first, again)):
@@ -138,23 +141,26 @@ def settle(tape: Tape) -> SettledStep | None:
     values = Replay(tape).run(settling)
     unwritten = settling.unwritten
     if not settling.calls:
-        settling = Settling(doubted=True)
+        settling = Settling(MORE_EXECUTIONS, 1)
+        values = Replay(tape).run(settling)
+    recorded = tape.expected()
+    if not settling.calls and not all(is_same(value, values[name]) for name, value in recorded.items()):
+        settling = Settling(MORE_EXECUTIONS, MORE_EXECUTIONS)  # a call that rarely differs
         values = Replay(tape).run(settling)
     others = [Replay(tape).run(AsRecorded()) for _ in range(OTHERS)]
-    expected = tape.expected()
     if not settling.settled:
-        if all(is_same(value, values[name]) for name, value in expected.items()):
+        if all(is_same(value, values[name]) for name, value in recorded.items()):
             return None
         raise NotReplayable("when executed alone, each call of the step repeats")
     far = [
         name
-        for name, recorded in expected.items()
-        if not is_about_as_near(recorded, values[name], [other[name] for other in others])
+        for name, value in recorded.items()
+        if not is_about_as_near(value, values[name], [other[name] for other in others])
     ]
     if far:
         names = ", ".join(far[:3]) + (" and others" if len(far) > 3 else "")
         raise NotReplayable(f"the calls that do not repeat do not explain the distance of {names} from the replays")
-    everything = [*others, expected]
+    everything = [*others, recorded]
     spread = {
         name: math.sqrt(sum(_distance(other[name], value) ** 2 for other in everything) / len(everything))
         for name, value in values.items()

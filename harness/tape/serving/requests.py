@@ -18,11 +18,11 @@ from ...torch_private.dispatching import unseen
 from ...torch_private.profiling.device_work import give_back_memory
 from ..files.tape_file import TAPES, read_tape, tape_file, write_tape
 from ..files.tensor_file import write_tensors
-from ..replaying.ensemble import StepNoise, in_words, measure_noise, measure_settled, reads_in
+from ..replaying.ensemble import StepNoise, measure_noise, measure_settled, reads_in
 from ..replaying.laid_out import LaidOut, relaid
 from ..replaying.replay import Computation, call_arguments, executions
 from ..step_settings import settings_of_step
-from ..tape import NotReplayable, Tape, View, views_in
+from ..tape import NotReplayable, Tape, View, in_words, views_in
 from ..tape_arguments import whole
 from .list_calls import TakenApartKernels, taken_apart
 from .step_kernels import CallMemory, ReplayedKernels, StepKernels

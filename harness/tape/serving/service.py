@@ -16,7 +16,7 @@ from typing import Literal, cast
 
 from ...records.run.run_config import RunConfig
 from ...torch_private.profiling.device_work import give_back_memory
-from ..replaying.ensemble import in_words
+from ..tape import in_words
 from .requests import Requests
 from .step_kernels import StepKernels
 from .wire import ConnectionEnded, Message, WireError, receive, send

@@ -1,0 +1,149 @@
+"""Whether a call that does not repeat only adds in a different order each time, or whether more is wrong with it.
+
+A different order of additions moves a result by about one rounding, and the executions lie around the exact result. A
+race that loses updates, or memory that no op has written, moves it further, or away from the exact result:
+
+    unit        rms_m ||f64(x (1 + 2 u s_m)) - f64(x)|| + u sqrt(n) ||f64(x)||
+                f64: the call in double; s_m: random signs; n: the elements of the largest input, since n additions one
+                after the other err by about sqrt(n) roundings
+    spread_rho  the largest distance of an execution from the mean of the executions, in units
+    error_rho   the distance of this mean from f64(x), in units
+
+Both are at most about 1 for a sum in any order, however ill-conditioned it is (see localize/errors/local_error).
+Further executions in double tell the two apart as well. They differ by the rounding of doubles if only the order of
+additions varies, and by as much as before if numbers get lost. Then the unit is u ||f64(x)||.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from ..tape import leaves, mapped
+from .in_double import EXACT_DTYPES, Exact
+from .replay import AsRecorded, Computation, Replay, executed, results, take_over
+from .rounding import has_digits
+from .settling import SettledStep, wide
+
+EXECUTIONS = 8
+"""How often each such call is executed."""
+
+IN_DOUBLE = 4
+"""How often it is executed in double."""
+
+SAMPLES = 3
+"""How often it is executed in double on inputs that are moved by their rounding."""
+
+REPEATS_IN_DOUBLE = 1024
+"""The largest distance of two executions in double, in units of double's rounding, by which they count as the same."""
+
+
+def with_causes(settled: SettledStep) -> SettledStep:
+    """Return the settled step with `spread_rho` and `error_rho` of its calls that do not repeat.
+
+    They stay None for a call that has no form in double. Raises the errors of ops.
+    """
+    measuring = _Measuring({call.position for call in settled.calls})
+    if settled.calls:
+        Replay(settled.tape).run(measuring)
+    calls = [
+        replace(call, spread_rho=measured[0], error_rho=measured[1])
+        if (measured := measuring.found.get(call.position)) is not None
+        else call
+        for call in settled.calls
+    ]
+    return replace(settled, calls=calls)
+
+
+class _Measuring(AsRecorded):
+    """A replay that measures the calls at these positions. `found` has both numbers of each, by its position."""
+
+    def __init__(self, positions: Collection[int]) -> None:
+        self.found: dict[int, tuple[float, float]] = {}
+        self._positions = positions
+
+    def execute(self, computation: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
+        if computation.position not in self._positions or computation.call.draw is not None:
+            return super().execute(computation, arguments, keywords)
+        written = computation.written(arguments, keywords)
+        before = [tensor.clone() for tensor in written]
+        exact = [_in_double(computation, arguments, keywords, seed) for seed in (*[None] * IN_DOUBLE, *range(SAMPLES))]
+        executions = []
+        for _ in range(EXECUTIONS):
+            outputs = results(computation, executed(computation, arguments, keywords), arguments, keywords)
+            executions.append([wide(value) if has_digits(value) else None for value in outputs])
+            take_over(before, written)
+        complete = [values for values in exact if values is not None]
+        if len(complete) == len(exact):
+            inputs = leaves((arguments, *keywords.values()))
+            sizes = [value.numel() for value in inputs if isinstance(value, torch.Tensor)]
+            dtypes = [value.dtype for value in outputs]
+            self.found[computation.position] = _measured(executions, complete, dtypes, max(sizes, default=1))
+        return super().execute(computation, arguments, keywords)
+
+
+def _in_double(
+    computation: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any], seed: int | None
+) -> list[torch.Tensor] | None:
+    """Return the results of a call in double, with inputs moved in their last place for a seed; None if the op has no
+    form in double."""
+    generator = None if seed is None else torch.Generator().manual_seed(seed)
+
+    def widened(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor) or value.dtype not in EXACT_DTYPES:
+            return value.clone() if isinstance(value, torch.Tensor) else value
+        double = value.to(EXACT_DTYPES[value.dtype])
+        if generator is None or not value.is_floating_point():
+            return double
+        signs = torch.randint(0, 2, value.shape, generator=generator, dtype=torch.float64) * 2 - 1
+        return double * (1 + torch.finfo(value.dtype).eps * signs.to(value.device))
+
+    arithmetic = Exact()
+    wide_arguments = mapped(widened, arguments)
+    wide_keywords = {name: mapped(widened, value) for name, value in keywords.items()}
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)  # the dtype to which ops convert integers and Python numbers
+    try:
+        outputs = arithmetic.execute(computation, wide_arguments, wide_keywords)
+        values = results(computation, outputs, wide_arguments, wide_keywords)
+    finally:
+        torch.set_default_dtype(before)
+    return None if arithmetic.not_exact else values
+
+
+def _measured(
+    executions: Sequence[Sequence[torch.Tensor | None]],
+    exact: Sequence[Sequence[torch.Tensor]],
+    dtypes: Sequence[torch.dtype],
+    terms: int,
+) -> tuple[float, float]:
+    """Return the largest spread and error over a call's results, with the results' dtypes, for sums of so many terms.
+
+    `exact` begins with IN_DOUBLE of unmoved inputs.
+    """
+    spreads, errors = [0.0], [0.0]
+    for number, dtype in enumerate(dtypes):
+        values = [value for execution in executions if (value := execution[number]) is not None]
+        if not values:  # whole numbers, which no order of additions moves
+            continue
+        centre, *others = (wide(sample[number]) for sample in exact)
+        again, moved = others[: IN_DOUBLE - 1], others[IN_DOUBLE - 1 :]
+        mean = torch.stack(values).mean(0)
+        effect = math.sqrt(sum(_norm(sample - centre) ** 2 for sample in moved) / len(moved))
+        rounding, rounding_of_double = (torch.finfo(of).eps / 2 for of in (dtype, torch.float64))
+        unit = effect + rounding * math.sqrt(terms) * _norm(centre)
+        if max(_norm(value - centre) for value in again) > REPEATS_IN_DOUBLE * unit * rounding_of_double / rounding:
+            unit = rounding * _norm(centre)
+        spread, error = max(_norm(value - mean) for value in values), _norm(mean - centre)
+        spreads.append(spread / unit if unit else math.inf if spread else 0.0)
+        errors.append(error / unit if unit else math.inf if error else 0.0)
+    return max(spreads), max(errors)
+
+
+def _norm(value: torch.Tensor) -> float:
+    finite = torch.where(torch.isfinite(value), value, torch.zeros_like(value))
+    return float(finite.norm())

@@ -1,0 +1,75 @@
+"""Calls that do not repeat: those that add in a different order, and those with which more is wrong."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from numdrift.harness.tape.replaying.ensemble import measure_settled
+
+from .adding_anywhere import X, step_of, summed, summed_in_place
+
+OPS = torch.library.Library("chance", "DEF")
+CHANCE = torch.Generator().manual_seed(0)
+
+
+def in_any_order(x: Tensor) -> Tensor:
+    """Sum the rows in a random order, one after the other in the dtype of x."""
+    total = torch.zeros_like(x[0])
+    for row in torch.randperm(len(x), generator=CHANCE):
+        total += x[row]
+    return total
+
+
+def with_lost_rows(x: Tensor) -> Tensor:
+    """Sum the rows without a few of them, as threads do that race."""
+    return x[torch.rand(len(x), generator=CHANCE) > 0.01].sum(0)
+
+
+def off_centre(x: Tensor) -> Tensor:
+    """Sum the rows in a random order, and err in one direction unless the sum is in double."""
+    return in_any_order(x) * (1.0 if x.dtype == torch.float64 else 1.003)
+
+
+def with_lost_memory(x: Tensor) -> Tensor:
+    """Add a number from the memory, which differs each time."""
+    return x.sum(0) + torch.rand(1, generator=CHANCE, dtype=x.dtype) * 0.1
+
+
+for function in (in_any_order, with_lost_rows, off_centre, with_lost_memory):
+    OPS.define(f"{function.__name__}(Tensor x) -> Tensor")
+    OPS.impl(function.__name__, function, "CPU")
+
+ROWS = torch.randn(640, 16, generator=torch.Generator().manual_seed(2))
+
+
+def rhos(name: str, x: Tensor) -> tuple[float, float]:
+    op = getattr(torch.ops.chance, name)
+    noise, _ = measure_settled(step_of(lambda x: op(x).tanh(), x), 1, always=True)
+    [call] = noise.unrepeatable
+    assert call.spread_rho is not None and call.error_rho is not None
+    return call.spread_rho, call.error_rho
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("x", [ROWS, ROWS.abs(), ROWS - ROWS.mean(0)], ids=["signs", "no signs", "cancelling"])
+def test_another_order_of_additions_is_rounding(x: Tensor, dtype: torch.dtype) -> None:
+    spread, error = rhos("in_any_order", x.to(dtype))
+    assert 0 < spread < 4 and error < 4
+
+
+@pytest.mark.parametrize("name", ["with_lost_rows", "off_centre", "with_lost_memory"])
+def test_what_is_more_than_another_order_is_not(name: str) -> None:
+    spread, error = rhos(name, ROWS.abs() + 0.5)
+    assert max(spread, error) > 16
+    assert name != "off_centre" or spread < 4 < error
+
+
+@pytest.mark.parametrize("work", [summed, summed_in_place])
+def test_calls_that_write_their_arguments_are_measured_too(work: object) -> None:
+    noise, tape = measure_settled(step_of(work, X), 1, always=True)  # type: ignore[arg-type]
+    [call] = noise.unrepeatable
+    assert call.spread_rho is not None and call.spread_rho < 4 and call.error_rho is not None and call.error_rho < 4
+    # and the measurement leaves the step as it was
+    assert measure_settled(tape, 1)[0].equal
