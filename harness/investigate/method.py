@@ -93,6 +93,7 @@ def localize_runs(runs: Sequence[RecordedRun], plan: InvestigationRequest, labor
 
 
 def _found(runs: Sequence[RecordedRun], plan: InvestigationRequest, laboratory: Laboratory) -> Findings:
+    laboratory.investigate = investigate_runs
     if plan.partition_bisect:
         check_parts([spec_of(run) for run in runs], plan, nproc=max(run.manifest.world_size for run in runs))
     for sentence in dict.fromkeys(text for run in runs for text in not_restored(run)):

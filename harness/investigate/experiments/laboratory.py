@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -64,6 +64,7 @@ class Laboratory:
     reused: the number of existing runs that were used instead
     processes: the preloaded processes that execute the runs
     workers: the processes of runs that stay alive and execute calls on request
+    investigate: the method, by which a question investigates further runs
     """
 
     progress: Progress
@@ -75,6 +76,7 @@ class Laboratory:
     processes: PreloadedProcesses = field(default_factory=lambda: PreloadedProcesses(lasting=True))
     workers: Workers = field(default_factory=Workers)
     began: float = field(default_factory=time.monotonic)
+    investigate: Callable[..., Any] | None = None
     _interpreter: ScriptInterpreter | None = field(default=None, init=False)
     _memory: dict[str, Mapping[str, int]] = field(default_factory=dict, init=False)
 
@@ -247,24 +249,31 @@ def _remove(folder: RunFolder) -> None:
 def repeating(run: RecordedRun, experiment: Experiment, **changes: Any) -> BatchPlan:
     """Return a plan that runs the recorded run again as an experiment, with changes to its mode (`spec`) or to its
     recorder."""
+    spec = changes.pop("spec", None) or RunConfig.load(run.path / "config.json").mode
+    options: dict[str, Any] = {
+        "modes": [replace(spec, name=experiment.name)],
+        "experiment": experiment,
+        "investigation": InvestigationFolder(EvidenceFolder.of(run).path),
+        "keep_params": KeepParams.parse("last"),  # its results are in states and outcomes, not in the journal
+    }
+    return trained_anew(run, **{**options, **changes})
+
+
+def trained_anew(run: RecordedRun, **changes: Any) -> BatchPlan:
+    """Return a plan that trains as a recorded run did, in the modes and the folder that `changes` state."""
     config = RunConfig.load(run.path / "config.json")
-    spec = changes.pop("spec", config.mode)
     # A limit in seconds would end the new training at a different step, so the recorded number of steps is the limit.
     timed = "max_seconds" in run.journal.limits
     options: dict[str, Any] = {
         "script": Path(config.script),
         "module": config.module,
         "strict": config.strict,
-        "modes": [replace(spec, name=experiment.name)],
-        "experiment": experiment,
-        "investigation": InvestigationFolder(EvidenceFolder.of(run).path),
         "arguments": config.arguments,
         "in_place": config.in_place,
         "folder": Path(config.folder) if config.folder else None,
         "inherited": variables_of(run),
         "kernels": [(op, Path(path)) for op, path in config.kernels],
         "max_steps": run.manifest.steps if timed else config.max_steps,
-        "keep_params": KeepParams.parse("last"),  # its results are in states and outcomes, not in the journal
         "nproc": config.world_size,
     }
     return BatchPlan(**{**options, **changes})

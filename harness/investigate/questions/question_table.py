@@ -6,6 +6,7 @@ has a new kind of experiment. The method asks the question, and the judge uses i
 
 from __future__ import annotations
 
+from .deterministic_pair import DeterministicPair
 from .draws import Draws
 from .mark_steps import MarkSteps
 from .ops import Ops
@@ -25,6 +26,7 @@ QUESTIONS: dict[str, Question] = {
 
 LAST_QUESTIONS: dict[str, Question] = {
     "taped_calls": TapedCalls(),
+    "deterministic": DeterministicPair(),
     "repetitions": Repetitions(),
     "draws": Draws(),
     "preparation": Preparation(),

@@ -145,9 +145,9 @@ def unwritten_reads(tape: Tape) -> list[UnwrittenRead]:
     digests = [arithmetic.digests for arithmetic in patterned]
     reader = next(position for position in digests[0] if digests[0][position] != digests[1][position])
     # The nearest of the calls that leave elements unwritten, among those whose memory the reader takes
-    taken = {view.slot for view in views_in(tape.calls[reader])}
+    slots = {view.slot for view in views_in(tape.calls[reader])}
     makers = [position for position in trial.masks if position < reader]
-    direct = [position for position in makers if taken.intersection(_slots_made(tape.calls[position]))]
+    direct = [position for position in makers if slots.intersection(_slots_made(tape.calls[position]))]
     maker = (direct or makers)[-1]
     return [UnwrittenRead(tape.calls[maker], tape.calls[reader])]
 
