@@ -32,7 +32,11 @@ def test_causes_come_from_deterministic_modes(tmp_path: Path, monkeypatch: pytes
     # and the cause is that of the deterministic ones, which says so
     line = next(number for number, text in enumerate(SCRIPT.read_text().splitlines(), 1) if "1.001" in text)
     [culprit] = pair.culprits
-    assert culprit.op == "aten.mul" and str(culprit.source).endswith(f"{SCRIPT.name}:{line}") and culprit.status == "culprit"
+    assert (
+        culprit.op == "aten.mul"
+        and str(culprit.source).endswith(f"{SCRIPT.name}:{line}")
+        and culprit.status == "culprit"
+    )
     [sentence] = [text for text in pair.text if "deterministic=on" in text]
     assert sentence.startswith("bad and cpu were trained again with deterministic=on (")
     assert "its causes are proven; they are those named here" in sentence
