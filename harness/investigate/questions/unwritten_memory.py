@@ -1,7 +1,7 @@
 """The search for reads of memory that no op has written, on the tapes of both modes (`--poison`).
 
-The worker of each taped step replays it with two different numbers in all such memory. The question about repetitions
-(see repetitions) answers with the reads, as it does for those that showed by chance.
+The worker of each taped step replays it twice, with a different number in all such memory each time. The question about
+repetitions (see repetitions) reports these reads, as it reports reads that were found by chance.
 """
 
 from __future__ import annotations
