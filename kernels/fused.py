@@ -18,8 +18,8 @@ import torch
 from .native.library import elementwise
 
 _PAST_LARGEST = {torch.float32: 2.0**128, torch.bfloat16: 2.0**128, torch.float16: 2.0**16}
-"""The number that would follow the largest of a format if its exponents continued. Values that would be rounded to this
-number become infinity."""
+"""The number that would follow a format's largest number if the exponents continued. Values that would be rounded to
+this number become infinity."""
 
 _SPLITTER = 2.0**27 + 1
 

@@ -59,7 +59,7 @@ def decomposed(op: str, *args: Any, **kwargs: Any) -> Any:
 def fp64(op: str, *args: Any, **kwargs: Any) -> Any:
     """Call the op on float64 copies, and round the results to the dtypes that the op returns.
 
-    Each argument that the op writes receives the rounded value of its copy.
+    Each argument that the op writes to receives the rounded value of its copy.
     """
     overload = find_overload(op, args, kwargs)
     if is_random(overload):

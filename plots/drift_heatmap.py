@@ -44,7 +44,7 @@ _CELLS = 5.4  # inches: the approximate width of all columns together
 _DIGIT = 0.075  # inches
 _GREY = "#555555"
 _TAPED: Literal[7] = 7
-"""Matplotlib's marker of a triangle that points down, above its place."""
+"""Matplotlib's number for a triangle that points down and lies above its place."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,8 @@ edge."""
 
 
 def envelope(comparison: Envelope, *, reference: str, run: str, title: str) -> Figure:
-    """Return a figure of the losses, of their relative difference and the envelope, and of the ratio of these two.
+    """Return a figure with three panels: the losses, their relative difference with the envelope, and its ratio to the
+    envelope.
 
     reference, run: the names of the two runs in the legend. Steps that are not judged are grey, and a line marks the
     onset. Zero differences and ratios are gaps. Losses have a logarithmic scale if all of them are positive.

@@ -42,7 +42,7 @@ class ErrorsOfKernel:
 
 
 def kernel_errors(rows: Sequence[ErrorsOfKernel], *, title: str) -> Figure:
-    """Return a figure with one panel for each kernel and in it one line for each set of inputs.
+    """Return a figure with one panel for each kernel. Each panel has one line for each set of inputs.
 
     The thick part of a line spans the 5th to the 95th percentile, and the thin part extends to the largest error; the
     dot is the median. Kernels and sets are in the order of the rows; all panels share the axis of errors."""

@@ -22,7 +22,7 @@ _LOG_FROM = 8.0
 """The error in ULP above which the axis is logarithmic."""
 
 _LOWEST, _HIGHEST = 0.05, 1e9
-"""The widest range of a logarithmic axis, in ULP; lines of smaller or larger errors leave it."""
+"""The widest range of a logarithmic axis, in ULP; smaller or larger errors are outside of it."""
 
 _NEGLIGIBLE = 0.005
 """The axis of inputs is cut off at its ends where no kernel's largest error is above this many ULP."""
@@ -83,7 +83,7 @@ class UlpZoom:
 
 
 def ulp_error(envelopes: Sequence[UlpEnvelope], *, title: str, zoom: UlpZoom | None = None) -> Figure:
-    """Return a figure of the largest and mean error by input, negative inputs to the left, and below it of `zoom`.
+    """Return a figure of the largest and mean error by input, negative inputs to the left. `zoom` is drawn below.
 
     Raises ValueError if there is no error to draw, or two envelopes have the same label.
     """

@@ -1,4 +1,4 @@
-"""SAM on a tanh MLP: the training whose curves once diverged between lazy and compiled mode.
+"""SAM on a tanh MLP: a training script whose curves once diverged between lazy and compiled mode.
 
 A 64-32-32-10 tanh MLP learns scikit-learn's bundled digits, full batch, one step per epoch, with two
 forward and backward passes per step (sam.py). `tanh_backward` is one fused kernel in eager and in lazy mode,

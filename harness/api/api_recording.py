@@ -1,4 +1,4 @@
-"""`numdrift.record`: records a training of this process, in a notebook or in a program with its own training loop."""
+"""`numdrift.record`: records a training run in this process: in a notebook, or in a program with its own loop."""
 
 from __future__ import annotations
 
@@ -129,10 +129,11 @@ def record(
             train(model)
         recording.run.losses()
 
-    `mode` is one mode in full, as for `numdrift run --mode`: `cpu`, `compile`, `"bad=cpu,kernel.tanh_backward=bf16"`.
-    In compile mode the outermost modules are compiled at their first call, and are eager again after the block. Modules
-    and optimizers that existed before the block are recorded as well. Nothing is seeded: to make two recordings draw
-    the same random numbers, seed in the function that trains (`torch.manual_seed(0)`).
+    `mode` is one mode with its settings, as for `numdrift run --mode`: `cpu`, `compile`,
+    `"bad=cpu,kernel.tanh_backward=bf16"`. In compile mode the outermost modules are compiled at their first call, and
+    are eager again after the block. Modules and optimizers that existed before the block are recorded as well. Nothing
+    is seeded: to make two recordings draw the same random numbers, seed in the function that trains
+    (`torch.manual_seed(0)`).
 
     The run's folder is `out`/`name`/MODE, as for `numdrift run`. `name` is the investigation's name (default: the name
     of the notebook or program, with a number if it is taken), `suffix` tags the batch, `force` replaces an existing

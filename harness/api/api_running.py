@@ -59,7 +59,7 @@ class RunBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchRequest(TrainingRequest):
-    """The trainings of `numdrift run`, with every option of a run."""
+    """The training runs of `numdrift run`, with every option of a run."""
 
     OF_RUN: ClassVar[Sequence[str]] = tuple(options_of(RunRequest))
 
@@ -84,7 +84,7 @@ class BatchOptions(TrainingOptions, RunOptions, total=False):
 
 
 def with_options(options: type, request: type[TrainingRequest]) -> Callable[[Function], Function]:
-    """Make help and notebooks show the `options` of a request as parameters of a function that takes `**options`."""
+    """Make `help()` and notebooks show a request's `options` as parameters of a function that takes `**options`."""
     annotations = {
         name: getattr(annotation, "__forward_arg__", annotation) for name, annotation in options.__annotations__.items()
     }
@@ -117,10 +117,10 @@ def run(
         batch = numdrift.run("train.py", ["cpu", "compile"], ["--epochs", "3"], name="study")
         batch["compile"].losses()
 
-    `modes` is a list of modes in full (`"fast=compile,contract=fast"`), or one string of plain modes (`"cpu,compile"`);
-    the first is the reference. `arguments` are passed to the script; `module` runs a module, as `-m` does, in place of
-    a script. The other options are the command's (docs/guide/run.md): `keep_budget` is in MiB, `timeout` in seconds per
-    run, `steps` and similar options are written as `"0,5,10-19"`.
+    `modes` is a list of modes with their settings (`"fast=compile,contract=fast"`), or one string of modes without
+    settings (`"cpu,compile"`); the first is the reference. `arguments` are passed to the script; `module` runs a
+    module, as `-m` does, in place of a script. The other options are the command's (docs/guide/run.md): `keep_budget`
+    is in MiB, `timeout` in seconds per run, `steps` and similar options are written as `"0,5,10-19"`.
 
     Prints nothing unless `progress` is set. If a mode fails, its failure is recorded and the other modes still run.
     Raises UsageError before anything is started, and KeyboardInterrupt when Ctrl-C ended the runs."""

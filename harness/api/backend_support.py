@@ -1,4 +1,4 @@
-"""`numdrift.analyze`: finds the operators of a script that a mode's backend supports. Also partitions models."""
+"""`numdrift.analyze`: finds which operators of a script a mode's backend supports. Also partitions models."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def analyze(
         found.percentage, [operator.call.kind for operator in found.unsupported]
         numdrift.analyze("train.py", mode="lazy", dry=True, verbosity=1, output="result.json").operators()
 
-    `mode` is one mode in full (`"compile,contract=fast"`); `module` runs a module, as `-m` does, in place of a script.
-    `max_steps` and `max_seconds` end the run. With `dry` the script is captured and lowered but not executed. With
-    `verbosity=1` the report also lists the backend's own instructions. `output` is the report's file, and a page is
-    written beside it; without `output` neither is written. The run is recorded within the folder `out`; `timeout`
-    is in seconds (docs/guide/analyze.md).
+    `mode` is one mode with its settings (`"compile,contract=fast"`); `module` runs a module, as `-m` does, in place of
+    a script. `max_steps` and `max_seconds` end the run. With `dry` the script is captured and lowered but not executed.
+    With `verbosity=1` the report also lists the backend's own instructions. `output` is the report's file, and a page
+    is written beside it; without `output` neither is written. The run is recorded within the folder `out`; `timeout` is
+    in seconds (docs/guide/analyze.md).
 
     Prints nothing unless `progress` is set. For a script that fails, the result has the operators up to the failure
     (see `exit_code` and `ended_early`). Raises UsageError, for example for an unknown mode or backend, NotAvailable
@@ -104,7 +104,7 @@ def partitioned(
 
 
 def require_parts(done: Partitioned) -> None:
-    """Raise UsageError for an exceeded limit or a wrong use, AdoptionError for a failure or if there are no parts."""
+    """Raise UsageError for an exceeded limit or incorrect usage, AdoptionError for a failure or if no part exists."""
     record = done.record
     if record.violated:
         raise UsageError(record.violated)

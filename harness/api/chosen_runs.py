@@ -130,7 +130,7 @@ def choose_graph(
 def graphs_to_compare(paths: Sequence[str], modes: str | None, out: Path) -> list[tuple[RunGraphs, RunGraphs]]:
     """Return the pairs of graphs to compare.
 
-    A pair has the graphs of two runs, of two modes, or of a run of an investigation and the first run of its batch.
+    The two sides of a pair are two runs, two modes, or the first run of a batch and a later run of the same batch.
     Raises UsageError, RunNotFound and GraphsNotFound.
     """
     if len(paths) > 2:

@@ -69,7 +69,7 @@ def compared(pairs: Sequence[ReferenceAndRun]) -> tuple[list[RunComparison], Fin
 def pairs_to_compare(paths: Sequence[str], suffixes: Sequence[str], out: Path) -> list[ReferenceAndRun]:
     """Return the two named runs, or pair each run of an investigation (default: the newest) with its batch's first run.
 
-    If every batch has a single run, each later run is paired with that of the first batch. Raises UsageError and
+    If every batch has a single run, each later run is paired with the run of the first batch. Raises UsageError and
     RunNotFound.
     """
     if len(paths) > 2:

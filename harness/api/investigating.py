@@ -46,12 +46,13 @@ def investigate(
         found.culprits_frame()
 
     `modes` are as in `numdrift.run` (default: cpu and compile). `script` may also be the folder of a recorded
-    investigation, and `suffix` one of its batches. Runs that exist under this `name` are not repeated. `localize=False`
-    judges without searching for causes. Each run has `nproc` processes; `against_single` compares the runs with the
-    first mode in one process. The other options are the command's (docs/guide/investigate.md): `state_budget` is in
-    MiB, `timeout` in seconds per run; `max_steps` and `max_seconds` end each run; `keep_files` and `in_place`
-    control what happens to files that the script writes; `envelope` and `seeds` are numbers of further runs;
-    `graphs` captures each mode's graphs for the report.
+    investigation; `suffix` then chooses one of its batches. Runs that exist under this `name` are not repeated.
+    `localize=False` judges without searching for causes. Each run has `nproc` processes; `against_single` compares the
+    runs with the first mode in one process. The other options are the command's (docs/guide/investigate.md):
+    `state_budget` is in MiB, `timeout` in seconds per run; `max_steps` and `max_seconds` end each run; `keep_files` and
+    `in_place` control what happens to files that the script writes; `envelope` is the number of runs from perturbed
+    initial parameters, and `seeds` the number of seeds with which each mode is trained; `graphs` captures each mode's
+    graphs for the report.
 
     Prints nothing unless `progress` is set. Writes `investigation.json` into the folder. Raises UsageError before
     anything is started, except for `steps` that the training does not reach: these are detected after the first runs.
@@ -87,7 +88,7 @@ def investigated(request: InvestigationRequest, progress: Progress) -> tuple[Fin
 
 
 def _runs_of_folder(request: InvestigationRequest, folder: Path, arguments: Sequence[str]) -> list[RecordedRun]:
-    """Return the runs of a recorded investigation. Raises UsageError for options that only new runs can follow."""
+    """Return the runs of a recorded investigation. Raises UsageError for options that apply only to new runs."""
     find_investigation(request.out, str(folder))  # raises an error with its own message for a folder without runs
     of_trainings = (request.modes, arguments, request.name, request.kernels, request.nproc > 1, request.run)
     if any(of_trainings) or request.against_single:

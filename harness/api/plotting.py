@@ -73,7 +73,7 @@ def _loss_figures(folder: Path, runs: Sequence[RecordedRun], suffixes: tuple[str
     """Draw the loss curves of batches, and their drift if any run is compared with another.
 
     Each run of a batch is compared with the batch's first run. If every batch has a single run, each run is compared
-    with that of the first batch.
+    with the run of the first batch.
     """
     if not any(run.journal.steps for run in runs):
         raise UsageError(f"no run in {folder} has a recorded step: there is nothing to draw")
@@ -85,7 +85,7 @@ def _loss_figures(folder: Path, runs: Sequence[RecordedRun], suffixes: tuple[str
     for run in runs:
         label = run.manifest.label if several else run.manifest.mode
         reference_label = runs[0].manifest.label if len(runs) == len(firsts) else firsts[run.manifest.suffix]
-        # within a single batch, curves and references are named by mode alone
+        # within a single batch, curves and references are named only by their mode
         reference = reference_label if several else reference_label.removeprefix(f"{run.manifest.suffix}: ")
         for name, series in run.journal.series().items():
             suffix = f", {name}" if name else ""
@@ -98,7 +98,7 @@ def _loss_figures(folder: Path, runs: Sequence[RecordedRun], suffixes: tuple[str
                     reference=None if label == reference else f"{reference}{suffix}",
                 )
             )
-    drawn_labels = {curve.label for curve in curves}  # a run that ended early may lack steps of some optimizer
+    drawn_labels = {curve.label for curve in curves}  # a run that ended early may lack the steps of an optimizer
     curves = [curve if curve.reference in drawn_labels else replace(curve, reference=None) for curve in curves]
     plain = output or InvestigationFolder(folder).plot(suffixes, "loss_curve")
     figures = {plain: loss_curve(curves, title=_title_of(runs))}
@@ -159,7 +159,7 @@ def _pair_figures(folder: Path, subject: str, output: Path | None) -> tuple[Figu
 
 @dataclass(frozen=True, slots=True)
 class DrawnPair:
-    """A pair of modes, `a` being the reference, with the scores of its steps, and its envelope if there is one."""
+    """A pair of modes with the scores of its steps, and its envelope if there is one. `a` is the reference."""
 
     a: str
     b: str

@@ -1,4 +1,4 @@
-"""Plans the trainings of `numdrift profile`, and finds earlier profiled runs."""
+"""Plans the training runs of `numdrift profile`, and finds earlier profiled runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ..tools.profile.profile_made import profile_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileRequest(TrainingRequest):
-    """The trainings of `numdrift profile`, and the parts of them to trace."""
+    """The training runs of `numdrift profile`, and the part of each to trace."""
 
     kind: Kind = option(
         "trace", "The level of detail of the traces.", flag="--type", choices=get_args(Kind), shows_default=True
@@ -29,12 +29,13 @@ class ProfileRequest(TrainingRequest):
     steps: StepSelection | None = option(
         None,
         f"Steps to trace, as in 2-5 (default: {DEFAULT_STEPS}).",
-        selection("--steps", "no step; steps count from 0, as in 2-5"),
+        selection("--steps", "no step; steps are numbered from 0, as in 2-5"),
         metavar="LIST",
     )
     duration: float | None = option(
         None,
-        "Trace for this long from the first step of --steps on, then until the current step ends.",
+        "Trace for this long, beginning with the first step of --steps. Tracing stops at the end of the step in which "
+        "the time runs out.",
         kind=float,
         least=0,
         metavar="SECONDS",
@@ -85,8 +86,8 @@ def profiled_before(script: str, *, asks_for_runs: bool) -> list[RecordedRun] | 
         return None
     if asks_for_runs:
         raise UsageError(
-            f"{script} is already recorded and is not run again: name the script instead, or leave out the options for "
-            "runs"
+            f"{script} is already recorded and will not be run again: name the script instead, or leave out the "
+            "options for new runs"
         )
     return runs
 

@@ -23,8 +23,8 @@ def runs_exported(
 ) -> list[ExportedRun]:
     """Export runs of an investigation (default: the newest investigation), and return the exported runs.
 
-    Exports the runs of these batches and modes (default: all). Of a run with several processes, exports each process.
-    Raises UsageError, CollisionError, RunNotFound, ExtraNotFound and JournalError.
+    Exports the runs of these batches and modes (default: all). If a run has several processes, each process is exported
+    separately. Raises UsageError, CollisionError, RunNotFound, ExtraNotFound and JournalError.
     """
     folder = find_investigation(out, investigation, suffixes=() if investigation else suffixes)
     runs = _of_modes(runs_with_suffixes(folder, suffixes), modes, folder)
@@ -37,8 +37,8 @@ def runs_exported(
 
 
 def _of_modes(runs: Sequence[RecordedRun], modes: Sequence[str], folder: Path) -> list[RecordedRun]:
-    """Return the runs in these modes; a mode is named in full or by its folder. Raises RunNotFound for a mode without a
-    run."""
+    """Return the runs in these modes. A mode is stated by its name, its full text or its folder. Raises RunNotFound for
+    a mode without a run."""
     names = [(run.manifest.mode, run.manifest.spec, run.path.name) for run in runs]
     for mode in modes:
         if not any(mode in of_run for of_run in names):

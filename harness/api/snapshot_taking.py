@@ -1,4 +1,4 @@
-"""Plans the trainings of `numdrift snapshot take`, which keeps chosen executions."""
+"""Plans the training runs of `numdrift snapshot take`, which keeps chosen executions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _words(what: str) -> tuple[str, ...]:
 def _checked_callback(text: str) -> str:
     """Return FILE:FUNCTION with the absolute path. Raises UsageError for a file that cannot have this function.
 
-    The file is read, not executed: it runs only in the training's process.
+    The file is read, not executed: its code runs only in the training process.
     """
     place, colon, name = text.rpartition(":")
     path = Path(place)
@@ -58,12 +58,12 @@ def _checked_callback(text: str) -> str:
     return f"{path.absolute()}:{name}"
 
 
-COUNTED = "nothing; counting begins with 0, as in 0,5,10-19"
+COUNTED = "nothing; numbering starts at 0, as in 0,5,10-19"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotRequest(TrainingRequest):
-    """The trainings of `numdrift snapshot take`, and the executions to keep from them."""
+    """The training runs of `numdrift snapshot take`, and the executions to keep from them."""
 
     steps: StepSelection | None = option(
         None, "Keep snapshots only of these steps, as in 0,5,10-19.", selection("--steps", COUNTED), metavar="LIST"
@@ -125,9 +125,9 @@ class SnapshotRequest(TrainingRequest):
 
     @property
     def until_drift(self) -> bool:
-        """True if these trainings only find each mode's first differing step.
+        """True if these runs only find each mode's first differing step.
 
-        Further trainings then take the snapshots of that step.
+        Further runs then take the snapshots of that step.
         """
         return self.on == "drift"
 
@@ -154,7 +154,7 @@ class SnapshotRequest(TrainingRequest):
 
 
 def planned_snapshots(request: SnapshotRequest) -> BatchPlan:
-    """Plan the trainings that take the snapshots, or with `--on drift` those that find the first differing steps.
+    """Plan the runs that take the snapshots or, with `--on drift`, those that find the first differing steps.
 
     Raises UsageError.
     """
@@ -171,7 +171,7 @@ def planned_snapshots(request: SnapshotRequest) -> BatchPlan:
 def planned_again(plan: BatchPlan, spec: ModeSpec, step: int, choice: Choice) -> BatchPlan:
     """Plan another run of one mode of a plan, with snapshots of a step. The new run replaces the old one."""
     at = replace(choice, on="", steps=StepSelection(((step, step),)))
-    # a limit in seconds might end the second training before the step that the first training reached
+    # a limit in seconds might end the second run before the step that the first run reached
     limits: dict[str, Any] = {} if plan.max_seconds is None else {"max_seconds": None, "max_steps": step + 1}
     return replace(
         plan,

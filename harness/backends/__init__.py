@@ -1,1 +1,1 @@
-"""The ways to execute a training, a folder each: mode, adapter, graph capture, record of its work."""
+"""The ways to execute a training script, each in a folder with its mode, adapter, graph capture and record of work."""

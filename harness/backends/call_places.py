@@ -22,7 +22,7 @@ HIDDEN = (str(Path(torch.__file__).parent), HARNESS, "<frozen")
 
 
 class CallPlaces:
-    """The sites of a training's calls. The observer of the training's moments sets `phase`."""
+    """The sites of the calls in a training run. The observer of the run's moments sets `phase`."""
 
     def __init__(self, script: str, modules: ModulePaths) -> None:
         self.phase = "forward"

@@ -42,7 +42,7 @@ PASSED_OVER = frozenset(
 
 
 def is_called_by_harness(within: Sequence[str]) -> bool:
-    """Return whether the current call is made by the harness, to read values, and not by the training.
+    """Return whether the harness makes the current call, to read values, rather than the script.
 
     Frames of the files `within`, which observe the call, are skipped. So are frames that make calls for the script.
     """
@@ -70,7 +70,7 @@ def line_in(script: str, frame: FrameType | None = None) -> str:
 
 
 def line_in_trace(script: str, trace: str | None) -> str:
-    """Return the same as `line_in` for a stack trace's text, whose frames read `File "/a/train.py", line 24, in f`."""
+    """Do the same as `line_in` for a stack trace as text, with frames such as `File "/a/train.py", line 24, in f`."""
     before = f'File "{script}", line '
     for line in reversed((trace or "").splitlines()):
         _, separator, rest = line.partition(before)
@@ -131,8 +131,8 @@ def kind_of(target: Any) -> str:
 def configuration(operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any], device: str) -> str:
     """Return the arguments of a call as `float32[4,4], float32[4], dim=1`.
 
-    Tensors are described by dtype and shape, integers and booleans by their value. Other numbers are described by their
-    type alone, since a learning rate may change with every step. A tensor that is not on `device` is shown with its own
+    Tensors are described by dtype and shape, integers and booleans by their value. Other numbers are described only by
+    their type, since a learning rate may change with every step. A tensor that is not on `device` is shown with its own
     device. The elements of tensors are never read.
     """
     described = []

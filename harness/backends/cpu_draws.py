@@ -1,8 +1,7 @@
 """The CPU's random numbers on another device, for `draws=cpu`.
 
-torch's own CPU kernels draw them from the CPU's default generator, hence in the order in which a run on the CPU draws
-them. They are then copied to the device. Without `draws=cpu`, two modes on two devices draw different numbers
-from the same seed.
+torch's own CPU kernels draw them from the CPU's default generator, in the same order as in a run on the CPU. They are
+then copied to the device. Without `draws=cpu`, two modes on two devices draw different numbers from the same seed.
 """
 
 from __future__ import annotations

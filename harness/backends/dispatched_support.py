@@ -1,4 +1,4 @@
-"""Support of operators on devices that the dispatcher calls op by op: lazy tensors, torch_xla.
+"""Find which operators a device supports, if the dispatcher calls its kernels op by op: lazy tensors, torch_xla.
 
 Every kernel of the device is called through this observer. The device's own counter of fallbacks is read before and
 after each call. If it grew, the device does not support the call. The nodes that a call adds to the pending graph are
@@ -28,7 +28,7 @@ COPIES = ("aten::copy_", "aten::_to_copy", "aten::_copy_from", "aten::_copy_from
 """Ops that move values to or from a device. They do not show whether the device can compute an op."""
 
 BOOKKEEPING = ("aten::_propagate_xla_data",)
-"""Ops that a backend calls for its own purposes. They belong to no training."""
+"""Ops that a backend calls for its own purposes. They are not part of the training."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ class _Observer:
     def before(self, call: KernelCall) -> ObservedCall | None:
         if self.kept.error is not None:
             return None
-        # Calls within a fallback are part of the fallback. Calls of the harness are not the training's.
+        # Calls within a fallback are part of the fallback. Calls made by the harness are not part of the training.
         if self._within[-1].call.kernel.is_fallback if self._within else is_called_by_harness([__file__]):
             return None
         kernel = call.kernel

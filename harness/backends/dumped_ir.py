@@ -44,7 +44,8 @@ class Frame:
 class DumpedNode:
     """One node. An operand is a node's number and the index of one of that node's outputs.
 
-    root: the index of the graph's output that this node computes, the highest one of several; None for no output.
+    root: the index of the graph's output that this node computes, the highest one if there are several; None if it
+        computes no output.
     location: the Python frame that made the node, as `function@file:line`.
     """
 

@@ -265,7 +265,7 @@ def call_of(node: DumpedNode, known_values: KnownValues) -> FollowedCall | None:
 
 
 def is_foreign(dumped: Sequence[DumpedNode], known_values: KnownValues) -> bool:
-    """Return whether a graph has ops, and each was made before calls were followed or by a recorder to read a value."""
+    """Return whether a graph has ops, all made before calls were followed or by a recorder that reads a value."""
     calls = [call_of(node, known_values) for node in dumped if not node.is_input]
     return bool(calls) and all(call is None or call.is_reading for call in calls)
 

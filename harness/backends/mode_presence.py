@@ -6,7 +6,7 @@ from ..records.modes.mode_registry import registry
 from ..records.modes.mode_spec import ModeSpec
 
 OPENER = "numdrift.harness.backends.opened_device:open_devices"
-"""The function that makes devices ready, by name, for modules of lower levels, which cannot import it."""
+"""The name of the function that makes devices ready, for modules of lower levels, which cannot import the function."""
 
 
 def require_here(spec: ModeSpec) -> None:

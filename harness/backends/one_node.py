@@ -1,4 +1,4 @@
-"""Ask a backend about one aten node: make a graph of the node alone, and execute it on the backend's device."""
+"""Ask a backend about one aten node: make a graph of only this node, and execute it on the backend's device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Make devices ready in a process that runs no script: a referee, a localizer.
+"""Make devices ready in a process that runs no script, such as a referee or a localizer.
 
 Only a process of a mode touches the mode's device (docs/architecture.md). A referee or a localizer belongs to the modes
 whose tapes it executes. It loads the packages that those modes' devices need, and installs no swap.

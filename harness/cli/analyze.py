@@ -1,4 +1,4 @@
-"""`numdrift analyze`: asks a mode's backend which operators of a training it supports."""
+"""`numdrift analyze`: asks a mode's backend which operators of a training script it supports."""
 
 from __future__ import annotations
 

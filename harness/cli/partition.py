@@ -44,7 +44,7 @@ Exit codes: 0 partitioned, 2 wrong usage or a limit exceeded, 3 the script or th
 
 @click.command(
     epilog=EXAMPLES,
-    help="Run TARGET's model, with the operators that a mode's backend supports on that backend and the rest on the "
+    help="Run TARGET's model. The operators that a mode's backend supports run on that backend, and the rest on the "
     "CPU.",
 )
 @click.argument("target", required=False, type=click.UNPROCESSED)

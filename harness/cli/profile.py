@@ -49,8 +49,8 @@ Traces are runs/<name>/<mode>/profile/trace.json: open them in https://ui.perfet
 
 @click.command(
     epilog=EXAMPLES,
-    help="Run SCRIPT in each mode, trace some of its steps, and show where the time goes. SCRIPT may also be a run or "
-    "an investigation that was profiled, whose tables are then shown again.",
+    help="Run SCRIPT in each mode, trace some of its steps, and show where the time goes. SCRIPT may also be a "
+    "profiled run or investigation; its tables are then shown again.",
 )
 @options.script_argument
 @options.arguments_argument

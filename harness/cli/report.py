@@ -32,7 +32,9 @@ opens without a network connection. The exit codes are those of `numdrift invest
 
 @click.command(epilog=EXAMPLES, help="Show what INVESTIGATION (default: the newest) found, and write it as a page.")
 @click.argument("investigation", required=False)
-@click.option("--html", metavar="FILE", help=f"Where the page goes (default: {NAME} in the investigation's folder).")
+@click.option(
+    "--html", metavar="FILE", help=f"The file to write the page to (default: {NAME} in the investigation's folder)."
+)
 @click.option("--markdown", is_flag=True, help="Print the report as Markdown for an issue tracker, and write no page.")
 @suspects_option
 @frames_option

@@ -54,7 +54,7 @@ def list_(investigation: str | None, out: Path, json_path: str | None) -> int:
     runs = [run for folder in folders for run in runs_in(folder)]
     if json_path:
         write_json(json_path, {"schema": 1, "runs": [_summary(run) for run in runs]})
-    if json_path == "-":  # standard output is the JSON alone
+    if json_path == "-":  # standard output contains only the JSON
         return 0
     if not runs:
         console().print(f"{out} contains no runs; `numdrift run SCRIPT --modes cpu,compile` records some")
@@ -107,7 +107,7 @@ def show(run: Path, json_path: str | None) -> int:
 @click.option("--to", type=click.Choice(tuple(FORMATS)), required=True, help="The format.")
 @click.option(
     "--output", type=click.Path(path_type=Path), required=True, metavar="PATH",
-    help="The file to write; for a format of several files, the folder.",
+    help="The file to write, or the folder if the format has several files.",
 )  # fmt: skip
 @out_option
 @force_option

@@ -27,9 +27,9 @@ class Disagreement:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """The agreement of ranks.
+    """The result of comparing every rank with rank 0.
 
-    tensors: the largest number of parameters that rank 0 and any single other rank both have a copy of
+    tensors: the number of parameters of which rank 0 and another rank have copies; the largest over the other ranks
     steps: the number of steps that were compared
     replicated: whether a wrapper (DistributedDataParallel) or the device mesh of the tensors keeps the copies equal. If
         so, a difference is a fault; otherwise the script may intend it.
@@ -60,7 +60,7 @@ def agreement(ranks: Sequence[RecordedRun]) -> Agreement | None:
             first = disagreement
     if not tensors or not steps:
         return None
-    # The copies are kept equal by a wrapper of the models, or by the mesh on which the tensors are placed.
+    # A wrapper of the models keeps the copies equal, or the mesh on which the tensors are placed does.
     wrapped = [bool(event.get("replicated")) for event in ranks[0].journal.events("adopted")]
     sharded = any(entry.shard is not None for entry in _parameters(ranks[0]).values())
     replicated = sharded or (bool(wrapped) and all(wrapped))
@@ -83,7 +83,7 @@ def agreement(ranks: Sequence[RecordedRun]) -> Agreement | None:
 
 
 def _copied_parameters(a: RecordedRun, b: RecordedRun) -> set[str]:
-    """Return the parameters that both ranks have a copy of.
+    """Return the parameters of which both ranks have a copy.
 
     Copies have the same shape and, if sharded, the same place in the whole tensor.
     """

@@ -70,7 +70,7 @@ class Calibration:
 
 @dataclass(frozen=True, slots=True)
 class CalibrationTable:
-    """The rows by backend, and the default for backends without a row."""
+    """The row of each backend, and the default for backends without a row."""
 
     default: Calibration
     backends: Mapping[str, Calibration] = field(default_factory=dict)
@@ -116,7 +116,7 @@ def threshold_for(spec: ModeSpec, table: CalibrationTable | None = None) -> Thre
 
 
 def threshold_of_pair(a: ModeSpec, b: ModeSpec) -> Threshold:
-    """Return the threshold of a pair of modes, whose order does not matter.
+    """Return the threshold of a pair of modes, in either order.
 
     If one of the modes is plain eager on the CPU, return the threshold of the other mode; otherwise the larger one.
     """
@@ -176,5 +176,5 @@ def packaged_table() -> CalibrationTable:
 def _row(data: Mapping[str, Any]) -> Calibration:
     row = Calibration(**{**data, "provenance": Provenance(**data["provenance"])})
     if not 0 < row.inspect <= row.fault < math.inf:
-        raise ValueError(f"inspect {row.inspect} and fault {row.fault} are not thresholds")
+        raise ValueError(f"inspect {row.inspect} and fault {row.fault} are not valid thresholds")
     return row

@@ -1,4 +1,4 @@
-"""The first call that returned different bits in two trainings of one mode. In this example it is `mul`:
+"""The first call that returned different bits in two runs of one mode. In this example it is `mul`:
 
     zeros       m0                        equal
     mul         m1 <- m0, 1.0000012       the other run has a different number, which came from outside of torch
@@ -138,7 +138,7 @@ def first_difference(a_steps: Steps, b_steps: Steps) -> CallDifference | None:
 def _between(
     a_call: CallRecord | None, b_call: CallRecord | None, left: _Side, right: _Side, seen: frozenset[int] = frozenset()
 ) -> CallDifference | None:
-    """Return the difference between two calls, up to which both runs were the same; None if the calls are equal.
+    """Return the difference between two calls; None if the calls are equal. Both runs were the same before them.
 
     Pieces of memory in `seen` are not followed.
     """

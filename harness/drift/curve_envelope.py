@@ -11,7 +11,7 @@ Deviations are relative to the loss of their own step. An absolute envelope woul
 while the loss falls, and hide later deviations. (Measured on a tanh MLP under SAM: with absolute deviations a bfloat16
 kernel reached R = 4 and one-ULP changes 1.0; with relative deviations they reached 39 and 1.7.)
 
-Nothing is judged from the horizon on: the script is chaotic there, and R saturates. The factor 3 with N = 8 detected
+Steps from the horizon on are not judged: the script is chaotic then, and R saturates. The factor 3 with N = 8 detected
 92 % of planted faults and flagged none of 65 harmless variants. A test of single steps is more sensitive; the envelope
 is easier for people to read. Where L_A is zero or not finite, the last finite non-zero |L_A| before that step is used
 in place of |L_A|.

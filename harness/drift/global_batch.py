@@ -41,8 +41,8 @@ SMALLEST = 2.0**-24
 class TensorDistance:
     """The distance of a tensor from the single run's tensor, after a step or, for a gradient, in a step.
 
-    rank: the rank whose part is farthest away, if the tensor is sharded and its values are kept; for a gradient, the
-        rank whose part is farthest away in the value that the gradient changed
+    rank: if the tensor is sharded and its values are kept, the rank whose part is farthest away. A gradient has the
+        rank of the parameter that it changed
     nonfinite: whether NaNs or infinities differ between the runs
     """
 
@@ -128,7 +128,7 @@ def whole_batch_compared(single: RecordedRun, several: RecordedRun) -> RunCompar
     """Compare two runs as usual, but with the mean of the ranks' losses, and without tensors.
 
     Tensors are left out because the run `several` has only those of rank 0. The result never counts as identical,
-    since the joint records of the ranks have no bits to compare with those of one process.
+    since what several ranks record together cannot be compared bit for bit with the record of one process.
     """
     losses = _losses(single, ranks_of(several))
     compared = compare_runs(single, several)
@@ -150,8 +150,7 @@ def _losses(single: RecordedRun, ranks: Sequence[RecordedRun]) -> LossDrift:
 def _distances(single: RecordedRun, ranks: Sequence[RecordedRun]) -> Iterator[list[TensorDistance]]:
     """Yield, for each step, the distances of every tensor that both runs have.
 
-    The exact distance of a value replaces its estimate, and a gradient gets the rank of the value that the gradient
-    changed.
+    The exact distance of a value replaces its estimate, and a gradient gets the rank of the parameter that it changed.
     """
     several = dict(whole_steps(ranks))
     how: How

@@ -28,8 +28,8 @@ class NonfiniteValue:
 class Nonfinite:
     """The first value of each run that is not finite; None for a run without one.
 
-    only: the first value that is not finite in one run alone; None if the runs agree, for example because both use a
-        mask of infinities
+    only: the first value that is not finite in only one of the runs; None if the runs agree, for example because both
+        use a mask of infinities
     in_b: whether b is the run in which `only` is not finite
     loss: the first loss that is not finite in both runs; later values mean nothing
 

@@ -89,7 +89,7 @@ def cut_short(a: RecordedRun, b: RecordedRun) -> RecordedRun | None:
 
 
 def own_steps(run: RecordedRun) -> set[int]:
-    """Return the steps that a run took from the state that it had reached by itself.
+    """Return the steps that a run began in its own state.
 
     After the events resynced 2, rejoined 3 and resynced 5, step 2 and all steps from 5 on began in another run's state.
     """
@@ -141,7 +141,7 @@ def _groups_of_steps(a: Journal, b: Journal) -> Iterator[tuple[int, list[Group]]
         states: list[Held] = [{name: record.generators[name] for name in names} for record in (record_a, record_b)]
         groups: list[Group] = [("generator", states[0], states[1])]
         if record_a.batches and record_b.batches:
-            # Every argument by its place, without those whose value one of the two runs did not read
+            # The arguments by place, without any whose value one of the two runs did not read
             arguments_of = [
                 {
                     f"argument {place} of call {call}": argument
@@ -188,7 +188,7 @@ def _first(a: Held, b: Held) -> str | None:
     return next((name for name in [*a, *b] if a.get(name, missing) != b.get(name, missing)), None)
 
 
-# The generators of two runs that are in different states, and whether the difference can matter.
+# The differences between the generators' states in two runs, and whether they can matter.
 
 GENERATORS = {
     "torch": ("torch's generator", "torch.manual_seed(0)"),

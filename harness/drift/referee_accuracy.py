@@ -3,8 +3,8 @@
     err_x = ||X - E||_2        E: the value in double, X: the value of mode A or B
     r = log2(max(err_b, f) / max(err_a, f))        f = u * ||E||_2 / 2
 
-f is about the error of a correctly rounded result (half a unit roundoff u of the coarser dtype): no side can be better
-than that. r is computed for every floating value that differs between A and B, in all steps with a referee.
+f is about the error of a correctly rounded result (half a unit roundoff u of the coarser dtype): neither side can be
+better. r is computed for every floating value that differs between A and B, in all steps with a referee.
 
 One side is called closer if one of these rules holds; otherwise both are called equal:
 
@@ -168,7 +168,7 @@ def _ratio(name: str, a: TensorFile, b: TensorFile, exact: TensorFile) -> float 
     difference_a, difference_b = difference(true, left), difference(true, right)
     if not (difference_a.same_places and difference_b.same_places):
         return math.nan
-    # Half a unit roundoff is the error of a correctly rounded result: no side can be better than that.
+    # Half a unit roundoff is the error of a correctly rounded result: neither side can be better.
     lowest = _log2(difference_a.norm) + math.log2(unit_roundoff(name, a, b) / 2)
     error_a, error_b = (max(_log2(side.distance), lowest) for side in (difference_a, difference_b))
     return error_b - error_a if error_b != error_a else 0.0

@@ -18,8 +18,7 @@ FIRST_TANH = (
 
 
 COMPUTED = ("loss", "gradient", "value")
-"""The kinds of a first difference that is in a step's results, although the step began with an equal state and
-batch."""
+"""The kinds of a first difference that arises within a step: the step began with an equal state and batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +41,7 @@ class Repetition:
     score: float | None = None
 
     def is_noise(self, threshold: float) -> bool:
-        """Check whether the run repeats, except for a spread that is not a fault and therefore counts as noise."""
+        """Check whether the run repeats, or differs only by a spread that is small enough to count as noise."""
         within = self.score is not None and self.score <= threshold
         return self.repeatable or (self.what in COMPUTED and within)
 

@@ -70,7 +70,7 @@ class RunComparison:
     def identical(self) -> bool:
         """Check whether everything that both runs recorded is equal, and whether they recorded the same steps.
 
-        For a run that was cut short, only the steps that both have count.
+        If a run was cut short, only the steps that both runs have are compared.
         """
         return (
             not self.whole_batch
@@ -100,8 +100,8 @@ def compare_runs(a: RecordedRun, b: RecordedRun) -> RunComparison:
     if short is not None:
         count = len(short.journal.steps)
         seconds = short.journal.limits.get("max_seconds")
-        why = "like the run that it repeats" if seconds is None else f"after {seconds:g} s (--max-seconds)"
-        notes.append(f"only the {count:,} common steps are compared: {short.manifest.label} was ended {why}")
+        why = "as many steps as the run that it repeats" if seconds is None else f"{seconds:g} s (--max-seconds)"
+        notes.append(f"only the {count:,} common steps are compared: {short.manifest.label} was ended after {why}")
     for run in (a, b):
         if run.manifest.failed:
             notes.append(f"{run.manifest.label} has the status {run.manifest.status}: {run.manifest.message}")

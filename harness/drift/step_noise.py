@@ -42,7 +42,7 @@ With the usual threshold of 16, a drift may be as large as 4 jumps, because seve
 """
 
 JUMP = 3.0
-"""The multiple of `strength * rms`, the distance in proportion to the rounding, above which a movement is a jump.
+"""A movement is a jump if it exceeds this multiple of `strength * rms`, the distance in proportion to the rounding.
 
 The farthest of 16 replays without a jump moves by 0.7 to 2 times that distance.
 """
@@ -99,7 +99,7 @@ class Noise:
     taped: whether the noise was measured on a tape of this very step
     unrepeatable: the calls of the step that compute different bits each time, as the step's noise file describes them
     settled: whether such calls were looked for
-    doubted: the number of further calls that may add atomically, but repeated when they were executed again
+    doubted: the number of other calls that may add atomically, although they repeated when they were executed again
     unwritten: the reads of memory that no op has written, as the step's noise file describes them; None if they were
         not looked for
     """
@@ -193,7 +193,7 @@ class Noise:
         return z * (2 * r + 1) / (math.sqrt(r * r + z * (2 * r + 1)) + r)
 
     def with_spread(self, relative: Mapping[str, float]) -> Noise:
-        """Return the noise with a further spread added, which is given for each value relative to the value's norm."""
+        """Return the noise with one more spread added; `relative` has each value's spread, relative to its norm."""
         tensors = {
             name: replace(tensor, spread=math.hypot(tensor.spread, relative.get(name, 0.0) * tensor.norm))
             for name, tensor in self.tensors.items()

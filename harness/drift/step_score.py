@@ -13,7 +13,7 @@ A NaN or an infinity on one side only, a value that one side lacks, and differen
 Where stronger rounding makes a value jump (a ReLU or a maximum next to its kink), a quarter of the jump replaces rms.
 An optimizer's state that is nowhere negative is treated as a second moment, which is a square: its z is that of the
 gradient that was squared (`Noise.of_gradient`). Integers have no rounding: they are equal, or they differ. If replays
-with random rounding changed them as well, a discrete choice is on the edge, and a difference says nothing.
+with random rounding changed them as well, a discrete choice depends on rounding, and a difference proves nothing.
 
 Sources: the study behind the threshold is described in docs/reference/score.md; the idea of a tolerance measured by
     perturbation is also that of TTrace (arXiv 2506.09280) and of CESM-ECT (Baker et al., GMD 8, 2015).

@@ -105,7 +105,7 @@ def _void(evidence: VerdictEvidence) -> Verdict | None:
         if causes[0].kind == "generator":
             text += f"; {evidence.drawing}"
         return Verdict("different-setup", text, step=causes[0].step)
-    # After a value that is not finite in one run alone, or a loss that is not finite in both, nothing is comparable. A
+    # After a value that is not finite in only one run, or a loss that is not finite in both, nothing is comparable. A
     # mask of infinities that both runs have is harmless.
     nonfinite = evidence.nonfinite
     value = None if nonfinite is None else nonfinite.only or nonfinite.loss
@@ -181,8 +181,8 @@ def _rounding(evidence: VerdictEvidence) -> Verdict:
         return Verdict("rounding", f"rounding: {text}", step=evidence.first_differing_step)
     inspect = worst.score > threshold.inspect
     if worst.score > threshold.fault and worst.ill_conditioned:
-        text = f"{_largest(evidence.steps, worst)} ({worst.tensor}, step {worst.step}), all of it caused by rounding "
-        text += "of the inputs of ops that are ill-conditioned there"
+        text = f"{_largest(evidence.steps, worst)} ({worst.tensor}, step {worst.step}), all of it caused by rounded "
+        text += "inputs of ill-conditioned ops"
         return Verdict("rounding", f"rounding: {text}", step=worst.step, inspect=True)
     text = (
         f"{_largest(evidence.steps, worst)} ({worst.tensor}, step {worst.step}; {threshold.fault:.3g} would be a fault"

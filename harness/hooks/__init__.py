@@ -1,1 +1,1 @@
-"""The protocols between a training's process and its observers: the moments that are reported, and their order."""
+"""The protocols between a training process and its observers: the moments that are reported, and their order."""

@@ -1,4 +1,4 @@
-"""The dispatch of a training's moments to its observers, in a fixed order.
+"""The dispatch of a training run's moments to its observers, in a fixed order.
 
 A failure of one observer reaches neither the training nor the other observers.
 """
@@ -75,7 +75,7 @@ class Seat:
 
 
 class Audience:
-    """The observers of one training, in the order of their seats.
+    """The observers of one training run, in the order of their seats.
 
     `failed(part, doing, error)` is called when an observer fails and its part stops.
     """

@@ -38,7 +38,7 @@ class ScriptFacts:
 
 
 class Mode(Protocol):
-    """A way to execute a training, inside the training's process. This class lists all that the harness asks of a mode.
+    """A way to execute a script in the training process. This class lists all that the harness needs from a mode.
 
     A mode derives from this class or from another mode. Members that have a body in this class are optional.
 
@@ -91,7 +91,7 @@ class Mode(Protocol):
 
     @abstractmethod
     def read(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Return the values as CPU tensors; a tensor on the CPU is returned itself, not copied.
+        """Return the values as CPU tensors; a tensor that is already on the CPU is returned as it is.
 
         For a tensor that is sharded over ranks, return this rank's part.
         """

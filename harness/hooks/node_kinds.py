@@ -36,7 +36,7 @@ class TensorKind:
         return torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device=self.device)
 
     def example(self) -> torch.Tensor:
-        """Return a tensor on the CPU that hardly any op refuses.
+        """Return a tensor on the CPU that almost every op accepts.
 
         It is an identity matrix if the last two dimensions are equal, else ones; integers are zeros.
         """

@@ -1,4 +1,4 @@
-"""The protocol of all observers in the script's process: the moments of a training that are reported to them."""
+"""The protocol of all observers in the script's process: the moments of a training run that are reported to them."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from ..tape.serving.step_kernels import StepKernels
 
 Progress = Literal["forward", "backward", "optimizer", "step", "end"]
-"""The points of a training, in this order: a root module is about to be called for the first time in a step; a backward
-begins; the backward has ended; the next step begins; the script has ended."""
+"""The points of a training run, in this order: a root module is about to be called for the first time in a step; a
+backward begins; the backward has ended; the next step begins; the script has ended."""
 
 
 class Observer:
-    """An observer of a training from the script's first line to its last.
+    """An observer of a training run, from the script's first line to its last.
 
     This class does nothing; a subclass overrides the moments that it needs. The moments of a step come in this order,
     and each is reported to every observer before the next one:
@@ -68,7 +68,8 @@ class Observer:
         """Root modules are called without their arguments being observed."""
 
     def watches_calls(self, step: int) -> bool:
-        """Return whether the observer still needs module calls after this step; if none does, the hooks are removed."""
+        """Return whether this observer needs module calls after this step. The hooks are removed once no observer needs
+        them."""
         return False
 
     def tensors_found(self, step: int) -> None:

@@ -68,8 +68,8 @@ def investigate(batch: BatchPlan, plan: InvestigationRequest, laboratory: Labora
             alone = replace(batch, modes=[single], nproc=1, sketches=True, positions=names)
             runs = [*laboratory.free(alone), *laboratory.free(replace(batch, positions=names))]
         elif plan.steps is None:
-            # Half of the state budget is for the states that these runs keep. The other half is for the second
-            # training, which keeps the outcomes of the steps that begin in these states.
+            # Half of the state budget is for the states that these runs keep. The other half is for the second training
+            # run, which keeps the outcomes of the steps that begin in these states.
             runs = laboratory.free(replace(batch, checkpoints=plan.state_budget // 2))
         else:
             runs = laboratory.free(batch)
@@ -122,8 +122,8 @@ def decide(runs: Sequence[RecordedRun], plan: InvestigationRequest, laboratory: 
     """Run the experiments that a verdict needs.
 
     Each mode trains once more: this run is its control, begins the chosen steps in the reference's state, and stays
-    alive as a worker. Then the noise of these steps and their values in double are measured. Whole trainings are run if
-    they are requested.
+    alive as a worker. Then the noise of these steps is measured, and their values in double are computed. Training runs
+    to the end are made only if they are requested.
     """
     reference = runs[0]
     able = [run for run in runs if run.journal.steps and run.manifest.got_through]
@@ -198,7 +198,7 @@ def explain(
         if not inquiries:
             break
         findings = _ask_all(QUESTIONS, findings, runs, inquiries, plan, laboratory)
-        if not spec_of(runs[0]).capabilities.tapes_itself:  # this step has its tape by now
+        if not spec_of(runs[0]).capabilities.tapes_itself:  # a separate process has recorded the tape by now
             evidence = evidence_for(runs[0], inquiries[0].evidence.b)
             run_referee(EvidenceFolder.of(runs[0]), evidence.measured, laboratory)
             findings = judge(runs, plan.step)

@@ -57,7 +57,7 @@ def _next_step(
     if not before:
         return _first(pair, evidence)
     if any(step_findings.explained for step_findings in pair.steps):
-        # The steps that were not examined are explained once the worst of them is.
+        # If the worst step is explained, the other steps count as explained, too, although they were not examined.
         beyond = [findings for findings in pair.steps if worst_of([findings]) > (pair.threshold or math.inf)]
         worst = max(beyond, key=lambda findings: worst_of([findings]), default=None)
         return None if worst is None or worst.explained else worst.step
@@ -87,8 +87,8 @@ def _first(pair: PairFindings, evidence: PairEvidence) -> int | None:
         return onset
 
     def order(step_findings: StepFindings) -> tuple[bool, bool, int]:
-        # A step that both workers have a tape of needs no further training. Of several, the last is chosen: unlike
-        # the step with the largest score, it is the same whichever mode is the reference.
+        # A step of which both workers have a tape needs no further training run. Of several such steps, the last is
+        # chosen: unlike the step with the largest score, it is the same whichever mode is the reference.
         held = forced is not None and tape_path(forced.path, step_findings.step).exists()
         return not held, not step_findings.taped, -step_findings.step
 

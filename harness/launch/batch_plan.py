@@ -124,7 +124,7 @@ def check_plan(plan: BatchPlan) -> None:
             f"{plan.folder}, the folder in which the script was run, no longer exists, and neither do the files that "
             "the script reads by relative paths; restore the folder, or run the modes again under another --name"
         )
-    # Modes with a different Python are asked for their versions first: all later checks assume usable interpreters.
+    # The versions of the modes' interpreters are checked first: all later checks assume usable interpreters.
     for spec in plan.modes:
         check_interpreter(spec)
     check_kernels(plan.modes, plan.kernels, plan.trace_kernels)

@@ -17,7 +17,7 @@ OLDEST_TORCH = (2, 6)
 OLDEST_TORCH_XLA = (2, 9)
 
 PATIENCE = 60.0
-"""The seconds within which a program has to report its version, to count as a Python interpreter."""
+"""A program that does not report its version within this number of seconds does not count as a Python interpreter."""
 
 QUESTION = """
 import importlib.util, json, os, sys

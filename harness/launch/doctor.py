@@ -1,4 +1,4 @@
-"""The doctor's examination: a small training is run in each mode, and each failure is reported with its remedy."""
+"""The doctor's examination: a small script is run in each mode, and each failure is reported with its remedy."""
 
 from __future__ import annotations
 

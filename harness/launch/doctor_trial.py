@@ -1,4 +1,4 @@
-"""Two steps of the smallest training that uses a compiler and an optimizer. The doctor runs it in each mode."""
+"""Two steps of the smallest training script that uses a compiler and an optimizer. The doctor runs it in each mode."""
 
 import os
 

@@ -25,7 +25,7 @@ class Launch:
 
     timeout: in seconds
     variables: variables added to its environment; some must be set before torch is imported
-    others: the ranks from 1 on, if this is rank 0 of a run of several processes
+    others: the other ranks, if this is rank 0 of a run of several processes
     reads_input: true if the process reads this process's standard input
     held: true if the process stays alive and answers requests after its script has ended without an error
     inherited: environment variables that the process starts from; None for those of this process
@@ -62,8 +62,8 @@ WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
 REPEATING_VARIABLES: Mapping[str, str] = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", "NCCL_ALGO": "Ring"}
 """The variables without which cuBLAS and NCCL may sum in a different order each time.
 
-The libraries read them when they start, so torch cannot set them later. NCCL otherwise chooses among algorithms, some
-of which let the network add.
+The libraries read them when they start, so torch cannot set them later. Without its variable, NCCL chooses among
+several algorithms, and some of them let the network do the addition.
 """
 
 
@@ -75,8 +75,8 @@ def environment(spec: ModeSpec, inherited: Mapping[str, str], *, alone: bool = F
     Threads that wait for work sleep, unless the user's variables say otherwise. By default OpenMP's threads spin, and
     modes that train side by side would take each other's processors (char_gpt in cpu and compile on 2 cores: 22 s
     instead of 15 s). The division of the work among threads, and so every bit, stays the same. A process that works
-    `alone` is quicker with OpenMP's default: its threads need not be woken for each op (a hybrid of that training: 0.3
-    s instead of 0.7 s).
+    `alone` is quicker with OpenMP's default: its threads need not be woken for each op (a hybrid of char_gpt: 0.3 s
+    instead of 0.7 s).
     """
     variables = {"PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "1", **inherited}
     if not alone and not any(name in variables for name in WAITING):
@@ -103,10 +103,10 @@ def guest_command(config: Path, *, python: str = sys.executable, module: str = "
 
 
 EAGER = ("torch", "torch._dynamo")
-"""Modules that a training imports in any case, before its script or with its first optimizer."""
+"""Modules that every training process imports, before its script or with its first optimizer."""
 
 COMPILER = (*EAGER, "torch._inductor.compile_fx")
-"""Modules of a training that compiles: those of EAGER and the compiler's."""
+"""Modules that a training process imports if its mode compiles: those of EAGER and the compiler's."""
 
 
 def preloadable(*specs: ModeSpec) -> tuple[str, ...]:
@@ -120,7 +120,7 @@ def preloadable(*specs: ModeSpec) -> tuple[str, ...]:
 
 
 def imported_by(spec: ModeSpec) -> tuple[str, ...]:
-    """Return the modules that may already be imported in a process when it becomes a training of this mode."""
+    """Return the modules that may already be imported in a process when it starts a training run in this mode."""
     return COMPILER if spec.capabilities.compiles and preloadable(spec) else preloadable(spec)
 
 

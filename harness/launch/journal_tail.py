@@ -77,8 +77,8 @@ class Tail:
     def advance(self) -> bool:
         """Read the new lines. Return whether there is something to report.
 
-        This is so if a step has ended since the last call, if a graph is being compiled, or if neither has happened for
-        SILENT_SECONDS, in which case every call returns True until something happens.
+        There is something to report if a step has ended since the last call, if a graph is being compiled, or if
+        neither has happened for SILENT_SECONDS. In the last case, every call returns True until something happens.
         """
         try:
             with self._events.open("rb") as file:

@@ -1,5 +1,5 @@
-"""Trainings that begin in milliseconds: instead of being started, they are forked from a process that has imported
-torch.
+"""Training runs that begin in milliseconds: their processes are not started, but forked from a process that has
+imported torch.
 
 `recorder/preloaded_process.py` is the program of that process. A fork computes the same bits as a started process. If
 forking is not possible (a system other than Linux, an accelerator, a thread in the preloaded process), or if it fails,
@@ -49,7 +49,7 @@ MOST = 3
 """Maximum number of preloaded processes at a time: each occupies some 200 MB that it shares with no other."""
 
 PATIENCE = 120.0
-"""The number of seconds after which a preloaded process that has not answered a request for a fork is abandoned.
+"""A preloaded process is abandoned if it does not answer a request for a fork within this number of seconds.
 
 This time includes the import of torch.
 """

@@ -25,7 +25,7 @@ from .own_folders import own_folders
 
 @dataclass(frozen=True, slots=True)
 class PreparedRun:
-    """A run whose folder exists and whose process is not started yet. `others` are its ranks from 1 on."""
+    """A run whose folder exists and whose process is not started yet. `others` are its ranks other than rank 0."""
 
     folder: RunFolder
     manifest: RunManifest

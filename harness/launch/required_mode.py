@@ -25,7 +25,7 @@ ADAPTERS = "numdrift.harness.hooks.backend_adapter:adapter_for"
 PROCESS = "numdrift.harness.recorder.presence_process"
 
 PATIENCE = 180.0
-"""The number of seconds after which a process that has not answered is abandoned."""
+"""A process is abandoned if it does not answer within this number of seconds."""
 
 
 def require_mode(spec: ModeSpec, script: str = "", *, dry: bool = False) -> None:

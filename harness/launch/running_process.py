@@ -68,8 +68,8 @@ class Running:
             return self.stop(signal.SIGTERM, "timeout")
         if code is None:
             return None
-        # The kernel does not report which process it killed. So a SIGKILL counts as the kernel's if the number of its
-        # kills has increased.
+        # The kernel does not report which process it killed. So a SIGKILL is attributed to the kernel if the number of
+        # the kernel's kills has increased.
         killed_for_memory = code == -signal.SIGKILL and _oom_kills() > self._oom_kills
         return ProcessEnd(code, "out-of-memory" if killed_for_memory else "exited", elapsed, time.time())
 
@@ -99,7 +99,7 @@ class Running:
             os.killpg(self._process.pid, number)
 
     def pass_on(self, number: signal.Signals) -> None:
-        """Send a signal to the script's process alone."""
+        """Send a signal only to the script's process."""
         with suppress(ProcessLookupError):
             os.kill(self._process.pid, number)
 
@@ -126,8 +126,8 @@ ADDRESS = "127.0.0.1"
 RUN_ID = "numdrift"
 
 UNHEARD_SECONDS = 0.2
-"""The longest time in seconds from the end of a process that wrote no end to its journal to the poll that sees this
-end: the time of several polls."""
+"""If a process writes no end to its journal, a poll sees its end at most this many seconds later: the time of several
+polls."""
 
 
 def rank_variables(rank: int, world_size: int, port: int) -> dict[str, str]:

@@ -44,8 +44,7 @@ def supervise(
     Only one process runs on an accelerator at a time, unless `share_devices` is true: the accelerator's memory may not
     be enough for two.
 
-    With `keep`, a held launch counts as ended when its script ends, and its process, which stays alive, is passed to
-    `keep`.
+    With `keep`, a held launch counts as ended when its script ends. Its process stays alive and is passed to `keep`.
 
     Return False if Ctrl-C or a signal ended the supervision early. Running processes then receive the signal and are
     stopped; waiting launches are not started.

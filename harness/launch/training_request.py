@@ -49,7 +49,7 @@ class TrainingRequest:
     )
     kernels: tuple[tuple[str, Path], ...] = option(
         (),
-        "A kernel of your own (.c or .py), named by the file's stem.",
+        "A kernel of your own (.c or .py), named after its file.",
         own_kernels,
         flag="--kernel",
         metavar="OP=PATH",

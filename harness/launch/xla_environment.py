@@ -1,4 +1,4 @@
-"""The default interpreter of mode `xla` and of the modes beside it: that of .venv-xla.
+"""The default interpreter of mode `xla`, and of the modes that run with it: the Python of .venv-xla.
 
 torch_xla loads only with the torch that it was built for, so it has its own environment (`scripts/xla`). Modes that are
 compared with each other run in one interpreter unless they name others: runs with two versions of torch differ in more
@@ -112,8 +112,8 @@ def _differing(groups: Mapping[tuple[str, str], Sequence[str]], *, alike: bool, 
         sentences.append("the modes are otherwise the same, so a difference comes from the version")
     elif sentences or len({versions for _, versions in groups}) > 1:
         sentences.append(
-            "so a difference may come from the version, not the mode; to tell the version from the mode, run the "
-            "reference in the same interpreter"
+            "so a difference may come from the version, not the mode; to find out whether the version or the mode is "
+            "the cause, run the reference in the same interpreter"
         )
     return sentences
 

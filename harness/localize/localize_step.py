@@ -48,7 +48,7 @@ def localize_step(
     """Align both tapes, find the blocks that differ, and prove which of them cause the drift.
 
     `unproven` receives the causes before their proofs, which take a while. If `own` is not None, also find the causes
-    of a difference in the batch. `own` names the arguments of the batch that the training makes itself.
+    of a difference in the batch. `own` names the arguments of the batch that the script computes itself.
 
     Raises NotReplayable if a tape cannot be executed.
     """
@@ -95,7 +95,7 @@ def localize_step(
 
 
 def followed_preparation(sides: Mapping[Side, StepSide], own: Collection[str]) -> dict[str, object]:
-    """Find the causes of a difference in the first batch or the initial values of two trainings.
+    """Find the causes of a difference in the first batch or the initial values of two training runs.
 
     The tapes hold the ops that the scripts execute before their first step. This process's kernels execute these ops.
     Return `culprits` and `notes`. Raises NotReplayable if a tape cannot be executed.

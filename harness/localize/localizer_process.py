@@ -142,7 +142,7 @@ def _differs_op_by_op(step_side: StepSide, outcome: str, noise: Noise) -> list[s
     values = read_tensors(Path(outcome))[0]
     is_settled = any(call.settled is not None for call in step_side.tape.calls)
     if is_settled and _distance_op_by_op(step_side, outcome, noise) <= FAR:
-        return []  # as far apart as its calls that do not repeat make it
+        return []  # the calls that do not repeat explain this distance
     return [
         name
         for name, value in step_side.tape.expected().items()

@@ -1,1 +1,1 @@
-"""The observers of a training: each watches the steps that it is for, and writes its own files."""
+"""The observers of a training run: each watches the steps chosen for it, and writes its own files."""

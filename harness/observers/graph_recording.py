@@ -12,7 +12,7 @@ from ..hooks.observer import Observer, Progress, RecordingSurroundings
 from ..records.tools.graph_record import FOLDER, GraphFolder
 
 CLOSED: dict[Progress, Moment] = {"optimizer": "backward", "step": "step", "end": "end"}
-"""By the point that the training reaches: the moment that the mode has just closed."""
+"""Maps the point that the training reaches to the moment that the mode has just closed."""
 
 
 class GraphRecording(Observer):

@@ -116,7 +116,7 @@ class MetricsInstrument(Observer):
         if self._phase == RECORDING:
             seconds = max(0.0, seconds - self._worked)
         elif self._adapter.executes_at_once and self._phase in PHASES:
-            # An eager backend reports no graphs: each phase of the step counts as one execution, without its copies.
+            # An eager backend reports no graphs: each phase of the step counts as one execution, minus its copies.
             at, executing = _rounded(began - self._began), max(0.0, seconds - self._worked)
             self._works.append(["execute", self._phase, _rounded(executing), None, None, "", at])
         self._phases[self._phase] = self._phases.get(self._phase, 0.0) + seconds

@@ -22,7 +22,7 @@ EVENT = "snapshots"
 """The journal's event that lists the executions and the number of snapshots taken."""
 
 SAFE_TO_STOP = ("forward", "backward", "optimizer", "step")
-"""Points where a training may be ended: the script is running and no backward is in progress."""
+"""Points where a run may be ended: the script is running and no backward is in progress."""
 
 
 class SnapshotInstrument(Observer):

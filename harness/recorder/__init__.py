@@ -1,1 +1,1 @@
-"""The guest in the training process: sets it up, calls the observers, records how the script ends."""
+"""The guest in the training process: it prepares the process, calls the observers, and records how the script ends."""

@@ -1,15 +1,15 @@
-"""The observers of a training, in the order in which they are notified: the one place that defines this order.
+"""The observers of a training run, in the order in which they are notified. Only this file defines the order.
 
 A later observer acts on top of the earlier ones, and comes first when something ends (`OUTWARDS`):
 
-- a step is written before its files are: in lazy mode, the first observer that reads values decides which values one
-  graph computes;
+- the step itself is written before its files: in lazy mode, the first observer that reads values decides which values
+  one graph computes;
 - observation of the ops begins after a state is restored, and ends before the tape of the step is replayed;
 - generators are read after the state is restored, and a model's initial values before its first step begins;
 - graphs are captured before the mode executes them, and the tools read them after that.
 
 A new observer needs a class in `observers/` and a line in this file. tests/harness/recorder/test_observing_order.py
-lists the order for a whole training.
+lists the order for a whole run.
 """
 
 from __future__ import annotations

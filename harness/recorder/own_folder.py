@@ -26,7 +26,7 @@ BIND, RECURSIVE, IS_PRIVATE, DETACH = 4096, 16384, 1 << 18, 2
 CAPABILITY_VERSION = 0x20080522
 
 LOOKED_AT = 20_000
-"""Number of a folder's files whose owner is checked before the folder counts as the user's own."""
+"""The number of a folder's files whose owner is checked. If none has another owner, the folder counts as the user's."""
 
 PATIENCE = 60.0
 """Seconds that the other ranks of a run wait for rank 0's folder."""
@@ -95,7 +95,7 @@ def _unshare(libc: ctypes.CDLL, folders: Sequence[str]) -> bool:
         return False
     user, group = os.geteuid(), os.getegid()
     for folder in folders:
-        # A user namespace has one user and one group: the process could no longer write files of others.
+        # A user namespace has one user and one group: the process could no longer write to files that others own.
         foreign = _writable_by_others(folder, user, group)
         if foreign:
             raise ValueError(f"{foreign} belongs to another user or group")
@@ -109,7 +109,7 @@ def _unshare(libc: ctypes.CDLL, folders: Sequence[str]) -> bool:
 
 
 def _writable_by_others(folder: str, user: int, group: int) -> str:
-    """Return a writable file of another user among the first LOOKED_AT files below a folder, or "" if there is none."""
+    """Return a writable file of another user or group among the first LOOKED_AT files below a folder, or ""."""
     count = 0
     for parent, _, names in os.walk(folder):
         for path in (Path(parent), *(Path(parent, name) for name in names)):

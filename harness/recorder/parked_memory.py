@@ -15,7 +15,7 @@ LEAST = 1 << 20
 
 
 class ParkedMemory:
-    """Storages of an ended training that are on the CPU between `park` and `restore`.
+    """Storages of an ended training run that are on the CPU between `park` and `restore`.
 
     Code of the script that runs at exit finds its tensors unchanged.
     """

@@ -227,9 +227,9 @@ def fill_pools() -> list[object]:
 def elsewhere() -> list[object]:
     """Occupy a random number of pools and fill those before them, so that later addresses differ from fork to fork.
 
-    The kernel assigns each newly started process different addresses; they differ by whole pages. A training whose bits
-    depend on addresses, for example through the order of a large set of parameters, is not deterministic, and this must
-    show. Return the objects that occupy the pools.
+    The kernel assigns each newly started process different addresses; they differ by whole pages. A script whose bits
+    depend on addresses, for example through the order of a large set of parameters, is not deterministic, and its runs
+    must reveal this. Return the objects that occupy the pools.
     """
     pools = objects(512, random.SystemRandom().randrange(128) * ((POOL - HEAD) // 512))
     return [pools, fill_pools()]

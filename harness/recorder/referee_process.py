@@ -1,9 +1,8 @@
 """The process of the fp64 referee: `python bootstrap.py PACKAGE CONFIG numdrift.harness.recorder.referee_process`.
 
-CONFIG is JSON, `{"tapes": [paths]}`. The process executes each tape in double precision. To a file beside the tape, it
-writes those values of the step that are compared. It replaces no kernel, so no suspect judges itself. It uses the
-devices of the tapes and the environment of their mode. The CPU replaces a device that lacks double precision or runs
-out of memory.
+CONFIG is JSON, `{"tapes": [paths]}`. The process executes each tape in double precision, and writes the watched
+values to a file beside the tape. It replaces no kernel, so no suspect judges itself. It uses the devices of the tapes
+and the environment of their mode. The CPU replaces a device that lacks double precision or runs out of memory.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Plain records of all that passes between processes or is written to disk, and their codec.
+"""Plain records of everything that passes between processes or is written to disk, and their codec.
 
 Standard library only.
 """

@@ -54,7 +54,7 @@ NAMES = {str: "text", int: "a whole number", bool: "true or false", dict: "an ob
 
 
 class Unreadable(ValueError):
-    """Data that does not fit the record: `place` is the wrong field (`pairs[0].step`), `why` describes the error."""
+    """Data that does not fit the record: `place` is the field (`pairs[0].step`), `why` describes the error."""
 
     def __init__(self, why: str, place: str = "") -> None:
         super().__init__(f"{place} {why}" if place else why)

@@ -169,7 +169,7 @@ def _fault(pair: PairFindings, proven: Sequence[Culprit]) -> PairAnswer:
     by_itself = next((culprit for culprit in causes if culprit.is_wrong_by_itself), None)
     if hidden and by_itself is not None:
         # If the noise of a whole step hides a fault, that fault is looked for only in the localized step.
-        since = f" (seen in step {pair.first_significant_step}, the one that was taken apart)"
+        since = f" (seen in step {pair.first_significant_step}, which was taken apart)"
         op = name_of(by_itself).removeprefix("aten.")
         whole = (
             f"{_times(pair.score or 0.0)} times its rounding; a fault begins at {_times(pair.threshold or 0.0)} times"
@@ -192,7 +192,7 @@ def _fault(pair: PairFindings, proven: Sequence[Culprit]) -> PairAnswer:
         instead = f": run {pair.b} with {causes[0].swapped} where it is not wanted" if causes[0].swapped else ""
         todo = f"that is the effect of {_value(causes[0].setting)}{instead}"
     elif causes[0].is_of_kernel and pair.closer_to_fp64 == pair.b:
-        todo = f"it is {pair.a} that is wrong there: {todo}"
+        todo = f"it is {pair.a} that is wrong: {todo}"
     elif causes[0].kind in (ARGUMENTS, STRUCTURE, SETUP):
         place = PurePath(causes[0].source).name if causes[0].source else "there"
         todo = (

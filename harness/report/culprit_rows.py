@@ -39,7 +39,7 @@ HOW: Mapping[str, str] = {
     CALLS: "",
     COMPILED: "as Inductor compiles it",
     RECORDED: "by its own kernel",
-    NOTHING: "executes nothing there",
+    NOTHING: "executes no op here",
 }
 KERNELS: Mapping[str, str] = {
     "aten": "torch's own kernel",

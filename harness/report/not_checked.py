@@ -26,7 +26,7 @@ def not_checked(pair: PairFindings, runs: Sequence[RecordedRun]) -> list[str]:
     proven = [culprit for culprit in pair.culprits if culprit.is_proven]
     if proven and pair.without is None:
         sentences.append(
-            "the whole training was not repeated without the causes (`numdrift investigate` repeats it unless "
+            "the training run was not repeated without the causes (`numdrift investigate` repeats it unless "
             "--no-confirm is given)"
         )
     if pair.curve is None and pair.verdict not in ("identical", "failed"):
@@ -35,7 +35,7 @@ def not_checked(pair: PairFindings, runs: Sequence[RecordedRun]) -> list[str]:
         )
     if pair.lag is None and pair.verdict not in ("identical", "failed"):
         sentences.append(
-            "only one seed was trained, so it is not known whether a mode learns more slowly on average (--seeds 12)"
+            "only one seed was tried, so it is not known whether a mode learns more slowly on average (--seeds 12)"
         )
     if pair.referee is None and pair.verdict in ("rounding", "beyond-rounding"):
         sentences.append(

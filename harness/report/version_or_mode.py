@@ -20,7 +20,7 @@ def named_versions(pair: PairFindings, two: TwoInterpreters) -> str:
         return f" ({named})"
     if two.blame == VERSION:
         what = "the version of torch" if two.are_two_versions else "the interpreter"
-        return f"; the modes are the same, only {what} differs ({named})"
+        return f"; the modes are the same, and only {what} differs ({named})"
     if two.blame == MODE:
         own = f"{pair.b}, executed with the plain kernels of its own torch, equals {pair.a} bit for bit"
         return f"; that comes from the mode, not the version ({named}), because {own}"
@@ -33,4 +33,5 @@ def advice(pair: PairFindings, two: TwoInterpreters) -> str:
     to."""
     if pair.verdict not in WITH_A_CAUSE or not two.command:
         return ""
-    return f"to tell the version from the mode, run the reference in the same interpreter: {two.command}"
+    why = "to find out whether the version or the mode is the cause"
+    return f"{why}, run the reference in the same interpreter: {two.command}"

@@ -33,7 +33,8 @@ NUMPY_TYPES["bfloat16"] = "uint16"
 
 
 LIMITS = ("max_steps", "max_seconds")
-"""The limits that may end a training before its script ends. The journal's `end` event has the limit that was reached.
+"""The limits that may end a training run before its script ends. The journal's `end` event has the limit that was
+reached.
 """
 
 Batches = tuple[tuple[tuple[str, tuple[int, ...], str], ...], ...]
@@ -53,7 +54,7 @@ class StepRecord:
     seconds: the seconds since the training began
     generators: the digests of the random generators' states at the beginning of the step; empty if the journal has none
     logged: the values that the script logged, by name; logged losses are in `losses` instead
-    optimizer: the number of the optimizer that ended the step, None if the training has only one optimizer
+    optimizer: the number of the optimizer that ended the step, None if the script has only one optimizer
     """
 
     step: int

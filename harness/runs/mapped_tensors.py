@@ -65,7 +65,7 @@ def read_tensor_file(path: Path) -> TensorFile:
 
 @dataclass(frozen=True, slots=True)
 class StepSketches:
-    """The sketches of one step, by the tensor's name. A sketch is that of this rank's part of the tensor; None if there
+    """The sketches of one step, by the tensor's name. Each covers this rank's part of the tensor; it is None if there
     is no sketch."""
 
     values: Mapping[str, Sketch | None]

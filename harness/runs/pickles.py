@@ -47,7 +47,7 @@ def write_pickle(path: Path, mode: str, journal: Journal) -> None:
 
 
 def read_pickle(path: Path | str) -> dict[str, Any]:
-    """Read a pickle that may come from a stranger: only numbers, names and read-only arrays of numbers are loaded.
+    """Read a pickle from an untrusted source: only numbers, names and read-only arrays of numbers are loaded.
 
     Raises JournalError for anything else.
     """

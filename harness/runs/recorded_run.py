@@ -125,7 +125,7 @@ def with_distinct_labels(a: RecordedRun, b: RecordedRun) -> tuple[RecordedRun, R
 
 
 def rank_of(run: RecordedRun, rank: int) -> RecordedRun:
-    """Return the run of one rank, given that of rank 0. Raises RunNotFound or JournalError."""
+    """Return the run of one rank, given the run of rank 0. Raises RunNotFound or JournalError."""
     return load_run(rank_folder(run.path, rank)) if rank else run
 
 

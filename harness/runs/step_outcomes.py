@@ -127,7 +127,7 @@ def _read(run: Path, kind: str, step: int) -> TensorFile:
         # The message lists the other steps, which the user could choose in place of the damaged one.
         why = str(error).removeprefix(f"{path}: ")
         raise JournalError(path, f"{why}{_other_steps(run, kind, but=step)}") from error
-    # The file states its step, so that a file that was renamed or copied by hand is not taken for a different step's.
+    # The file states its step: a file that was renamed or copied by hand must not be mistaken for another step's file.
     if content.facts.get("step", step) != step:
         raise JournalError(path, f"belongs to step {content.facts['step']!r}, not to step {step}")
     return content

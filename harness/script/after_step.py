@@ -27,8 +27,8 @@ They are the references from the sequence of tensors, from the loop variable, an
 """
 
 KEPT = (
-    "numdrift.print (or after_step) reads values that the script drops before the step ends, so a graph gets further "
-    "outputs and differs from the graph of a run without the call; the number of graphs stays the same"
+    "numdrift.print (or after_step) reads values that the script drops before the step ends, so a graph gets more "
+    "outputs, and differs from the graph of a run without the call; the number of graphs stays the same"
 )
 
 

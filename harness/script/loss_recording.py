@@ -1,4 +1,4 @@
-"""The losses of a training and, if it has no optimizer, its parameters and the ends of its steps."""
+"""The losses of a training script and, if it has no optimizer, its parameters and the ends of its steps."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ class LossRecording:
 
 
 def require_device(losses: Sequence[torch.Tensor], device: str) -> None:
-    """Refuse a training without modules if its loss is not on the mode's device: it would run in a different mode.
+    """Refuse a script without modules if its loss is not on the mode's device: it would run in a different mode.
 
     Raises AdoptionError.
     """

@@ -1,4 +1,4 @@
-"""Executes a script as `__main__`, and describes how a script or a recorded training ended."""
+"""Executes a script as `__main__`, and describes how a script or a recorded training run ended."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def execute(config: RunConfig, code: types.CodeType) -> None:
     exec(code, main.__dict__)  # noqa: S102, the user has asked to run this script
 
 
-# The ending of a script, or of a training that is recorded in its own process.
+# The ending of a script, or of a training run that is recorded in its own process.
 
 _EXPLAINED = re.compile(r"^  Explanation: .*: got (.+)$", re.MULTILINE)
 """The line in which torch.compile, while tracing, quotes an op's error. It is below the message's heading (torch 2.13).
@@ -79,10 +79,9 @@ class ScriptEnd:
 
 
 def end_of(error: BaseException | None, script: str) -> ScriptEnd:
-    """Return the end of a training.
+    """Return the end of a training run.
 
-    `error` is the exception that ended the training, None if the training ended by itself. `script` is the file with
-    the training's code.
+    `error` is the exception that ended the run, None if there was none. `script` is the file with the training code.
     """
     if error is None:
         return ScriptEnd("complete")

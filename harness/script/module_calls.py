@@ -1,4 +1,4 @@
-"""The outermost module calls of a training."""
+"""The outermost module calls of a training script."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tensors of a training and their names, wherever the script keeps the tensors."""
+"""The tensors that a script trains with and their names, wherever the script keeps the tensors."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ class StateSlot:
 
 
 class TrainingTensors:
-    """The root modules that were called, and the optimizers that were created. Neither are kept alive."""
+    """The root modules that were called, and the optimizers that were created. None of them are kept alive."""
 
     def __init__(self) -> None:
         self._roots = RootModules()

@@ -32,10 +32,10 @@ SETTLED = 0.05
 _kept: list[Any] = []
 """The process groups, kept until the script has ended.
 
-Whoever releases gloo's group last holds the interpreter's lock while it waits for the group's thread. That thread needs
-the lock too, if it still has the context in which a work item began. torch 2.13 keeps this context, which is that of
-`backward()`, with each work item. So a script that has destroyed its group would hang when it returns from the function
-with its DistributedDataParallel.
+The code that releases gloo's group last holds the interpreter's lock while it waits for the group's thread. That thread
+needs the lock too, if it still has the context in which a work item began. torch 2.13 keeps this context, which is that
+of `backward()`, with each work item. So a script that has destroyed its group would hang when it returns from the
+function with its DistributedDataParallel.
 """
 
 

@@ -47,8 +47,8 @@ def step() -> None:
 
     Use this function if the script has no torch optimizer, or if a step has more than one `optimizer.step()`. From the
     first call on, the script itself marks the ends of its steps, and optimizers no longer end them. A call before the
-    training begins only announces this, and ends no step. The same is true of a first call right after an
-    `optimizer.step()`, which has already ended the step.
+    training begins ends no step; it only announces that the script marks the ends of its steps. The same is true of
+    a first call right after an `optimizer.step()`, which has already ended the step.
     """
     listener = connection.listener
     if listener is not None:
@@ -84,7 +84,7 @@ def steps(iterable: Iterable[Item]) -> Steps[Item]:
 
 
 def phase(name: str) -> AbstractContextManager[None]:
-    """Name the phase of the ops that are executed in a context: forward, backward, optimizer, data or any other name.
+    """Name the phase of the ops in a `with` block: forward, backward, optimizer, data or any other name.
 
     with numdrift.phase("data"):
         batch = augment(batch)
@@ -178,7 +178,7 @@ class Listener(Protocol):
         """Print these values, which may include tensors, once the step has been executed."""
 
     def show_copies(self, values: Sequence[torch.Tensor], text: str) -> None:
-        """Print a text, in whose placeholders these values are inserted, once the step has been executed."""
+        """Insert these values into the placeholders of a text, and print it, once the step has been executed."""
 
     def run_after_step(self, closure: Callable[..., Any], values: Sequence[Any]) -> None:
         """Call the closure with these values once the step has been executed."""

@@ -1,4 +1,4 @@
-"""Trainings with parameters that belong to no module or optimizer: updates by hand, and functions of torch.func.
+"""Scripts whose parameters belong to no module or optimizer: updates by hand, and functions of torch.func.
 
 The parameters are the tensors with respect to which gradients are computed. A step ends when the next one begins.
 """
@@ -19,7 +19,7 @@ from .script_losses import leaves_of
 
 
 class TrainingByHand:
-    """Finds the parameters and gradients of a training in which only the computation of gradients reveals them."""
+    """Finds the parameters and gradients of a script in which only the computation of gradients reveals them."""
 
     def __init__(self, training: TrainingTensors) -> None:
         self._training = training

@@ -30,12 +30,13 @@ RESERVE = 16 * MIB
 """The number of bytes of free disk space that stay reserved for the training and its recording."""
 
 STRICT = ("parameter", "buffer", "gradient", "state", "loss")
-"""The first words of the names of values that cannot contain an attention mask, and so no minus infinity."""
+"""The first words of the names of values that cannot contain an attention mask, so minus infinity is not expected in
+them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """A wish for a snapshot of an execution that is about to begin.
+    """A request for a snapshot of an execution that is about to begin.
 
     held: the parts to keep
     certain: false if the snapshot is taken only if an event happens
@@ -53,7 +54,7 @@ class Wish:
 class SnapshotFolder:
     """The folder to which a run's snapshots are written.
 
-    `limit_size` is the largest number of bytes, `limit_count` the largest number of files; None is no limit.
+    `limit_size` is the largest number of bytes, `limit_count` the largest number of files; None means no limit.
     """
 
     def __init__(self, run: Path, limit_size: int | None, limit_count: int | None) -> None:
@@ -84,7 +85,8 @@ class SnapshotFolder:
         execution = snapshot.execution
         path, index = self.path / execution.file, self.path / INDEX
         self.path.mkdir(parents=True, exist_ok=True)
-        # The index lists a snapshot before the snapshot is written, so that it shows which snapshot a kill has cut off.
+        # A snapshot is listed in the index before it is written. If the process is killed, the index shows which one is
+        # cut off.
         append_event(
             index,
             "begin",
@@ -164,7 +166,7 @@ class Camera:
     def begins(self, name: str, phase: str, device_index: int = 0) -> Wish | None:
         """Count an execution of a graph that is about to begin.
 
-        Return the wish for a snapshot of the execution, None if none is wanted.
+        Return the request for a snapshot of the execution, None if none is wanted.
         """
         count = self._counts[name, device_index]
         self._counts[name, device_index] += 1
@@ -229,7 +231,7 @@ class Camera:
                 self.stopping = f"the first execution that {words[snapshot.reason]} has been saved"
 
     def attempt(self, doing: str, do: Callable[[], Done]) -> Done | None:
-        """Return the result of `do`, hidden from torch's modes. If it fails, report the failure and return None."""
+        """Call `do`, hidden from torch's modes, and return its result. If it fails, report this and return None."""
         try:
             with unseen():
                 return do()
@@ -266,7 +268,7 @@ def is_finite(name: str, value: torch.Tensor) -> bool:
     if not (value.is_floating_point() or value.is_complex()):
         return True
     with bare_execution(), torch.no_grad():
-        numbers = value.float() if value.dtype.itemsize == 1 else value  # float8 supports hardly any op
+        numbers = value.float() if value.dtype.itemsize == 1 else value  # float8 supports hardly any ops
         if bool(torch.isfinite(numbers).all()):
             return True
         masks = name.partition(" ")[0] not in STRICT and not numbers.is_complex()

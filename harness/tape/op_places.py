@@ -1,4 +1,4 @@
-"""The place of an op in its step: its phase, its module and its forward op or, outside of modules, its parameters."""
+"""The place of an op in its step: its phase, its module, its forward op and, outside of modules, its parameters."""
 
 from __future__ import annotations
 

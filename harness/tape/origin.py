@@ -82,7 +82,7 @@ class OwnFiles:
         return self._chains.setdefault(chain, chain)  # thousands of calls share few chains
 
     def chain_in(self, stack: str) -> tuple[str, ...]:
-        """Return the frames of these files in the text of a stack, innermost first. The text is outermost first."""
+        """Return the frames of these files in the text of a stack, innermost first. The text is in reverse order."""
         entries = [
             f"{name}:{line} {function}".rstrip() for name, line, function in FRAME.findall(stack) if name in self
         ]

@@ -1,6 +1,6 @@
 """Sharded tensors: the part that this rank holds, and its position in the whole.
 
-Nothing is gathered and no collective is started: a rank records its own part only.
+Nothing is gathered and no collective is started: a rank records only its own part.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ ALSO_DETERMINISTIC = (
     "attention.efficient",
     "attention.cudnn",
 )
-"""The settings that `deterministic` sets as well on CUDA, unless another key states them."""
+"""The settings that `deterministic` also sets on CUDA, unless another key states them."""
 
 
 def stated_settings(spec: ModeSpec) -> dict[str, Sequence[str]]:
@@ -69,7 +69,7 @@ def put_stated(spec: ModeSpec) -> None:
                 else:  # set the CPU's precision too: if it differs from CUDA's, torch refuses to report one for both
                     torch.set_float32_matmul_precision("highest")
             allow_tf32("cudnn", convolutions)
-            # Without TF32, the switch leaves convolutions at the general precision. A script may have set it to TF32.
+            # Without TF32, the switch leaves convolutions at the general precision. A script may have set that to TF32.
             for name, precision in read_settings(CONVOLUTIONS).items():
                 if precision == TF32 and not convolutions:
                     put_settings({name: EXACT[0]})
@@ -79,9 +79,9 @@ def put_stated(spec: ModeSpec) -> None:
 
 
 def _is_strict(spec: ModeSpec) -> bool:
-    """Check whether an op without a kernel that repeats raises.
+    """Check whether an op raises an error if it has no kernel that repeats.
 
-    The flash and the memory-efficient kernel of attention only repeat if it does (pytorch/pytorch#182551).
+    Only then do the flash kernel and the memory-efficient kernel of attention repeat (pytorch/pytorch#182551).
     """
     return spec.deterministic == "strict" or (
         spec.sdpa in ("flash", "efficient") and device_of(spec.base, spec.device) == CUDA

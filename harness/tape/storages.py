@@ -139,7 +139,7 @@ class SlotTable:
     """The slots of the storages that a recording encounters.
 
     The table keeps no storage alive. Storages that exist before the step are copied to the CPU's memory, since an
-    accelerator has no memory to spare during a training.
+    accelerator has no memory to spare while a script trains.
     """
 
     def __init__(self) -> None:

@@ -72,7 +72,7 @@ class PartitionRequest(TrainingRequest):
 
 
 def partition_script(request: PartitionRequest, spec: ModeSpec, reporter: Reporter) -> Partitioned:
-    """Run a training whose models are partitioned for a mode. With `check`, also run it unpartitioned, on the CPU.
+    """Run a script with its models partitioned for a mode. With `check`, also run it unpartitioned, on the CPU.
 
     Raises UsageError.
     """

@@ -55,7 +55,7 @@ _silent_guards: list[ctypes.Array[ctypes.c_void_p]] = []
 def _silent_guard(device_guard: int | None, mute: int | None) -> int:
     """Create a guard that returns the current device like `device_guard`, and otherwise does nothing, like `mute`.
 
-    `mute` is the guard of the CPU. Before each node, the engine of autograd passes the current device to every
+    `mute` is the guard of the CPU. Before each node, autograd's engine passes the current device to every
     registered guard. A device's own guard ends the process when it receives a device of a different type
     (`CUDAGuardImpl::uncheckedSetDevice`, torch 2.11).
     """

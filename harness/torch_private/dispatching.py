@@ -111,7 +111,7 @@ def functions_transformed() -> Iterator[None]:
 
 
 def _takes_xla(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Return whether an op takes an unwrapped tensor of torch_xla, by itself or in a list."""
+    """Return whether an op takes an unwrapped tensor of torch_xla, directly or in a list."""
     for argument in (*args, *kwargs.values()):
         for tensor in argument if isinstance(argument, (list, tuple)) else (argument,):
             if isinstance(tensor, torch.Tensor) and tensor.device.type == "xla":

@@ -2,7 +2,7 @@
 
 If several threads make the first call of such a function at once, one thread's part of the result can have a relative
 error of up to 5e-5 (pytorch/pytorch#188792: MKL VML looks for its kernel in the first call, oneMKL 2024.2). These calls
-are not made in a training's process, so that it computes the same values as without numdrift.
+are not made in the process of a training run, so that it computes the same values as without numdrift.
 """
 
 from __future__ import annotations

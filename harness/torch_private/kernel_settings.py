@@ -2,7 +2,7 @@
 
 torch 2.9 has a precision for each library and kind of op (`precision.cuda.matmul`) beside the older switches
 (`matmul_precision`, `cudnn_tf32`). Setting a switch sets the precisions as well. Setting a precision leaves the switch
-out of date, and reading the switch then raises. In this module, switches therefore come before precisions.
+out of date, and reading the switch then raises an error. In this module, switches therefore come before precisions.
 
     >>> setting = KERNEL_SETTINGS["mkldnn"]
     >>> before = setting.read()

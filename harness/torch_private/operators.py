@@ -72,7 +72,7 @@ def decomposition_of(overload: Any) -> Callable[..., Any] | None:
     if overload in table:
         decomposition: Callable[..., Any] = table[overload]
         return decomposition
-    if overload.name() not in dispatched_names():  # an overload of TorchScript's alone, such as index_put.hacked_twin
+    if overload.name() not in dispatched_names():  # only TorchScript has it (for example, index_put.hacked_twin)
         return None
     if private("torch._C", "_dispatch_has_kernel_for_dispatch_key")(overload.name(), "CompositeImplicitAutograd"):
         return overload.decompose  # type: ignore[no-any-return]
@@ -125,7 +125,7 @@ def arguments_of(overload: Any) -> list[SchemaArgument]:
 
 
 def argument_names(overload: Any) -> list[tuple[str, Any]]:
-    """Return the names of an overload's arguments, in their order, with the defaults of those that have one."""
+    """Return the names of an overload's arguments, in order, each with its default if it has one."""
     return [
         (argument.name, argument.default_value if argument.has_default_value() else None)
         for argument in schema_of(overload).arguments
@@ -177,7 +177,7 @@ def schema_text(overload: Any) -> str:
 
 @functools.cache
 def view_behind(overload: Any) -> Any:
-    """Return the view op whose copying form this op is, None if there is no such view op.
+    """Return the view op that this op is the copying form of, None if there is no such view op.
 
     For `aten.t_copy.default`, the view op is `aten.t.default`.
     """

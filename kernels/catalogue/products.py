@@ -30,7 +30,7 @@ ROUNDED_PRODUCTS = Row("decomposed", "every product rounded, then ATen's sum ove
 LINEAR = (
     Row("decomposed", "t, mm and add as separate operations",
         "add(mm(x, t(W)), b)", "ATen/native/Linear.cpp, without its fused addmm"),
-    Row("whole", "one operation for autograd, with the textbook's formulas in the backward",
+    Row("whole", "one operation for autograd, with the textbook formulas in the backward",
         "linear(x, W, b); backward g @ W, g^T @ x, sum(g)", "the definition"),
     Row("split_k", "the inner dimension in 4 parts, their products added first to last, then the bias",
         "((x1 @ W1^T + x2 @ W2^T) + x3 @ W3^T) + x4 @ W4^T + b", "split-K as in CUTLASS"),

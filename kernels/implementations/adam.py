@@ -5,7 +5,7 @@ functional forms of these ops.
     v = beta2 * v + (1 - beta2) * g * g
     p = p - lr / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + eps)
 
-Weight decay replaces g by g + weight_decay * p (Adam), or p by p * (1 - lr * weight_decay) (AdamW). Each torch
+Weight decay replaces g with g + weight_decay * p (Adam), or p with p * (1 - lr * weight_decay) (AdamW). Each torch
 operation rounds to the dtype of its tensors; factors that depend only on the step t are computed in float64. Source:
 torch/optim/adam.py."""
 

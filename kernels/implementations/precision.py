@@ -67,7 +67,7 @@ def largest_of(x: torch.Tensor, dim: int) -> torch.Tensor:
 
 
 def above_infinity(x: torch.Tensor) -> torch.Tensor:
-    """Replace -inf by the least finite number. Subtracted from scores of -inf, a maximum of -inf would give NaN."""
+    """Replace -inf with the least finite number. Subtracted from scores of -inf, a maximum of -inf would give NaN."""
     return x.clamp(min=torch.finfo(x.dtype).min)
 
 

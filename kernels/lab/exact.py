@@ -45,10 +45,10 @@ def rounded(number: Any) -> float:
 
 
 def picked(sizes: list[int], most: int = MOST) -> NDArray[np.intp]:
-    """Return the positions of elements to evaluate in several tensors: all of a small one, evenly spaced ones of a
-    large one.
+    """Return the positions of the elements to evaluate in several tensors: every element of a small tensor, and evenly
+    spaced elements of a large one.
 
-    Positions are counted through all tensors. Of a large tensor, the first element and the last 17 are always chosen.
+    Positions are counted through all tensors. The first element and the last 17 of a large tensor are always chosen.
     """
     small = sum(size for size in sizes if size <= 64)
     large = [size for size in sizes if size > 64]

@@ -60,7 +60,8 @@ class Source:
         if self.inputs in MIXED:
             plain = stress.normal(count, self.format, self.generator)
             numbers = torch.where(torch.rand(count, generator=self.generator) < 0.5, numbers, plain)
-        # Map the numbers into the range of `part`. NaN stays NaN, and `special` leaves unbounded ranges on purpose.
+        # Map the numbers into the range of `part`. NaN stays NaN. Where a range has no upper bound,
+        # `special` deliberately includes numbers that are out of range.
         if part is InputPart.POSITIVE and self.inputs != "special":
             numbers = numbers.abs()
         elif part is InputPart.ABOVE_ONE and self.inputs != "special":

@@ -78,7 +78,7 @@ def candidates(
     """Return the kernels to sweep, and notes about those that are left out.
 
     names: the requested kernels, including .c or .py files of the user
-    every: whether all kernels are swept if `names` is empty, except those on request; otherwise only `aten` is swept
+    every: if `names` is empty, whether to sweep all kernels but those on request, or only `aten`
     seconds: the time limit for loading a file, and for a first call of its kernel
 
     Raises KernelNotFound for an unknown name, CompileError for a file that does not compile, and UsageError,

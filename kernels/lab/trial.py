@@ -33,8 +33,8 @@ SAMPLES = 16
 """The approximate number of elements on which ops that are not elementwise are tried."""
 
 NEAR = 1 / 16
-"""The relative difference up to which two results are near each other. Most results of any kernel of an op are near
-aten's."""
+"""The relative difference up to which two results count as near each other. For any kernel of an op, most results are
+near aten's."""
 
 
 @dataclass(frozen=True, slots=True)

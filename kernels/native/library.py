@@ -62,7 +62,10 @@ def elementwise(name: str, tensors: Sequence[torch.Tensor], scalars: Sequence[fl
     ValueError for an unknown kernel or a wrong number of operands.
     """
     if ELEMENTWISE.get(name) != (len(tensors), len(scalars)):
-        raise ValueError(f"no kernel {name!r} of {len(tensors)} tensors and {len(scalars)} scalars in {ELEMENTWISE}")
+        raise ValueError(
+            f"there is no kernel {name!r} that takes {len(tensors)} tensors and {len(scalars)} scalars; "
+            f"there are {ELEMENTWISE}"
+        )
     function = _kernel_for(name, tensors)
     if function is None:
         return None
@@ -85,7 +88,9 @@ def rows(name: str, matrix: torch.Tensor) -> torch.Tensor | None:
     Raises ValueError for an unknown kernel, or a tensor that is not a matrix.
     """
     if name not in ROWS or matrix.dim() != 2:
-        raise ValueError(f"no kernel {name!r} of {matrix.dim()} dimensions; {ROWS} take [rows, columns]")
+        raise ValueError(
+            f"there is no kernel {name!r} for a tensor of {matrix.dim()} dimensions; {ROWS} take [rows, columns]"
+        )
     function = _kernel_for(name, [matrix])
     if function is None:
         return None

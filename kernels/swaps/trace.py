@@ -70,8 +70,8 @@ class CallTrace:
 
 
 def describe(value: Any) -> str:
-    """Describe a value in one phrase. A tensor is described by dtype, shape and, unless reading it would execute a
-    graph, range."""
+    """Describe a value in one phrase. A tensor is described by dtype and shape, and by its range unless reading it
+    would execute a graph."""
     if not isinstance(value, torch.Tensor):
         if isinstance(value, (list, tuple)) and any(True for _ in tensors_in(value)):
             return f"[{', '.join(describe(element) for element in value)}]"

@@ -1,7 +1,7 @@
 """Replace the nodes of a composite op in a graph with one node, and restore them.
 
 `fold` returns a compiler's graph with one node for each composite call; `unfold` restores exactly the folded graph.
-Nodes that were added to a folded graph remain when it is unfolded, behind the nodes that they followed.
+Nodes that were added to a folded graph remain when it is unfolded, and still follow the same nodes.
 
     w_t = t(w); y = tanh(x); mm = mm(y, w_t); out = sin(mm)     as traced; linear(y, w) made t and mm
     y = tanh(x); linear = linear(y, w); out = sin(linear)       folded
@@ -116,8 +116,8 @@ def _contracted(graph: Graph, groups: Sequence[Group], ranks: Ranks) -> list[Nod
         ordered = in_order({item: (rank, 0) for item, rank in items.items()}, needs)
         if len(ordered) == len(items):
             return ordered
-        # Any item that is neither before nor behind all cycles is in a cycle or between two cycles; leave out one group
-        # of this kind.
+        # Any item that comes neither before nor after all cycles is in a cycle or between two cycles; leave out one
+        # such group.
         users: dict[Any, set[Any]] = {item: set() for item in items}
         for item, needed in needs.items():
             for needed_item in needed:
@@ -127,7 +127,7 @@ def _contracted(graph: Graph, groups: Sequence[Group], ranks: Ranks) -> list[Nod
 
 
 def in_order(ranks: Mapping[Any, tuple[int, int]], needs: Mapping[Any, Iterable[Any]]) -> list[Any]:
-    """Order items by rank, each behind the items that it needs; items in a cycle are left out."""
+    """Order items by rank, each after the items that it needs; items in a cycle are left out."""
     users: dict[Any, list[Any]] = {item: [] for item in ranks}
     waiting = {item: len(set(needs[item])) for item in ranks}
     for item in ranks:

@@ -65,7 +65,7 @@ def _placed(value: Any, nodes: Mapping[str, Node]) -> Any:
 class Group:
     """The nodes of one call's forward, or of its backward, in one graph.
 
-    `views` are views of outside tensors that are also used outside, so they stay outside.
+    `views` are views of tensors from outside the group. Nodes outside use these views too, so the views stay outside.
     """
 
     call: CompositeCall
@@ -171,7 +171,7 @@ def _group(call: CompositeCall, backward: bool, nodes: Iterable[Node]) -> Group 
     """Return a group, or None if no node can represent it, because it computes nothing, or because it takes or returns
     values that are neither tensors nor sizes."""
     members = dict.fromkeys(nodes)
-    # Views of outside tensors that are also used outside stay outside, with the views from which they are taken.
+    # A view of a tensor from outside stays outside if a node outside uses it too. So do the views that it comes from.
     results: Container[str] = () if backward else call.results
     outer: list[Node] = []
     for node in members:

@@ -19,7 +19,7 @@ GOALS = (
     f"{len(CAUSES)} causes, where the bisector names only the first."
 )
 OTHER_TESTS = {
-    "tolerance": "With a tolerance (`torch.allclose`, rtol and atol 1e-4, as in its own help)",
+    "tolerance": "With a tolerance (`torch.allclose`, rtol and atol 1e-4, as in the bisector's own help)",
 }
 
 HEAD = """# numdrift compared with PyTorch's CompilerBisector

@@ -81,7 +81,7 @@ def test_a_page_says_what_is_missed() -> None:
     )
     assert "- runs: **missed**, 9 where 8 are allowed; the bisector takes 6" in text
     assert "- causes: **missed**, 0 of 3" in text
-    assert "1e-4, as in its own help): a; 6 runs, 3 seconds" in text
+    assert "1e-4, as in the bisector's own help): a; 6 runs, 3 seconds" in text
 
 
 def test_what_was_measured_is_read_again(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ CASES = {
     "unknown value": (["run", "{tiny}", "--mode", "lazy,mark_step=ofF"], ["mark_step", "did you mean 'off'"]),
     "key of another mode": (["run", "{tiny}", "--mode", "cpu,backend=eager"], ["backend", "compile"]),
     "same name twice": (["run", "{tiny}", "--modes", "cpu,cpu"], ["two modes", "other="]),
-    "negative steps": (["run", "{tiny}", "--modes", "cpu", "--steps", "-3"], ["'-3'", "count from 0"]),
+    "negative steps": (["run", "{tiny}", "--modes", "cpu", "--steps", "-3"], ["'-3'", "numbered from 0"]),
     "backward steps": (["run", "{tiny}", "--modes", "cpu", "--steps", "9-3"], ["9-3", "3-9"]),
     "all tensors": (["run", "{tiny}", "--modes", "cpu", "--record", "tensors"], ["--steps 0,1"]),
     "unknown level": (["run", "{tiny}", "--modes", "cpu", "--record", "all"], ["'all'", "losses"]),

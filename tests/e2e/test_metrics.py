@@ -123,7 +123,7 @@ def test_a_value_that_the_script_drops_is_one_more_output_of_its_graph(tmp_path:
     assert sum(outputs) == sum(len(one.split(",")) for one in silent) + 3
     assert found.printed.count("hidden tensor([[") == 3
     events = (tmp_path / "runs/m/shown/journal/events.jsonl").read_text()
-    assert events.count("further outputs") == 1
+    assert events.count("gets more outputs") == 1
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ def line_with(text: str) -> str:
 SAID = {
     # in the loop: on the tape of a later step
     "mask": ("batch", "aten.triu", f"triu ({line_with('torch.triu')}) receives diagonal=0 in mask, 1 in cpu"),
-    "draw": ("generator", "aten.randn", f"after rand ({line_with('torch.rand(1)')}), which only draw draws"),
+    "draw": ("generator", "aten.randn", f"after rand ({line_with('torch.rand(1)')}), which only draw executes"),
     # before it: on that of the preparation
     "std": ("batch", "aten.std", f"std ({line_with('data.std')}) receives correction=0 in std, 1 in cpu"),
     "init": ("initial", "aten.normal", f"normal ({line_with('nn.init')}) receives std=0.3 in init, 0.2 in cpu"),

@@ -76,7 +76,7 @@ class Judged:
         return backend_of(parse_mode(self.trial.against or self.trial.spec))
 
 
-CASES_PLANTED = """plants every case of `tests/faults/cases` into the training scripts of `tests/faults/models`. It
+CASES_PLANTED = """plants every case of `tests/faults/cases` in the training scripts of `tests/faults/models`. It
 compares each changed script with the unchanged one"""
 
 XLA_PLANTED = """executes training scripts of `tests/faults/models` in mode `xla`: some unchanged, others with planted cases of
@@ -199,9 +199,9 @@ class Score:
             _cause_row("all", found),
             "",
             "Recall is the share of the planted faults that are among the proven culprits. Precision is the share of the proven",
-            "culprits that are planted faults. A site is exact if all planted faults come first in the answer. There are",
-            f"{sum(one.suspects for one in found)} suspects without proof. On average, a trial in this table executes",
-            f"{tests:.1f} hybrids of a step and takes {runs:.1f} runs.",
+            "culprits that are planted faults. *Exact site* is the share of the trials in which all planted faults come first in the",
+            f"answer. There are {sum(one.suspects for one in found)} suspects without proof. On average, a trial in this table",
+            f"executes {tests:.1f} hybrids of a step and takes {runs:.1f} runs.",
             *(
                 [
                     "",
@@ -219,8 +219,8 @@ class Score:
         stated = [one for one in self.judged if one.located is not None]
         away = [f"`{one.trial.case.kind}/{one.trial.name}` on {one.trial.model}" for one in stated if not one.located]
         named = (
-            f"The correct line is known for {len(stated)} draws and calls that do not repeat. "
-            f"The answer names that line for {len(stated) - len(away)} of them"
+            f"In {len(stated)} trials, the cause is a draw of random numbers or a call that does not repeat, and its line is "
+            f"known. The answer names that line in {len(stated) - len(away)} of them"
         )
         return [f"{named}; not {', '.join(away)}." if away else f"{named}."] if stated else []
 
@@ -257,10 +257,10 @@ PAGE = """# {title}
 This page says how often numdrift's verdict is right{where}. `{command}` {planted}. The score was measured on {date}
 with torch {torch}. The command wrote this page.
 
-A fault counts as found if its verdict is neither `identical` nor `rounding`. A benign variant with such a verdict counts
-as a false alarm. Both sides take one step from the same state. Then the distance between the two sides is measured for
-each tensor. The score is the largest of these distances, as a multiple of the reference's rounding noise. On a backend
-without calibration, a fault begins at a score of 16.
+A fault counts as found if its verdict is neither `identical` nor `rounding`. A benign variant with any verdict other than
+these two counts as a false alarm. For the score, both sides take one step from the same state, and the distance between
+the two sides is measured for each tensor. The score is the largest of these distances, as a multiple of the reference's
+rounding noise. On a backend without calibration, a fault begins at a score of 16.
 
 {table}
 """

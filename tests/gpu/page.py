@@ -26,7 +26,7 @@ The command wrote the tables. {count}.
 The scripts in `tests/gpu/trainings` are part of numdrift. They name `cuda` as common scripts do, but they also train in mode `cpu`.
 *Seconds* is the time of the whole command. The parentheses contain two numbers: the ratio of this time to the time of the bare
 scripts in the same modes, and the seconds of the bare scripts. The command and the bare scripts each begin with an empty Inductor
-cache. All of them share one GPU and the machine's {cores} cores.
+cache. All commands and scripts share one GPU and the machine's {cores} cores.
 """
 
 INVESTIGATED = "| what | modes | verdict | first cause | seconds | as expected |\n|---|---|---|---|--:|---|"
@@ -47,7 +47,7 @@ def parts(results: Results) -> Iterator[str]:
         else machine["device"]
     )
     runs = (
-        f". The list was completed in {results.runs} sessions, each of which did the rows that the earlier ones had not done"
+        f". The list was completed in {results.runs} sessions; each session ran the rows that were still missing"
         if results.runs > 1
         else ""
     )

@@ -74,7 +74,7 @@ WORKLOADS = (
     ),
     Workload(
         "mnist",
-        "the convolutional network of pytorch/examples' mnist on random images, 10 steps of 64, cpu against compile",
+        "the convolutional network of pytorch/examples' mnist on random images, 10 steps of 64 images, cpu against compile",
         "tests/performance/mnist.py",
         ("--images", "640"),
         times_bare=4,

@@ -17,10 +17,10 @@ The scripts were {provenance}. The command wrote this page.
 The scripts are not in this repository. `FOLDER` contains them and the data that they read.
 
 - The column *cpu* says whether the recorded run did the same as plain Python. *The same* means that it printed the same lines, except
-  for times, and wrote the same bytes to the compared files. In both cases, random generators that a script does not seed are seeded
+  for times, and wrote the same bytes to the compared files. In both runs, random generators that the script does not seed are seeded
   with 0.
-- Seconds are the time of one whole process. The ratio to the time under plain Python is in parentheses. In modes other than cpu, a long
-  script is ended after some steps.
+- Seconds are the time of one whole process. The ratio to the time under plain Python is in parentheses. In modes other than cpu, long
+  scripts are ended after some steps.
 - *compile against cpu* and *first cause* are the result of `numdrift investigate --no-confirm` over the first steps.
 
 | script | steps | bare | cpu | compile | lazy | compile against cpu | first cause |
@@ -31,7 +31,7 @@ FAULTS = """
 ## Planted faults
 
 Each fault is a change of one line that has an effect only in the second of two cpu modes (`env.FAULT`). The result is right if the
-verdict is as expected and a proven cause, or the difference in the set-up, is in the changed line.
+verdict is as expected, and if the changed line contains a proven cause or the difference in the set-up.
 
 | script | fault | verdict | first cause | seconds | |
 |---|---|---|---|--:|---|

@@ -1,1 +1,1 @@
-"""The captures of graphs: those that torch.compile makes, and the ops that are executed eagerly."""
+"""The captures of graphs: the graphs that torch.compile makes, and the ops that are executed eagerly."""

@@ -150,7 +150,7 @@ class CapturedStep:
         op, domain, overload = op_parts(operation)
         self._names[op] += 1
         name = op if self._names[op] == 1 else f"{op}_{self._names[op] - 1}"
-        # An in-place op returns the tensor that it wrote: one new value, not two.
+        # An in-place op returns the tensor that it wrote to: one new value, not two.
         made = [tensor for tensor in tensors_in(outputs) if not any(tensor is target for target in targets)]
         produced = [self._edges.write(tensor, name, in_place=True) for tensor in targets]
         produced += [self._edges.write(tensor, name) for tensor in made]

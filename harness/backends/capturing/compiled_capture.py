@@ -50,8 +50,8 @@ from .generated_kernels import Compilation, GraphBefore, post_graph
 
 WITHOUT_KERNELS = "backend {} generates no kernels: it runs the pre graph op by op"
 NOTHING_MET = (
-    "it found nothing that it may compile (the forward is under torch.compiler.disable, or the script calls the parts "
-    "of the model one by one)"
+    "it found nothing that it was allowed to compile (the forward is under torch.compiler.disable, or the script calls "
+    "the parts of the model one by one)"
 )
 WITHOUT_ATEN = "backend {} makes no graphs of aten ops: it runs what dynamo captured"
 

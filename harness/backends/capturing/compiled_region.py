@@ -149,7 +149,7 @@ class AotBindings:
             return f"{kind.removesuffix('AOTInput').lower().replace('param', 'parameter')} {described.target}"
         if kind == "TangentAOTInput":
             # A tangent belongs to an output of the forward. The output's number is nested within descriptions of how it
-            # was transformed. A tangent may also belong to an input that the forward has written.
+            # was transformed. A tangent may also belong to an input that the forward has written to.
             output = described.output
             while not hasattr(output, "idx"):
                 inner = getattr(output, "base_of", getattr(output, "base", None))

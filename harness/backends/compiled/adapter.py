@@ -85,8 +85,8 @@ class CompileAdapter:
     def supports(self, node: torch.fx.Node) -> SupportAnswer:
         """Return whether the backend supports a node.
 
-        Inductor decomposes and lowers the node alone, without generating code. The node is unsupported if its
-        lowering raises an error or falls back to a kernel of ATen. Any other backend compiles the node alone and
+        Inductor decomposes and lowers only this node, without generating code. The node is unsupported if its
+        lowering raises an error or falls back to a kernel of ATen. Any other backend compiles only this node and
         executes it once. The node is unsupported if the backend raises an error and eager execution does not.
         """
         alone = one_node(node)

@@ -136,8 +136,8 @@ def viewed_by(log: CallLog, values: Sequence[Any], *, are_inputs: bool) -> list[
 def tangents_of(graph: torch.fx.Graph) -> dict[int, int]:
     """Return the inputs of a backward graph that are gradients of its forward's results.
 
-    The dictionary maps the number of the input to that of the result. Raise NotReplayable for the gradient of
-    another value: of an input that the forward has written, or of the base of a view.
+    The dictionary maps the number of each such input to the number of the result. Raise NotReplayable for the gradient
+    of another value: of an input that the forward has written to, or of the base of a view.
     """
     tangents: dict[int, int] = {}
     for number, node in enumerate(graph_node for graph_node in graph.nodes if graph_node.op == "placeholder"):

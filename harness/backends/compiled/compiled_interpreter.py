@@ -32,8 +32,8 @@ class Interpreted:
 
     position: the index of its call on the tape.
     outputs: all of its results; empty if they are not kept.
-    produced: its fresh outputs, and then the tensors that it wrote; empty if they are not kept. Those of a random node
-        are always kept.
+    produced: its fresh outputs, and then the tensors that it wrote to; empty if they are not kept. Those of a random
+        node are always kept.
     count: the number of fresh outputs and written tensors.
     swapped: the function that executed the node in place of the call's op, None if the op itself was executed.
     """
@@ -62,8 +62,8 @@ class Interpreter:
     layouts: for some of the graph's values, a tensor with the layout that the value must have.
     random: the random calls of the graph's real execution.
     keep: whether to keep all values. Otherwise a value is released once no later node takes it.
-    copies: the keys of the values that were copied into another layout as arguments of random ops, by the index of the
-        copying call on the tape. The key is None if the value is not one of the graph's.
+    copies: the keys of the values that were copied because a random op needs its arguments in another layout, by the
+        index of the copying call on the tape. The key is None if the value is not one of the graph's.
     """
 
     def __init__(
@@ -138,8 +138,8 @@ class Interpreter:
             operation = swapped
         noted_call = self._log.take(OpCall(operation, args, kwargs), described.place)
         outputs = execute(*args, **kwargs)
-        # Put the outputs into the wanted layouts, except for one that as_strided reads: the strides that as_strided
-        # gets address the memory as it is laid out now.
+        # Put the outputs into the wanted layouts, unless as_strided reads one of them: the strides passed to as_strided
+        # refer to the memory in its current layout.
         if not any(user.target is torch.ops.aten.as_strided.default for user in node.users):
             if isinstance(outputs, (list, tuple)):
                 outputs = [self._in_layout((node.name, index), output) for index, output in enumerate(outputs)]

@@ -1,4 +1,4 @@
-"""The recorders of the steps of a mode that compiles: each executed graph is taken apart into calls on the tape."""
+"""The recorders of the steps of a mode that compiles: each executed graph is split into calls on the tape."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class CompiledStepRecorder(TapeRecorder):
 
     graphs: the compiled graphs, which are executed through this recorder from `start` to `stop`.
     values: receives the real results of the nodes.
-    compile_: compiles nodes alone, None if the mode generates no kernels.
+    compile_: compiles single nodes; None if the mode generates no kernels.
     """
 
     def __init__(

@@ -208,7 +208,7 @@ class CompiledExecutions(SnapshotObserver):
             return
         results = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
         if on == "nonfinite":
-            # Check the outputs, and the inputs that the graph wrote.
+            # Check the outputs, and the inputs that the graph wrote to.
             written = [execution.inputs[index] for index in written_inputs(execution.graph.module.graph).values()]
             pairs = [*zip(execution.ports[1], results, strict=False), *(("buffer", value) for value in written)]
             if all(is_finite(name, value) for name, value in pairs if isinstance(value, torch.Tensor)):

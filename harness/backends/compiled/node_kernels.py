@@ -1,4 +1,4 @@
-"""Compile the nodes of a graph without fusing them: into the kernels that the compiler makes for each op alone."""
+"""Compile the nodes of a graph without fusing them, each into the kernel that the compiler makes for a single op."""
 
 from __future__ import annotations
 
@@ -259,8 +259,8 @@ class RecordedKernels:
     def execute(self, computation: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
         """Execute a call as this mode does: a node of a compiled graph by its own kernel, any other call by eager ops.
 
-        Return flat outputs. Arguments that the op writes are written in place. Grad mode, autocast and generators are
-        restored. Exceptions of the compiler or an op propagate.
+        Return flat outputs. Arguments that the op writes to are changed in place. Grad mode, autocast and generators
+        are restored. Exceptions of the compiler or an op propagate.
         """
         if computation.position in self._values.swapped:
             with set_apart(()):

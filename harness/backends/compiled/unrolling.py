@@ -68,7 +68,7 @@ class Regions:
         self._runs += 1
         if backward:
             # A backward belongs to the forward run of its region whose results include the most of the backward's
-            # inputs. Of several such runs, the last one is taken.
+            # inputs. If there are several such runs, the last one is used.
             slots = {view.slot for view in views}
             runs = [
                 (len(slots & made), forward_run)
@@ -202,8 +202,8 @@ class UnrolledRegion:
             values = [
                 known_values.get((entry.node.name, index)) for index, fresh in enumerate(entry.call.fresh) if fresh
             ]
-            # The tensors beyond a node's fresh outputs are arguments that it writes. They are known only if the node is
-            # a copy into an input of the graph.
+            # The tensors beyond a node's fresh outputs are arguments that it writes to. They are known only if the node
+            # is a copy into an input of the graph.
             for _ in range(entry.count - len(values)):
                 target = targets.get(entry.node)
                 values.append(None if target is None else self._inputs[target].detach().clone())

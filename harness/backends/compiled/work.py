@@ -96,7 +96,7 @@ class CompiledWork:
             try:
                 self._patches.also(watch(around))
             except NotAvailable:
-                continue  # only the figures of this hook are missing then
+                continue  # then only the figures of this hook are missing
         return self._kept.tell
 
     def __exit__(self, *raised: object) -> None:

@@ -32,7 +32,7 @@ UNSEEN = (
 
 
 class WithWish(Protocol):
-    """A graph that is about to be executed, and the wish for its snapshot."""
+    """A graph that is about to be executed, and the request for its snapshot."""
 
     @property
     def wish(self) -> Wish: ...

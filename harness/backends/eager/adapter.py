@@ -76,7 +76,7 @@ class EagerAdapter:
         """Return the device, ready for ops. Raise NotAvailable if it is absent or another device takes its place."""
         device = self.spec.device or self.spec.base
         require_device(device)
-        # In a training that runs on the CPU, the CPU takes the place of the accelerators that its script asks for.
+        # In a training run on the CPU, the CPU takes the place of the accelerators that its script asks for.
         kind = torch.empty((), device=device).device.type
         if kind != device.partition(":")[0]:
             raise NotAvailable(

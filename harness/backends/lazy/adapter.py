@@ -107,8 +107,8 @@ class LazyWork:
     """The observer of the core's work. From `__enter__` to `__exit__`, it calls `report` with each `Work`.
 
     `__enter__` returns a function that reports all work not yet reported. Where a value is read, the core compiles,
-    executes and copies in one call. That call's time counts as compilation for a new graph, and as execution for a
-    known one. At a mark_step, compilation and execution are timed separately.
+    executes and copies in one call. That call's time is attributed to compilation for a new graph, and to execution for
+    a known one. At a mark_step, compilation and execution are timed separately.
     """
 
     def __init__(self, script: str, report: Callable[[Work], None]) -> None:

@@ -1,4 +1,4 @@
-"""A step of lazy tensors as the core executed it: the ops of its graphs in their order, and the ops that fell back.
+"""A step on lazy tensors as the core executed it: the ops of its graphs in order, and those that fell back to the CPU.
 
 A lazy tensor has no value when its op is called. The core adds a node to a graph, and executes the graph when a value
 is needed. The execution may differ from executing the ops one by one: views are copies in another layout, values that
@@ -6,7 +6,7 @@ were not kept are computed again with new random numbers, and writes may be lost
 executed graph, executes it again op by op on copies of its inputs, and records these calls on the tape. Every value
 must have the same bits as in the core's own execution; otherwise there is no tape.
 
-    h = drop(x @ w)          graph 1, executed for the number: t_copy, mm, native_dropout, sum
+    h = drop(x @ w)          graph 1, executed by `float()`:      t_copy, mm, native_dropout, sum
     print(float(h.sum()))    graph 2, executed by the mark_step:  t_copy, mm, native_dropout, ... again
 """
 

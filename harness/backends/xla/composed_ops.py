@@ -26,7 +26,7 @@ Autograd calls them after the op that returned the last of these gradients, stil
 class ComposedOp:
     """One call of a decomposed op, or of its derivative.
 
-    `number` is the number of the call. The parts of the call have autograd nodes that are numbered from `begins` on.
+    `number` is the number of the call. The autograd nodes of the call's parts are numbered from `begins`.
     """
 
     operation: Any

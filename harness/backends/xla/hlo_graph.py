@@ -21,7 +21,7 @@ class LoweredNodes:
 
     `calls` maps the name of each node to the number of the kernel call that made it in the execution for which XLA
     compiled the graph. An instruction names its call and its op. If calls were not followed at that time, a node is
-    identified by its op, provided that no other node has this op, or none has both this op and this result shape.
+    identified by its op or, if other nodes have this op too, by its op and the shape of its result.
     """
 
     def __init__(self, pre: Graph, calls: Mapping[str, int]) -> None:
@@ -154,8 +154,8 @@ def _node(instruction: Instruction, place: Node, inputs: tuple[str, ...]) -> Nod
 def _placed(nodes: Sequence[Node]) -> tuple[Node, ...]:
     """Return the nodes, with sites for those that XLA has inserted.
 
-    Such a node gets the site of a node that takes its value (an example is the first half of a reduction in two parts),
-    else that of a node whose value it takes (an example is a copy into an output).
+    Such a node gets the site of a node that takes its value, as for the first half of a reduction in two parts. If
+    there is none, it gets the site of a node whose value it takes, as for a copy into an output.
     """
     placed = {node.name: node for node in nodes}
 

@@ -82,8 +82,8 @@ class XlaMode(DeferringMode):
         if self.policy == "auto":
             uses_xla = script.imports(PACKAGE)
             self.policy = "script" if uses_xla and CUTS & script.names else "phase"
-            # A use of `torch_xla.step` cannot be recognised by its name, since `step` occurs in every training. It is
-            # recognised by a cut before the first backward.
+            # A use of `torch_xla.step` cannot be recognised by its name, since `step` occurs in every training script.
+            # It is recognised by a cut before the first backward.
             self._is_undecided = uses_xla and self.policy == "phase"
         self._patches.also(around_step_marker(self._script_cuts))
         if spec.fallback_random == "on" or spec.draws == "cpu":

@@ -1,8 +1,8 @@
 """Record the aten calls that made the pending values of mode `xla`, as the calls of a tape.
 
 torch_xla makes most ops of a script functional: it calls `add_` as `add`, and `t` as `t_copy`. This record keeps views
-as views. Each write creates a new slot, so no view shows values that were written after the view was made. Executed
-on the CPU, the calls are those of an eager training.
+as views. Each write creates a new slot, so no view shows values that were written after the view was made. Executed on
+the CPU, the calls are those of an eager training run.
 """
 
 from __future__ import annotations

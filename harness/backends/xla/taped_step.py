@@ -52,7 +52,7 @@ ON_THE_DEVICE = (
 GRAPH = "xla"
 """The name that all graphs of a step share on its tape.
 
-The graphs are not distinguished, since the mark-step policy alone determines where the step is cut.
+The graphs are not distinguished, since only the mark-step policy determines where the step is cut.
 """
 
 
@@ -60,7 +60,7 @@ The graphs are not distinguished, since the mark-step policy alone determines wh
 class BegunOp:
     """An op that is about to be executed.
 
-    executed: its entry in the program, None for an op on the CPU alone.
+    executed: its entry in the program, None for an op that uses only the CPU.
     twin: the call of the op on the twins of its arguments.
     """
 

@@ -23,8 +23,8 @@ class Compiled:
 
     module: the file of the module's text, None if XLA wrote none.
     outputs: the dtypes and shapes of the module's outputs.
-    calls: the op of each node of the graph, and the number of the call that made the node when XLA compiled the graph,
-        None if calls were not followed at that time.
+    calls: for each node of the graph, its op and the number of the call that made it when XLA compiled the graph. The
+        number is None if calls were not followed at that time.
     """
 
     module: Path | None

@@ -82,7 +82,8 @@ class XlaKernels:
         fresh: Mapping[int, Sequence[int | None]],
         found: Mapping[int, torch.Tensor],
     ) -> None:
-        """Set the results of each call on the device: first those in fresh storages, then the views that the op writes.
+        """Set the results of each call on the device: first those in fresh storages, then the views that the op writes
+        to.
 
         A value that ops overwrite without returning it (the running statistics of batch normalization) is read at the
         end of the step, so only the result of the last op that writes the value is known.

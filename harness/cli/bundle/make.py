@@ -40,7 +40,7 @@ tensors, and leaves out the script's output.
 @click.option(
     "--to", metavar="PATH|URL", help="The file to write (default: NAME.numdrift.zip), or any URL that fsspec supports."
 )
-@click.option("--redact", is_flag=True, help="Replace parameters and data by their digests.")
+@click.option("--redact", is_flag=True, help="Replace parameters and data with their digests.")
 @click.option("--values", is_flag=True, help="Also pack parameters, gradients and the tapes of steps.")
 @click.option(
     "--leave-out", "left_out", multiple=True, metavar="KIND", help="Leave out files of this kind; may be repeated."

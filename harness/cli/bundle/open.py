@@ -25,7 +25,7 @@ Examples:
 
 \b
 Every file is checked against its SHA-256, and nothing is unpacked unless all files match. --replay executes
-snapshots: these contain only ops that torch has registered, and no code of the bundle's author. --run-scripts
+snapshots: these contain only ops that torch has registered, and no code by the bundle's author. --run-scripts
 executes the bundle's Python scripts with your rights, so use it only if you trust the bundle's author.
 Exit codes: 0 opened (and every replayed result equals the recorded one, or cannot be compared because the mode
 draws different random numbers), 1 a result differs, 2 wrong usage, 3 the bundle is damaged or was changed.
@@ -42,8 +42,8 @@ draws different random numbers), 1 a result differs, 2 wrong usage, 3 the bundle
 )
 @click.option("--replay", is_flag=True, help="Execute the snapshots, and compare the results with the recorded ones.")
 @click.option("--mode", metavar="SPEC", help="The mode to replay in (default: the mode of each snapshot).")
-@click.option("--run-scripts", is_flag=True, help="Execute the culprits' scripts: Python code of the bundle's author.")
-@click.option("--quiet", "-q", is_flag=True, help="Print only what does not reproduce the recorded results.")
+@click.option("--run-scripts", is_flag=True, help="Execute the culprits' scripts: Python code by the bundle's author.")
+@click.option("--quiet", "-q", is_flag=True, help="Print only replayed results that differ from the recorded ones.")
 @force_option
 @json_option
 def command(
@@ -94,4 +94,4 @@ def _what_else(bundle: Bundle, *, replay: bool, run_scripts: bool) -> Iterator[s
     if replay != bool(bundle.of_kind("snapshots")):
         yield "It contains no snapshots." if replay else "--replay executes its snapshots."
     if not run_scripts and any(file.path.endswith(".py") for file in bundle.of_kind("repro")):
-        yield "--run-scripts executes the culprits' scripts: Python code of the bundle's author."
+        yield "--run-scripts executes the culprits' scripts: Python code by the bundle's author."

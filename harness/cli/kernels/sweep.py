@@ -41,7 +41,7 @@ Examples:
     "inputs of float32, only aten).",
 )  # fmt: skip
 @click.option(
-    "--vary", metavar="ARGUMENT", help="The argument that runs through all inputs (default: the last tensor)."
+    "--vary", metavar="ARGUMENT", help="The argument that is varied over all inputs (default: the last tensor)."
 )
 @click.option(
     "--hold",

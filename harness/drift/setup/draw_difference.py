@@ -20,8 +20,8 @@ Side = Literal["a", "b", "both"]
 class DrawDifference:
     """The first draw that the two runs do not share.
 
-    side: the run that makes the draw; `both` if both runs draw at this place, but a different count of numbers or with
-        a different op
+    side: the run that makes the draw; `both` if both runs draw at this place, but draw a different count of numbers or
+        use a different op
     a, b: the draw of each run
     after: the previous draw, which both runs share
     seeded: whether the call sets the generator to a different state instead of drawing from it

@@ -147,7 +147,7 @@ def setup_differences(
     """Compare the inputs of two runs. Return the first difference of each kind and name, causes first.
 
     state_a, state_b: the states in which step 0 began; without them, distances between initial values come from digests
-    from_the_model: the arguments that the training is known to compute itself
+    from_the_model: the arguments that the training script is known to compute itself
     rounded: the arguments that the mode computes itself and that differ from the reference's by rounding only
     """
     drifting_from = first_computed_difference(a, b)
@@ -159,7 +159,7 @@ def setup_differences(
         arguments = [" ".join(manifest.arguments) or "(none)" for manifest in (left, right)]
         text = f"the script's arguments differ: {arguments[0]} against {arguments[1]}"
         setup.append(SetupDifference("arguments", 0, "arguments", text))
-    # A mode in which autocast does nothing computes in a different precision from that of a mode with autocast.
+    # A mode in which autocast does nothing computes in a different precision than a mode with autocast.
     without = [
         any(doubt["text"].startswith(NO_AUTOCAST) for doubt in side.adopted.get("doubts", ())) for side in (left, right)
     ]
@@ -188,7 +188,7 @@ def setup_differences(
 
 
 def environment_differences(a: RecordedRun, b: RecordedRun) -> list[str]:
-    """Return the facts in which the two processes differ.
+    """Return the facts that differ between the two processes.
 
     A mode may set such facts, so they do not count as a difference in the set-up.
     """

@@ -35,11 +35,11 @@ def generator_setup(a: RecordedRun, b: RecordedRun) -> list[SetupDifference]:
 
 
 def made_by_the_training(free: RecordedRun, forced: RecordedRun | None) -> set[int]:
-    """Return the places of the models' arguments that the training computes itself (such as a recurrent state or a
-    prediction).
+    """Return the places of the models' arguments that the training script computes itself (such as a recurrent state
+    or a prediction).
 
     A resynced run reveals these places: if a step begins in a different state, an argument from outside stays the same,
-    and an argument that the training computes changes.
+    and an argument that the script computes changes.
     """
     places = set[int]()
     if forced is None:
@@ -98,14 +98,14 @@ def batch_setup(
     which is marked as harmless.
 
     drifting_from: the first step whose results differ
-    from_the_model: the places of arguments that the training computes itself
+    from_the_model: the places of arguments that the training script computes itself
     rounded: the places of arguments that differ by rounding only
     """
     equal_after_drift: set[int] = set()
     follows = by_rounding = None
     for record_a, record_b in common_steps(a.journal, b.journal):
-        # Once the trainings have diverged, an argument that differs may come from the model; an argument that is equal
-        # in such a step is data.
+        # Once the runs have diverged, an argument that differs may come from the model; an argument that is equal in
+        # such a step is data.
         late = drifting_from is not None and record_a.step > drifting_from
         compared = list(compared_arguments(record_a, record_b))
         if any(place < 0 for place, *_ in compared):
@@ -157,7 +157,7 @@ SAME = 1e-6
 DRIFTING = 1e-2
 """The relative distance below which a number that differs after the first drift is a consequence of the drift.
 
-Such a number is computed from the training, like the step size of an adaptive method.
+Such a number is computed from the training's values, like the step size of an adaptive method.
 """
 
 IMPLEMENTATION = frozenset({"foreach", "fused", "capturable", "differentiable"})
@@ -175,7 +175,7 @@ def hyper_differences(a: RecordedRun, b: RecordedRun, drifting_from: int | None)
     if not left or not right:
         return []
     first_by_name: dict[str, SetupDifference] = {}
-    # Changes of a schedule after one of the runs has ended are not a difference.
+    # Changes of a schedule after the end of one of the runs do not count as a difference.
     reached = min(max((record.step for record in run.journal.steps), default=0) for run in (a, b))
     for step in sorted({step for step, _ in (*left, *right) if step <= reached}):
         optimizers_a, optimizers_b = _at(left, step), _at(right, step)

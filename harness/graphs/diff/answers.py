@@ -1,8 +1,8 @@
 """The difference in plain words, the most important sentence first.
 
-Differences that can change the numbers of the training come first: an op that one side computes whole and the other
-side with several roundings, ops on one side only, ops that each side computes with its own kernel, casts. The number of
-graphs in a step, and the extent of fusion, follow.
+Differences that can change the numbers of the training come first: an op that one side computes as a whole and the
+other side with several roundings, ops on one side only, ops that each side computes with its own kernel, casts. The
+number of graphs in a step, and the extent of fusion, follow.
 """
 
 from __future__ import annotations

@@ -72,8 +72,8 @@ class Matching:
         frontier = dict.fromkeys(pairs)
         fresh = set(frontier)
         while frontier:
-            # Each pair proposes to pair those of its neighbours that are unique in kind, slot and shape on both sides;
-            # if some are left over, also those that are unique in kind alone.
+            # Each pair proposes pairs of its neighbours: those whose kind, slot and shape are unique on both sides. If
+            # some neighbours are left over, it also proposes those whose kind is unique.
             wishes: tuple[dict[int, set[int]], ...] = (defaultdict(set), defaultdict(set))
             for u, v in frontier:
                 x, y = a[u], b[v]

@@ -179,7 +179,7 @@ def _parts(node: Node) -> Iterator[Node]:
 
 
 def _writing(node: Node) -> Node:
-    # `add_` writes its first input; `__and__` also ends in an underscore, but does not write.
+    # `add_` writes to its first input; `__and__` also ends in an underscore, but writes to nothing.
     in_place = node.op.endswith("_") and not node.op.endswith("__")
     return replace(node, outputs=node.inputs[:1]) if in_place and not node.outputs else node
 

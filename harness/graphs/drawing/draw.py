@@ -29,7 +29,7 @@ PIXELS = 30_000
 
 POINTS_AN_INCH = 72
 HEADER = 40.0  # points
-SMALLEST = 480.0  # points, the least width: room for the title
+SMALLEST = 480.0  # points, the minimum width, which leaves room for the title
 
 FILLS = {"forward": "#d9e8f5", "backward": "#fbe5d0", "optimizer": "#d8f0e6", "": "#e8e8e8"}
 STROKES = {"forward": "#0072B2", "backward": "#B65000", "optimizer": "#00795A", "": "#666666"}

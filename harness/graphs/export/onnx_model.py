@@ -124,7 +124,7 @@ def _node(node: Node, marks: Mapping[str, Mark], written: dict[str, str] | None 
 
 def _function(node: Node, values: Mapping[str, Value], marks: Mapping[str, Mark]) -> onnx.FunctionProto:
     """Create the function of a kernel from the kernel's ops, with the title, domain and overload of its node."""
-    # A function's parameters must differ: from its second occurrence on, a name is numbered.
+    # A function's parameters must differ: a name that occurs again is numbered.
     parameters: dict[str, None] = {}
     for name in node.inputs:
         number, plain = 1, name or "none"
@@ -249,7 +249,7 @@ def write_onnx(graph: Graph, path: Path, marks: Mapping[str, Mark], *, read_from
 
 
 def onnx_path(graphs: RunGraphs, folder: Path, name: str) -> Path:
-    """Return the path of an exported graph. A stranger may have made the run: no name may lead out of the folder."""
+    """Return the path of an exported graph. The run may be untrusted, so no name may lead out of the folder."""
     if not NAME.fullmatch(name):
         raise JournalError(graphs.path, f"has a graph named {name!r}, which is not a plain file name")
     return folder / f"{name}.onnx"

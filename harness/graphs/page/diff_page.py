@@ -33,7 +33,7 @@ NO_DRIFT: Drift = MappingProxyType({})
 
 def scripts() -> tuple[str, str]:
     """Return the scripts of the page: the layout library, and the page's own script."""
-    # The library's licence stands before its code. The line that makes a browser request a source map is removed.
+    # The library's licence is written before its code. The line that makes a browser request a source map is removed.
     lines = DAGRE.read_text(encoding="utf-8").splitlines()
     licence = DAGRE.with_name("LICENSE").read_text(encoding="utf-8").strip()
     code = "\n".join(line for line in lines if not line.startswith("//# sourceMappingURL"))

@@ -18,7 +18,7 @@ def batch_step(evidence: PairEvidence) -> int | None:
     the same state.
 
     The tape of step 0 begins when the first model is called. It lacks the earlier calls, so any other step is
-    preferred. Next, a step that already has a tape in both modes is preferred, since it needs no further training.
+    preferred. Next, a step that already has a tape in both modes is preferred, since it needs no further training run.
     """
     forced = evidence.forced
     if forced is None:
@@ -58,10 +58,10 @@ def step_with_its_data(pair: PairFindings, evidence: PairEvidence) -> int | None
         if worst_of([step_findings]) > pair.threshold and not step_findings.explained
     ]
     others = [step for step in beyond if step and ended_by.get(step) == ended_by.get(0)]
-    # A step that both modes have a tape of needs no further training.
+    # A step of which both modes have a tape needs no further training run.
     return min(others, key=lambda step: (not tape_path(forced.path, step).exists(), step), default=None)
 
 
 def own_arguments(evidence: PairEvidence) -> list[str]:
-    """Return the names, as in tapes, of those arguments of the models that the training itself computes."""
+    """Return the names, as in tapes, of those arguments of the models that the training script computes itself."""
     return [f"argument {place}" for place in sorted(made_by_the_training(evidence.b, evidence.forced))]

@@ -27,7 +27,7 @@ def ended_by_values(reference: RecordedRun, run: RecordedRun, forced: RecordedRu
 
 
 def length_in_words(reference: RecordedRun, run: RecordedRun) -> str:
-    """Describe the two lengths and, if both runs have one, the losses by which the script decided."""
+    """Describe the two lengths and, if both are known, the losses of the step in which the script decided."""
     reference_steps, steps = (len(compared_run.journal.steps) for compared_run in (reference, run))
     a, b, last = reference.manifest.label, run.manifest.label, min(reference_steps, steps) - 1
     losses = [compared_run.journal.steps[last].loss for compared_run in (reference, run)]

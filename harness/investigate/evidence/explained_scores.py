@@ -21,7 +21,7 @@ from ..words.culprit_words import ill_conditioned_here
 class Scores:
     """The scores of a pair's steps.
 
-    steps: the scores; empty if there can be none, for the reason `why`
+    steps: the scores; empty if there can be none, and then `why` is the reason
     noise: a sentence about how the noise was measured
     unreplayed: the reasons why steps cannot be replayed or read
     """

@@ -1,4 +1,4 @@
-"""The comparison of a run with its control, which is asked for after each round of experiments and made once.
+"""The comparison of a run with its control. It is needed after each round of experiments, but made only once.
 
 It reads all digests of both journals: half a second for 5,000 steps of a small model.
 """
@@ -18,7 +18,7 @@ from .pair_evidence import PairEvidence
 
 @dataclass(frozen=True, slots=True)
 class _Files:
-    """The files of two runs as a cache key: a run that is made again has another key."""
+    """The files of two runs as a cache key: a run that is made again has a different key."""
 
     paths: tuple[Path, Path]
     written: tuple[int, ...]  # nanoseconds
@@ -38,7 +38,7 @@ def repetition_of(run: RecordedRun, again: RecordedRun) -> Repetition:
     """Return the comparison of a run with its control."""
     manifests = [compared.path / MANIFEST for compared in (run, again)]
     written = tuple(path.stat().st_mtime_ns if path.exists() else 0 for path in manifests)
-    if 0 in written:  # nothing would tell that it was made again
+    if 0 in written:  # without a time, a run that is made again would go unnoticed
         return repetition(run, again)
     return _compared(_Files((run.path, again.path), written, (run, again)))
 

@@ -26,7 +26,7 @@ MOST_PAIRS = 4
 @dataclass(frozen=True, slots=True)
 class ModeSpread:
     """The spread of a mode that does not repeat, and the calls that, according to its tapes, do not repeat. `control`
-    says what differed first between the mode's two trainings."""
+    says what differed first between the mode's two training runs."""
 
     control: Repetition
     spread: OwnSpread

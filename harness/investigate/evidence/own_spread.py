@@ -83,7 +83,7 @@ def of_outcomes(step: int, first: TensorFile, second: TensorFile) -> OwnSpread:
 
 
 def of_journals(step: int, first: Journal, second: Journal) -> OwnSpread:
-    """Return a lower bound of the spread of a step that two trainings began in the same state, from their journals.
+    """Return a lower bound of the spread of a step that two runs began in the same state, from their journals.
 
     Journals contain the losses, and the norm of each gradient: two gradients are at least as far apart as their norms.
     """
@@ -109,7 +109,7 @@ def _apart(first: float, second: float) -> float:
 
 
 def units_of(outcome: TensorFile) -> dict[str, float]:
-    """Return the unit roundoff of each value of an outcome that has digits."""
+    """Return the unit roundoff of each floating value of an outcome."""
     return {
         name: unit_roundoff(name, outcome, outcome) for name, value in outcome.tensors.items() if is_floating(value)
     }

@@ -113,16 +113,15 @@ class PairEvidence:
 
     @property
     def forced(self) -> RecordedRun | None:
-        """The other mode's training with steps that begin in the reference's state."""
+        """The other mode's run with steps that begin in the reference's state."""
         return self.only("b", "apart") or self.only("b", "forced")
 
     @property
     def taped(self) -> tuple[RecordedRun, ...]:
         """The reference's runs with tapes: its repetition, then those of suspicious steps.
 
-        If the reference does not repeat, its repetition has different states. A training whose steps begin in the
-        states of the first training then takes the place of the repetition. The other mode's steps begin in these
-        states, too.
+        If the reference does not repeat, its repetition has different states. A run whose steps begin in the states of
+        the first run then takes the place of the repetition. The other mode's steps begin in these states, too.
         """
         own = self.several("a", "from-itself")
         return (*(own or self.several("a", "again")), *self.several("a", "taped"))
@@ -139,7 +138,7 @@ class PairEvidence:
 
     @property
     def seeds(self) -> tuple[tuple[RecordedRun, RecordedRun], ...]:
-        """The pairs of trainings, one of each mode, with the same additional seed."""
+        """The pairs of training runs, one of each mode, with the same additional seed."""
         runs_of_b = {experiment.detail: run for experiment, run in self.experiments("b", "seed").items()}
         runs_of_a = self.experiments("a", "seed")
         return tuple(
@@ -173,7 +172,7 @@ class PairEvidence:
 
     @property
     def runs(self) -> int:
-        """The number of trainings made for the pair.
+        """The number of training runs made for the pair.
 
         An experiment with both modes counts only if both runs exist. Experiments of an inquiry do not count one by one:
         each localization counts as one.

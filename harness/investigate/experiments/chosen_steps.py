@@ -49,11 +49,11 @@ def most_forced(bytes_a_step: int, budget: int) -> int:
 def forced_steps(
     count: int, first_differing: Iterable[int], bytes_a_step: int, budget: int, shorter: Iterable[int] = ()
 ) -> tuple[int, ...]:
-    """Return the steps of a training of `count` steps that start from the reference's state.
+    """Return the steps of a run of `count` steps that start from the reference's state.
 
-    These are the first steps, those where pairs first differ, the last, and the rest evenly spaced. Their number is
-    limited by MOST_FORCED and by the `budget` in bytes, but is at least two. Pairs with fewer common steps add the last
-    step of each of the `shorter` counts, and evenly spaced steps before it.
+    These are the first steps, the steps in which pairs first differ, the last step, and evenly spaced steps. Their
+    number is limited by MOST_FORCED and by the `budget` in bytes, but is at least two. Pairs with fewer common steps
+    add the last step of each of the `shorter` counts, and evenly spaced steps before it.
     """
     counts = sorted({*shorter, count})
     most = most_forced(bytes_a_step, budget)
@@ -89,9 +89,9 @@ class ChosenSteps:
     taped: the steps whose noise is measured
     recorded: the steps that the reference has a tape of
     held: the steps that each mode other than the reference has a tape of
-    of: the runs that need only one further training, by path, each with the steps that this training begins in the
-        reference's state. The training's other steps are the run's control. A run that is not listed needs two further
-        trainings: one for all `forced` steps, and one as its control.
+    of: the runs that need to be trained only once more, by path, each with the steps that the new run begins in the
+        reference's state. The other steps of the new run are the control. A run that is not listed is trained twice
+        more: once for all `forced` steps, and once as its control.
     """
 
     forced: tuple[int, ...]
@@ -158,15 +158,15 @@ def choose(
 def within_control(
     reference: RecordedRun, run: RecordedRun, first: int | None, sudden: int | None, most: int
 ) -> tuple[int, ...]:
-    """Return the steps that a repetition of the run may begin in the reference's state while it still repeats the run
-    in the other steps; an empty tuple if that is not possible.
+    """Return the steps that a repetition of the run may begin in the reference's state, and still repeat the run in all
+    other steps; an empty tuple if that is not possible.
 
     The pair differs from step `first` on, and diverges suddenly in step `sudden`.
 
     The reference has kept its state of each of these steps. The run has kept its own state of the next step, from which
     the repetition continues. Step `first` needs no kept state: both runs begin it in the same state anyway. No two of
-    the steps are neighbours, except those at which the pair diverges. If batches differ only after the trainings do, no
-    step is possible: input that a training computes itself (such as a recurrent state or a prediction) is not part of a
+    the steps are neighbours, except those at which the pair diverges. If batches differ only after the runs do, no step
+    is possible: input that the script computes itself (such as a recurrent state or a prediction) is not part of a
     state.
     """
     if first is None or late_arguments(reference, run):

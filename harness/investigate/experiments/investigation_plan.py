@@ -24,7 +24,7 @@ may use as much again."""
 def compared_modes(specs: Sequence[ModeSpec], *, alone: bool = False) -> list[ModeSpec]:
     """Return the modes of an investigation; they draw eager's random numbers unless their specifications say otherwise.
 
-    Raises UsageError for one mode alone, unless it is compared with itself in a different number of processes.
+    Raises UsageError for a single mode, unless it is compared with itself in a different number of processes.
     """
     if len(specs) < 2 and not alone:
         raise UsageError(f"an investigation needs a reference and a mode to compare with it, not only {specs[0]}")
@@ -51,7 +51,7 @@ def on_two_devices(specs: Sequence[ModeSpec]) -> bool:
 
 
 def remedy_of_draws(specs: Sequence[ModeSpec]) -> str:
-    """Name the options that make modes with different random numbers draw the same ones."""
+    """Name the options that make modes with different random numbers draw the same numbers."""
     others = [spec for spec in specs if spec.accelerator is not None and spec.draws != "cpu"]
     if others and on_two_devices(specs):
         names = " and ".join(str(replace(spec, draws="cpu")) for spec in others)
@@ -95,8 +95,8 @@ class InvestigationRequest(TrainingRequest):
 
     name: str | None = option(
         None,
-        "Name of the investigation (default: the script's name, with a number if it is taken); an existing one is "
-        "continued.",
+        "Name of the investigation (default: the script's name, with a number if it is taken); an existing "
+        "investigation is continued.",
     )
     suffix: str | None = option(None, "The batch of a recorded investigation (default: the newest).", metavar="TAG")
     steps: StepSelection | None = option(

@@ -33,11 +33,11 @@ from .restored import variables_of
 
 
 class Interrupted(Exception):
-    """Ctrl-C ended a round of runs. Complete runs are kept, and the next call of the command reuses them."""
+    """Ctrl-C ended a round of runs. Complete runs are kept, and the command reuses them when it is run again."""
 
 
 class Progress(Protocol):
-    """A listener to the progress of an investigation."""
+    """Receives reports on the progress of an investigation."""
 
     def round(self, title: str, names: Sequence[str]) -> AbstractContextManager[Reporter]:
         """Begin a round of runs; the returned reporter is notified of each run."""
@@ -56,7 +56,7 @@ class Round:
 
 @dataclass
 class Laboratory:
-    """A place that runs experiments beside the recorded runs. All of its processes end with its context.
+    """A place that runs experiments beside the recorded runs. All of its processes end when its context is left.
 
     jobs: the number of experiments that run at a time
     timeout: the seconds that a run may take
@@ -132,7 +132,7 @@ class Laboratory:
         plans = [replace(plan, timeout=self.timeout) for plan in experiments.plans]
         missing = [plan for plan in plans if anew or not self._is_recorded(plan, plan.modes[0].name)]
         self.reused += len(plans) - len(missing)
-        for place, plan in enumerate(missing):  # an existing folder is incomplete, or of another request
+        for place, plan in enumerate(missing):  # an existing folder is incomplete, or belongs to another request
             folder = plan.investigation.run(plan.modes[0].name, "")
             self.workers.let_go(folder.path)
             _remove(folder)
@@ -141,7 +141,7 @@ class Laboratory:
         if missing:
             self._execute(experiments.title, missing)
         crowded = [plan for plan in missing if self._lacked_memory(plan)]
-        if crowded:  # the first runs had their devices to themselves, with enough memory
+        if crowded:  # each mode's first run had its device to itself, and enough memory
             names = " and ".join(plan.modes[0].name for plan in crowded)
             self.progress.say(f"{names} ran out of memory beside other processes: running again, one at a time")
             self.workers.close_processes()
@@ -180,8 +180,8 @@ class Laboratory:
     def has_room(self, specs: Sequence[ModeSpec]) -> bool:
         """Check whether the accelerators have room for one more process of each of these modes at once.
 
-        A process is assumed to need twice the highest peak of a training on its device, because the work beside a
-        training needs more memory than the training. The processes together may take a quarter of each device's memory.
+        A process is assumed to need twice the highest peak of a training run on its device, because the work beside a
+        run needs more memory than the run. The processes together may take a quarter of each device's memory.
         A device has no room while its peak is unknown.
         """
         devices = [device for spec in specs if (device := spec.accelerator) is not None]
@@ -217,7 +217,7 @@ class Laboratory:
         wanted = run_config(plan, spec, folder)
         if recorded.until is None:  # a complete run has all results of one that ends earlier
             wanted = replace(wanted, until=None)
-        if not wanted.resync:  # keeping more steps than requested does not change the training
+        if not wanted.resync:  # keeping more steps than requested does not change the run
             for name in ("states", "outcomes", "tapes"):
                 more, enough = getattr(recorded, name), getattr(wanted, name)
                 if more is not None and (enough is None or more.covers(enough)):
@@ -262,7 +262,7 @@ def repeating(run: RecordedRun, experiment: Experiment, **changes: Any) -> Batch
 def trained_anew(run: RecordedRun, **changes: Any) -> BatchPlan:
     """Return a plan that trains as a recorded run did, in the modes and the folder that `changes` state."""
     config = RunConfig.load(run.path / "config.json")
-    # A limit in seconds would end the new training at a different step, so the recorded number of steps is the limit.
+    # A limit in seconds would end the new run at a different step, so the recorded number of steps is the limit.
     timed = "max_seconds" in run.journal.limits
     options: dict[str, Any] = {
         "script": Path(config.script),

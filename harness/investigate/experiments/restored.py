@@ -35,8 +35,7 @@ def variables_of(run: RecordedRun) -> dict[str, str] | None:
 
 
 def not_restored(run: RecordedRun) -> list[str]:
-    """Describe, each in a sentence, the differences between the run's environment and this one that can change its
-    bits."""
+    """Return a sentence for each difference between the run's environment and this one that can change the run's bits."""
     then, spec = run.manifest.environment, parse_mode(run.manifest.spec)
     if not then or spec.python is not None:
         return []

@@ -1,12 +1,12 @@
 """The experiments that a verdict needs, round by round.
 
-once_more    each mode repeats its training and becomes a worker; the reference keeps outcomes and tapes of chosen
+once_more    each mode trains once more and becomes a worker; the reference keeps outcomes and tapes of chosen
              steps, and the others begin these steps in the reference's state, then continue from their own states
-from_itself  the chosen steps of a reference that does not repeat, each begun in its state of the first training
-apart        if one training cannot serve both purposes: a control, and a second training for the chosen steps
+from_itself  the chosen steps of a reference that does not repeat, each begun in its state of the first run
+apart        if one run cannot serve both purposes: a control, and a second run for the chosen steps
 suspicious   tapes of the steps that drift, replayed with stronger rounding
 onset        further steps, between the last step within rounding and the first step beyond it
-envelope, seeds     whole trainings
+envelope, seeds     training runs to the end
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def steps_between(steps: Sequence[StepScore], threshold: float, most: int) -> li
 def once_more(reference: RecordedRun, others: Sequence[RecordedRun], chosen: ChosenSteps) -> Round:
     """Train each mode once more as its control.
 
-    In the same training, each mode other than the reference begins the chosen steps in the reference's state:
+    In the same run, each mode other than the reference begins the chosen steps in the reference's state:
 
         step        0      1      2        3      4        5
         reference   own    own    own      own    own      own       keeps outcomes of 0, 2, 4, and tapes
@@ -109,10 +109,10 @@ def once_more(reference: RecordedRun, others: Sequence[RecordedRun], chosen: Cho
 
 
 def not_of_itself(reference: RecordedRun, others: Sequence[RecordedRun], chosen: ChosenSteps) -> list[RecordedRun]:
-    """Return the runs that `once_more` could not repeat in the same training as the resynced steps.
+    """Return the runs that `once_more` could not repeat in the training run that has the resynced steps.
 
     Either the script carries something from step to step that no state includes, or the mode does not repeat itself at
-    all. A separate control shows which.
+    all. A separate control shows which of the two is the reason.
     """
     doubtful = []
     for run in others:
@@ -131,10 +131,10 @@ def apart(
     again: Sequence[RecordedRun],
     chosen: ChosenSteps,
 ) -> Round:
-    """Begin the chosen steps of every mode in the reference's state, in one training that ends after the last of them.
+    """Begin the chosen steps of every mode in the reference's state, in one run that ends after the last of them.
 
     Values that the script carries from one step to the next stay close to the reference's. If the reference could keep
-    no state, there is no such training. Each run in `again` is also trained once more as its control.
+    no state, there is no such run. Each run in `again` is also trained once more as its control.
     """
     plans = [repeating(run, control_of(run)) for run in again]
     own = tapes_of(reference).kind == FROM_ITSELF
@@ -144,7 +144,7 @@ def apart(
         steps = chosen.of.get(run.path, chosen.forced)
         if kept:
             steps = tuple(step for step in steps if step in steps_in(states))
-        if steps and steps_in(states):  # the state of a training that torch.func transforms cannot be read
+        if steps and steps_in(states):  # if torch.func transforms the training, its state cannot be read
             plans.append(_forced(reference, run, states, steps, chosen, "apart" if run.path in chosen.of else "forced"))
     return Round(FROM_THE_STATE, plans)
 
@@ -159,7 +159,7 @@ def settle_forced(laboratory: Laboratory, reference: RecordedRun, run: RecordedR
 
 
 def from_itself(reference: RecordedRun, chosen: ChosenSteps) -> Round:
-    """Begin the chosen steps in the states of the reference's first training, and tape them.
+    """Begin the chosen steps in the states of the reference's first run, and tape them.
 
     This is for a reference that does not repeat: its repetition has different states. Without this experiment, there
     would be no step that both modes begin in the same state.
@@ -196,7 +196,7 @@ def _forced(
 
 def unsure(reference: RecordedRun, others: Sequence[RecordedRun]) -> Round:
     """Plan a control for each mode whose first significant step was computed only from the reference's state: no
-    control has reached the step by itself, so its result may be chance."""
+    control has reached the step from its own state, so the step's result may be chance."""
     plans = []
     for run in others:
         evidence = evidence_for(reference, run)
@@ -243,7 +243,7 @@ def date_onset(
 ) -> None:
     """Start further steps from the reference's state until each pair's first significant step is known.
 
-    A long training has too many states to keep. So each round keeps the states of evenly spaced steps between the last
+    A long run has too many states to keep. So each round keeps the states of evenly spaced steps between the last
     step within rounding and the first beyond it, until these two steps are neighbours.
     """
     if plan.steps is not None:
@@ -316,7 +316,7 @@ def suspicious(reference: RecordedRun, others: Sequence[RecordedRun]) -> Round:
             wanted |= {drifting[place] for place in evenly(len(drifting), min(len(drifting), MOST_CONFIRMED))}
     states = None
     repeated = control(reference)
-    if repeated is not None and not repeated.repeatable:  # by itself, this training would reach other states
+    if repeated is not None and not repeated.repeatable:  # the new run on its own would reach different states
         states = reference.path / STATES if tapes_of(reference).kind == FROM_ITSELF else _states_of(reference)
         kept = set(steps_in(states))
         wanted, looked_closer = wanted & kept, looked_closer & kept

@@ -34,17 +34,17 @@ REFEREE = "numdrift.harness.recorder.referee_process"
 BESIDE_TRAINING = "numdrift.harness.tape.replaying.beside_training"
 
 LONGEST = 600.0
-"""The seconds that the referee may take, and that a measurement of noise may take after its training has ended."""
+"""The seconds that the referee may take, and that a measurement of noise may take after its training run has ended."""
 
 LOOK_SECONDS = 0.02
 
 LARGE = 64 << 20
-"""From this many bytes of parameters and buffers on, the training's process itself measures a step as soon as the step
-has ended. A second copy of all values costs memory, and such large ops use all processors well."""
+"""With this many bytes of parameters and buffers or more, the process of the training run itself measures a step as
+soon as the step has ended. A second copy of all values costs memory, and such large ops use all processors well."""
 
 
 def is_measured_beside(reference: RecordedRun) -> bool:
-    """Check whether a clean process beside the training may measure the reference's steps.
+    """Check whether a clean process beside the training run may measure the reference's steps.
 
     It may if the run is one process on the CPU, with a small model and this interpreter. A compiled step is excluded:
     it is replayed op by op, and the clean process could not tell whether the kernels are the step's own.
@@ -71,7 +71,7 @@ def noise_beside(
         "tapes": str((run / "tapes").absolute()),
         "steps": lacking,
         "replays": NOISE_REPLAYS,
-        "threads": 1,  # the process runs beside the trainings
+        "threads": 1,  # the process runs beside the training runs
         "ended": str(ended.absolute()),
     }
     process = None

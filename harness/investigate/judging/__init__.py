@@ -3,6 +3,6 @@
     in   recorded runs and their evidence
     out  for each pair a verdict, sentences for the user, and culprits
 
-Nothing is run here: `judge` returns the findings, and `investigate_command` the command that makes missing
+Nothing is run here: `judge` returns the findings, and `investigate_command` the command that runs missing
 experiments.
 """

@@ -1,5 +1,5 @@
-"""The share of a pair's drift that its proven causes account for, and a sentence about the rest. Every pair that
-differs has such a sentence or a full account.
+"""The share of a pair's drift that its proven causes account for, and a sentence about the rest. If a pair differs,
+either its causes account for all of the drift, or there is such a sentence.
 
     0.998, ""                                          the drift disappears if the causes are swapped out together
     0.83,  "the causes explain 83 % of the drift of step 3; what is left (z 1.2) ..."
@@ -20,7 +20,7 @@ from ..questions.ops import AGAINST_ONE
 from ..questions.question import proven
 
 ACCOUNTED = ("rounding", "beyond-rounding", "nonfinite", None)
-"""Verdicts that report a drift, or that leave open how to class it."""
+"""Verdicts that report a drift, and None for an undecided pair."""
 
 ALL = 0.995
 """From this share on, the rest is not mentioned: the share rounds to 100 %."""

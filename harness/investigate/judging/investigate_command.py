@@ -14,7 +14,7 @@ from ..evidence.pair_scores import spec_of
 from ..words.culprit_words import from_here
 
 SAME_TRAINING = ("script_sha256", "module", "arguments", "world_size")
-"""Fields of a manifest that are equal in two runs of one training in two modes."""
+"""Fields of a manifest that are equal if two runs do the same training in different modes."""
 
 
 def are_same_training(a: RecordedRun, b: RecordedRun) -> bool:
@@ -27,7 +27,7 @@ def command_for(a: RecordedRun, b: RecordedRun) -> str:
 
     If the runs belong to one investigation, the command continues it without repeating the runs. For runs of two
     investigations, or an experiment and a run, the command investigates their script in their two modes. If the runs
-    are not one training in two modes, the command has a placeholder for the script.
+    do not do the same training in two modes, the command has a placeholder for the script.
     """
     first, second = a.manifest, b.manifest
     if first.in_process or second.in_process:
@@ -52,7 +52,7 @@ def command_in_same_interpreter(a: RecordedRun, b: RecordedRun, reference: ModeS
 
 
 def command_of_modes(manifest: RunManifest, modes: Sequence[ModeSpec], script: str) -> str:
-    """Return the command that investigates the training of a manifest in these modes."""
+    """Return the command that investigates the training script of a manifest in these modes."""
     words = ["numdrift", "investigate"]
     words += ["-m", manifest.module] if manifest.module else [script]
     words += [word for mode in modes for word in ("--mode", str(mode))]

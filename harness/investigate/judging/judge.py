@@ -125,7 +125,7 @@ class _JudgedCauses:
     answer: the answers of all questions
     culprits: the culprits that count under the verdict
     setup: the differences in the set-up behind the verdict, a cause before its consequences
-    without: the whole training without the culprits
+    without: the training run to the end without the culprits
     """
 
     verdict: Verdict

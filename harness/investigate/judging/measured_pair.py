@@ -160,7 +160,7 @@ def _setup(evidence: PairEvidence, localized: Sequence[Localization], *, by_valu
     void = {
         *(OF_ONE_RANK if evidence.one_against_several else ()),
         *(("steps",) if by_values else ()),
-        *(("generator",) if is_drawn_again else ()),  # the mode executed draws again, so the generators differ
+        *(("generator",) if is_drawn_again else ()),  # the mode repeated some draws, so the generators differ
     }
     differences = setup_differences(a, b, *states, from_the_model=own, rounded=rounded)
     return [difference for difference in differences if difference.kind not in void]

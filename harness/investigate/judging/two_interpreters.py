@@ -37,9 +37,9 @@ def interpreters_of(a: RecordedRun, b: RecordedRun) -> TwoInterpreters | None:
 
 
 def blamed_by_training(interpreters: TwoInterpreters | None, without: TrainedWithout | None) -> TwoInterpreters | None:
-    """Blame the mode if a whole training shows that the version causes none of the difference.
+    """Blame the mode if a training run to the end shows that the version causes none of the difference.
 
-    That training executes the mode with its own version's plain kernels in place of the culprits, and equals the
+    That run executes the mode with its own version's plain kernels in place of the culprits, and equals the
     reference bit for bit.
     """
     if interpreters is None or interpreters.blame != VERSION_OR_MODE or without is None or not without.identical:

@@ -133,7 +133,7 @@ def _compared(evidence: PairEvidence, difference: GeneratorDifference) -> tuple[
 def _calls_of(run: RecordedRun, difference: GeneratorDifference) -> list[CallRecord]:
     """Return the calls of the step in which the runs drew differently, or those before the first step.
 
-    The list is empty for a training that was cut short: it may lack a draw only because the draw would have come later.
+    The list is empty for a run that was cut short: it may lack a draw only because the draw would have come later.
     """
     if not run.manifest.got_through:
         return []

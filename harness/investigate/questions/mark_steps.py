@@ -52,7 +52,7 @@ LAST_UNCUT = 4
 """The last step that is tried without any cut.
 
 Without a cut, all steps up to this one are one graph, and each value that is read executes the whole graph again. In
-a transformer of two layers whose matrix products are sums, the tenth step took 20 s and 14 GB.
+a transformer of two layers whose matrix products are written as sums, the tenth step took 20 s and 14 GB.
 """
 
 
@@ -127,7 +127,7 @@ def _score(inquiry: Inquiry, policy: str) -> float:
 
 
 def _may_draw(reference: RecordedRun) -> bool:
-    """Check whether the training may draw random numbers: its generator's state changes, or too few states are known.
+    """Check whether the script may draw random numbers: its generator's state changes, or too few states are known.
 
     Cuts that every policy makes are a cause only if something is drawn again. On some processors, lazy mode differs in
     the last bits from its ops executed one by one, and a low-precision kernel magnifies this difference, whatever the

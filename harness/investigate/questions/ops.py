@@ -86,7 +86,7 @@ class Ops:
                 notes.append(f"step {localization.step} could not be localized: {localization.reason}")
             notes += [f"step {localization.step}: {note}" for note in localization.content.get("notes", ())]
         order: dict[str | None, int] = {"beyond-rounding": 0, "rounding": 1}
-        # An op says more than the data that it made before the step.
+        # An op is more informative than the data that it computed before the step.
         ordered = sorted(
             by_identity.values(),
             key=lambda candidate: (not candidate.is_proven, order.get(candidate.significance, 2), _is_data(candidate)),

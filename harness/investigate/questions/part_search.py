@@ -3,8 +3,8 @@ again, with ever smaller parts of the model on the backend.
 
 Everything else is executed on the CPU, in the reference's process: the loss function, the optimizer and the other
 operators. Nothing inside the backend is observed. The backend's effect on an operator and on the operator's gradient
-shows in the step's outcome, which is scored like any other. A part is swapped in if it alone is on the backend, and
-swapped out if all other parts are.
+shows in the step's outcome, which is scored like any other. A part is swapped in if only it is on the backend, and
+swapped out if only the other parts are.
 """
 
 from __future__ import annotations

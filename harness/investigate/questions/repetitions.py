@@ -1,7 +1,7 @@
-"""The search for the call that a mode does not repeat: two more trainings, compared call by call.
+"""The search for the call that a mode does not repeat: two more training runs, compared call by call.
 
-A difference that arises by chance may appear at a different call in these trainings, or not at all. So the calls of all
-steps up to the one in which the control differed are recorded and compared. If the two trainings are equal, a third one
+A difference that arises by chance may appear at a different call in these runs, or not at all. So the calls of all
+steps up to the one in which the control differed are recorded and compared. If the two runs are equal, a third one
 is run. A stand-in for the mode, which executes the ops one by one, is also trained in two cases: the mode's ops have no
 values when they are called, or the call that differs is a compiled graph or has no line.
 """
@@ -45,13 +45,13 @@ from .question import Inquiry, QuestionAnswer
 from .setting_axes import stand_in
 
 FOUND = "repetitions.json"
-"""The suffix of the name of the result file, which is beside the trainings."""
+"""The suffix of the name of the result file, which is beside the training runs."""
 
 STAND_IN = "op-by-op-"
-"""A part of the names of the trainings of a mode's stand-in."""
+"""A part of the names of the training runs of a mode's stand-in."""
 
 TAPED = "taped-"
-"""A part of the name of the training that tapes the step as the core of lazy tensors executes it."""
+"""A part of the name of the training run that tapes the step as the core of lazy tensors executes it."""
 
 MOST_TRAININGS = 3
 
@@ -61,8 +61,8 @@ MOST_STEPS, OF_THEM_FIRST = 128, 32
 
 @dataclass(frozen=True, slots=True)
 class Repeated:
-    """The result of the trainings of a mode, or of its stand-in (`by_stand_in`). `difference` is the first difference
-    between two trainings; None if they were equal."""
+    """The result of the runs of a mode, or of its stand-in (`by_stand_in`). `difference` is the first difference
+    between two runs; None if they were equal."""
 
     steps: int
     trainings: int
@@ -72,7 +72,7 @@ class Repeated:
 
 
 class Repetitions:
-    """The first call that differs between two trainings of a mode."""
+    """The first call that differs between two training runs of a mode."""
 
     def asks(self, inquiry: Inquiry, plan: InvestigationRequest) -> bool:
         if inquiry.pair.verdict != "nondeterministic":
@@ -177,12 +177,12 @@ def recorded_steps(last: int) -> list[int]:
 
 
 def _tried(laboratory: Laboratory, waiting: Sequence[tuple[RecordedRun, Repetition]], how: str) -> dict[Path, Repeated]:
-    """Train these modes, or their stand-ins, until two trainings differ, at most MOST_TRAININGS times."""
+    """Train these modes, or their stand-ins, until two runs differ, at most MOST_TRAININGS times."""
     results = dict[Path, Repeated]()
     for count in range(2, MOST_TRAININGS + 1):
         if not waiting:
             break
-        # Run two trainings at first and, if they are equal, one more.
+        # Train twice at first and, if both runs are equal, once more.
         numbers = range(count) if count == 2 else (count - 1,)
         plans = [_recorded(run, number, control, how) for run, control in waiting for number in numbers]
         labels = " and ".join(run.manifest.label for run, _ in waiting)
@@ -206,7 +206,7 @@ def _recorded(run: RecordedRun, number: int, control: Repetition, how: str) -> B
 
 
 def _compared(run: RecordedRun, trainings: int, control: Repetition, how: str) -> Repeated:
-    """Compare the last of `trainings` trainings with the first."""
+    """Compare the last of `trainings` training runs with the first."""
     folder, steps = EvidenceFolder.of(run), len(recorded_steps(control.step or 0))
     first, last = (folder.find(_experiment(run, number, how)) for number in (0, trainings - 1))
     unfinished = Repeated(steps, trainings, reason="a training run that recorded its calls did not finish")
@@ -216,7 +216,7 @@ def _compared(run: RecordedRun, trainings: int, control: Repetition, how: str) -
         difference = first_difference(read_calls(first), read_calls(last))
     except NumdriftError as error:
         return Repeated(steps, trainings, reason=str(error))
-    # The calls of a training that was cut short end early, which is neither a difference nor an agreement.
+    # The calls of a run that was cut short end early, which is neither a difference nor an agreement.
     at_an_end = difference is None or difference.a is None or difference.b is None
     if at_an_end and not (first.manifest.got_through and last.manifest.got_through):
         return unfinished
@@ -236,7 +236,7 @@ def _found_in(run: RecordedRun) -> Path:
 
 
 def repeated_of(run: RecordedRun) -> Repeated | None:
-    """Return the result for a mode that does not repeat; None if its trainings were not compared."""
+    """Return the result for a mode that does not repeat; None if its training runs were not compared."""
     return read_result(_found_in(run), lambda content: read_fields(Repeated, content))
 
 

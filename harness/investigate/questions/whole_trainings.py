@@ -1,5 +1,5 @@
-"""The results of whole trainings of a pair: the envelope of perturbed trainings, the lag over seeds, and, as the last
-proof, a training in the other mode with every culprit swapped out.
+"""The results of a pair's training runs to the end: the envelope of perturbed runs, the lag over seeds, and, as the
+last proof, a run in the other mode with every culprit swapped out.
 
     remedy(cpu, lazy,kernel.mm=bf16, [aten.mm])       lazy                              the reference's plain kernel
     remedy(cpu, compile, [aten.tanh_backward])        compile,kernel.tanh_backward=aten
@@ -27,14 +27,14 @@ from .question import proven
 from .setting_axes import with_setting
 
 MEMBERS = 4
-"""The number of perturbed trainings in the envelope, unless the user requests more."""
+"""The number of perturbed runs in the envelope, unless the user requests more."""
 
 ATEN = "aten"
 
 
 @dataclass(frozen=True, slots=True)
 class Curves:
-    """The judgement of the loss curves: the envelope and the lag, each None if its trainings were not requested.
+    """The judgement of the loss curves: the envelope and the lag, each None if its training runs were not requested.
     `sentences` describe both."""
 
     envelope: Envelope | None
@@ -56,7 +56,7 @@ def curves_of(evidence: PairEvidence, comparisons: int) -> Curves:
 
 
 def _envelope_of(evidence: PairEvidence, run: RecordedRun) -> Envelope | None:
-    """Compare a run with the envelope of the reference's perturbed trainings; None if there are none."""
+    """Compare a run with the envelope of the reference's perturbed runs; None if there are none."""
     perturbed = [series(rerun) for rerun in evidence.several("a", "perturbed")]
     return loss_envelope(series(evidence.a), series(run), perturbed) if perturbed else None
 
@@ -91,7 +91,7 @@ def remedy(a: ModeSpec, b: ModeSpec, culprits: Sequence[Culprit]) -> Remedy:
         for op in dict.fromkeys((*of_reference, *map(_plain, culprit.ops["b"]))) if reached else ():
             reference_swaps = {key: value for key, value in a.kernel.items() if _plain(key) == op}
             own = [key for key in kernel if _plain(key) == op and key not in reference_swaps]
-            # The mode's version of a culprit may include ops whose kernels are swapped for a different reason.
+            # The mode's side of a culprit may include ops whose kernels are swapped for a different reason.
             own = own if op in of_reference else [key for key in own if kernel[key] == (culprit.kernel or {}).get("b")]
             # Without a setting, Inductor generates code for the op, which is not the plain kernel of eager mode.
             plain = {op: ATEN} if spec.capabilities.compiles and op in of_reference else {}
@@ -134,7 +134,7 @@ def _why_left(fix: Remedy) -> str:
 
 
 def is_left_over(runs: Sequence[RecordedRun], findings: Findings, trained: Round) -> bool:
-    """Check whether a training without its culprits still differs from the reference, for any pair beyond rounding."""
+    """Check whether a run without its culprits still differs from the reference, for any pair beyond rounding."""
     names = {plan.experiment.run for plan in trained.plans if plan.experiment is not None}
     for run, pair in zip(runs[1:], findings.pairs, strict=True):
         if pair.verdict == "beyond-rounding" and run.path.name in names:
@@ -145,8 +145,8 @@ def is_left_over(runs: Sequence[RecordedRun], findings: Findings, trained: Round
 
 
 def trained_without(evidence: PairEvidence, verdict: str | None, culprits: Sequence[Culprit]) -> TrainedWithout | None:
-    """Report on the whole training without the culprits, or say why it cannot be run; None if it was not run for these
-    culprits."""
+    """Report on the training run to the end without the culprits, or say why it cannot be made; None if it was not made
+    for these culprits."""
     spec, run = spec_of(evidence.b), evidence.only("b", "without")
     fix = remedy(spec_of(evidence.a), spec, proven(verdict, culprits))
     if fix.left and verdict == "beyond-rounding":
@@ -158,7 +158,7 @@ def trained_without(evidence: PairEvidence, verdict: str | None, culprits: Seque
     begun = (
         f"trained to the end {swaps if swaps.startswith('without ') else f'with {swaps}'}, {evidence.b.manifest.label}"
     )
-    if not run.journal.steps:  # this says nothing about the culprits, whose proofs stand
+    if not run.journal.steps:  # this proves nothing about the culprits, and their proofs remain valid
         text = f"{begun} ended in its first step: {run.manifest.status}, {run.manifest.message}"
         return TrainedWithout(spec=str(fix.spec), swaps=fix.swaps, status=run.manifest.status, text=text)
     compared = compare_runs(evidence.a, run)
@@ -190,8 +190,8 @@ def trained_without(evidence: PairEvidence, verdict: str | None, culprits: Seque
 
 
 def farther_away(without: RunComparison, whole: RunComparison, b: str) -> str:
-    """Say that a training without the culprits of a compiled mode is farther from the reference than the mode itself,
-    and by how much; "" if it is not. Taking an op out of a graph changes how the other ops are fused and compiled."""
+    """Say that a run without the culprits of a compiled mode is farther from the reference than the mode itself, and by
+    how much; "" if it is not. Taking an op out of a graph changes how the other ops are fused and compiled."""
     if without.common_steps != whole.common_steps:
         return ""
     losses = [comparison.losses.max_relative or 0.0 for comparison in (without, whole)]

@@ -278,7 +278,7 @@ def _proof(culprit: Culprit, proof: Proof, a: str, b: str) -> str:
         sentences.append(f"when it is swapped into {a}, the drift {appears} (z {_z(came.score_after)})")
     first, alone, without = went.score_before, went.score_after, went.score_without_all
     if alone is not None and first is not None and without is not None and alone >= first > without:
-        # The effects of several culprits do not add up: swapping out one alone may remove nothing, or may remove an
+        # The effects of several culprits do not add up: swapping out only one may remove nothing, or may remove an
         # effect that compensates for another.
         sentences.append(
             f"when only it is swapped out of {b}, the drift stays (z {_z(first)} to {_z(alone)}); together with the "

@@ -1,4 +1,4 @@
-"""Sentences about the difference between two trainings of one mode, and about a draw that only one of two modes makes.
+"""Sentences about the difference between two runs of one mode, and about a draw that only one of two modes makes.
 
 in step 5 aten.mul in the forward, train.py:46 (`y * noise()`), receives a different number in each run (1.0000012 and
 1.0000034), which came from outside of torch
@@ -29,7 +29,7 @@ OUTSIDE = "came from outside of torch (another generator, the time, the operatin
 
 
 def sentence_of(difference: CallDifference) -> str:
-    """Describe how two trainings first differ, by the call that shows the difference."""
+    """Describe how two runs first differ, by the call that shows the difference."""
     first_call, second_call, made = difference.a, difference.b, difference.made
     when = _when(difference.step, difference.call.phase)
     if difference.what == "branch":
@@ -95,10 +95,10 @@ def unfilled_sentence(unfilled: UnfilledRead) -> str:
 def unfilled_remedy(unfilled: UnfilledRead) -> str:
     """Say how to avoid the read of uninitialized memory."""
     if unfilled.read_by is not None and unfilled.call.name not in UNFILLED:
-        return f"mend {unfilled.call.name}, or fill its result before it is read"
+        return f"correct {unfilled.call.name}, or fill its result before it is read"
     if unfilled.call.op == unfilled.made_by:
         return "fill it before it is read (torch.zeros in place of torch.empty)"
-    return f"use an op other than {unfilled.call.op}, whose writes this mode loses"
+    return f"replace {unfilled.call.op} with a different op: this mode loses what it writes"
 
 
 def remedy_of(difference: CallDifference, spec: ModeSpec) -> str:
@@ -178,7 +178,7 @@ def shown_by_stand_in(label: str) -> str:
 
 def place_of(call: CallRecord) -> str:
     """Describe the place of a call: `aten.mul in the forward of net.1, train.py:31 (`y * noise()`)`; without an op, its
-    line alone."""
+    line is the whole description."""
     shown = _shown(call.line)
     if not call.op:
         return shown or "a line between these calls"

@@ -1,8 +1,9 @@
 """The alignment of two tapes of one step: blocks of calls that correspond.
 
 Ops are paired within their place: the pass, the phase and the module, or, for an optimizer's ops, the parameters. So
-the ops outside a rewritten module stay paired. If an op has no counterpart in its place, one is searched for elsewhere,
-by name and shapes. The ops left between two pairs form an unpaired block: ops of one side in place of ops of the other.
+the ops outside a rewritten module stay paired. If an op has no counterpart in its place, other places are searched for
+one, by name and shapes. The ops left between two pairs form an unpaired block: ops of one side in place of ops of the
+other.
 
 The elements that are paired are called units. In compiled graphs, all nodes that one op was decomposed into form one
 unit, with that op's name. The unit includes the nodes that the backward recomputes. It also includes repeated nodes: a

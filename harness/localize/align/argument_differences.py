@@ -17,7 +17,7 @@ from .storage_flow import FlowNode, Use, common_reads, layout_of
 WIRING = "reads a different tensor"
 
 LAYOUT = "a different layout"
-"""The same values in a different order in memory: the call computes the same, perhaps with a different kernel."""
+"""The same values in a different order in memory: the call computes the same thing, perhaps with a different kernel."""
 
 PART = "a different layout or part of a tensor"
 

@@ -79,8 +79,8 @@ def in_place_of_each_other(a: StorageFlow, b: StorageFlow, blocks: Sequence[Bloc
 
 
 def _replacements(a: StorageFlow, b: StorageFlow, blocks: Sequence[Block]) -> Iterator[tuple[int, int]]:
-    """Yield the numbers of two blocks, one that only side a has and one that only side b has, whose results the two ops
-    of a pair take as the same argument."""
+    """Yield pairs of block numbers: a block that only side a has, and one that only side b has. The two ops of a pair
+    take the results of these blocks as the same argument."""
     alone = {number for number, block in enumerate(blocks) if not (block.a and block.b)}
     if not alone:
         return

@@ -26,7 +26,8 @@ class Link:
 class Links:
     """The links of each side.
 
-    The two sides' links need not be inverse: the result of an extra op is linked to the counterpart of the op's input.
+    The links of the two sides need not be inverses: the result of an extra op is linked to the counterpart of the op's
+    input.
     `again` maps each node of a side that repeats the computation of an earlier node to the earlier node.
     """
 
@@ -43,7 +44,7 @@ class Links:
         self.of["b"].setdefault(b.value, Link(b.view, a.view, a.value))
 
     def correct(self, a: Use, b: Use) -> None:
-        """Link these values to each other in place of the links that they have."""
+        """Replace the links of these values with links to each other."""
         self.of["a"][a.value] = Link(a.view, b.view, b.value)
         self.of["b"][b.value] = Link(b.view, a.view, a.value)
 

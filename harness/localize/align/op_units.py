@@ -69,7 +69,7 @@ def units_of(flow: StorageFlow, *, modules: bool) -> list[OpUnit]:
         group_of[number] = group_of[repeats[number]] if number in repeats else key
         groups.setdefault(group_of[number], []).append(number)
     states = state_slots(flow)
-    # The gradient's name for each value that becomes a part of a parameter's gradient, by addition alone or by a
+    # The gradient's name for each value that becomes a part of a parameter's gradient, only by addition or by a
     # script's hook on the sum. The loop runs backwards, so that it also reaches the terms of nested sums.
     gradient_of = {use.value: name for name, use in flow.watched.items() if name.startswith("gradient ")}
     for node in reversed(flow.nodes):

@@ -84,8 +84,8 @@ def _paired(
 
 
 def _by_readers(units: Sequence[OpUnit], other_units: Sequence[OpUnit], pairs: Pairs) -> Pairs:
-    """Replace units of pairs: if the results of a unit and of its partner are read by different ops, pair the partner
-    with an unpaired unit that looks like the first unit and whose results are read by the same ops as the partner's.
+    """Correct each pair whose results are read by different ops on the two sides. The partner is paired instead with an
+    unpaired unit that looks like the first unit and whose results are read by the same ops as the partner's.
 
     If one side has more units of a look than the other, the first of them was paired, and it may be the wrong one. For
     example, the backward of a normalization divides x by its norm, and then the quotient by the norm again. A compiler
@@ -167,7 +167,7 @@ def _with_repeats(
     into the paired unit that has the same rank among the equal units of its place: keys with keys, and queries with
     queries. `alike_nodes` and `other_alike_nodes` are the results of `alike` for both sides.
     """
-    # For each unit that computes one thing: its rank among the units of its place that compute the same
+    # For each unit that computes only one thing: its rank among the units of its place that compute the same thing
     ranks: dict[int, int] = {}
     counts: dict[Hashable, int] = {}
     homes: dict[int, list[int]] = {}  # the paired units that compute a thing, by the first node that computes it

@@ -1,7 +1,7 @@
 """Causes: from blocks that may differ to culprits that are proven.
 
     in   blocks, and the bits of both sides' results
-    out  culprits, each with the drift when it alone is swapped in and when it alone is swapped out
+    out  culprits, each with the drift when only it is swapped in and when only it is swapped out
 
 `suspects` compares the arguments of the calls and finds the blocks that may differ; it computes nothing. `examination`
 executes these blocks on the same inputs: do the bits differ, and how far is each side from exact arithmetic?

@@ -1,6 +1,6 @@
 """Descriptions of the causes of a difference between batches.
 
-triu (train.py:32) receives diagonal=0 in bad, diagonal=1 in cpu
+triu (train.py:32) receives diagonal=0 in bad, 1 in cpu
 only bad executes _to_copy with dtype=int8 (train.py:31)
 randint (train.py:31) draws different numbers: the generator is in a different state after rand (train.py:30), which ...
 no op of the step computed it (float32 [8, 4], 3 of 32 elements differ, by up to 0.5; first read by addmm (...)): it ...
@@ -153,14 +153,15 @@ def _draw_before(pair: TapePair, node: FlowNode, labels: Labels, begins: Begins)
     for side in reversed(SIDES):
         home, last_node, _ = before[side]
         if not pair.blocks[home].is_pair:
-            return f"{moved} {_placed(last_node)}, which only {labels[side]} draws"
+            return f"{moved} {_placed(last_node)}, which only {labels[side]} executes"
     sizes = {
         side: [list(view.size) for view in drawn_node.call.outputs if isinstance(view, View)]
         for side, (_, drawn_node, _) in before.items()
     }
     last = _placed(before["b"][1])
     if sizes["a"] != sizes["b"]:
-        return f"{moved} {last}, which draws {sizes['b']} in {labels['b']}, {sizes['a']} in {labels['a']}"
+        shapes = f"{sizes['b']} in {labels['b']}, {sizes['a']} in {labels['a']}"
+        return f"{moved} {last}, which draws tensors of different sizes: {shapes}"
     return f"the generator was set to a different state after {last}"
 
 

@@ -73,7 +73,7 @@ def slice_of(
 class Examined:
     """The result of testing a block.
 
-    differs: True if the sides compute different bits; None if the block alone cannot be tested, because its results
+    differs: True if the sides compute different bits; None if the block cannot be tested alone, because its results
         have no counterpart or because it fails on the other side's values.
     why: the reason for None.
     errors: each side's error against double precision.
@@ -145,8 +145,8 @@ def examined_block(
     except Exception as error:  # noqa: BLE001, an op may raise anything on values that are not its own
         return Examined(suspect, None, in_words(error))
     if all(is_same(a, b.to(a.dtype)) for a, b in zip(results["a"], results["b"], strict=True)):
-        # Results of one side alone are not compared. If that hides a cause, `localize_step` treats every block as one
-        # that may differ.
+        # Results that only one side has are not compared. If that hides a cause, `localize_step` treats every block as
+        # one that may differ.
         return Examined(suspect, False)
     if not pair.blocks[number].is_pair:
         compared, results = in_matching_order(pair, compared, results)
@@ -227,7 +227,7 @@ def _terms_of_ops(pair: TapePair, number: int) -> int:
 def _by_layout(
     execution: HybridExecution, suspect: Suspect, before: Memory
 ) -> tuple[Suspect, tuple[RelaidArgument, ...]]:
-    """Classify a block with differently laid out arguments that computes different bits.
+    """Classify a block that computes different bits and whose arguments have different layouts.
 
     The reason is the layout if the layout alone causes the different bits, else the kernel for that layout.
     """

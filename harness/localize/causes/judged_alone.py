@@ -40,8 +40,8 @@ MOVED = 4.0
 roundings of their own precision."""
 
 MEANT = 2.0
-"""The number of roundings above which different arguments of an op have different meanings, whatever rounding of the
-inputs adds."""
+"""If the results differ by more than this number of roundings, both as computed and in exact arithmetic, the arguments
+of the op have different meanings."""
 
 ONCE = 8.0
 """The number of roundings above which an elementwise op that rounds each element once is wrong: a correct one errs by

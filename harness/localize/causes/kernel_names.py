@@ -38,7 +38,7 @@ def kernel_of(spec: str, nodes: Iterable[tuple[int, FlowNode]], verified: Found,
     """Return the name of the kernel that executed these calls of a side with the mode `spec`.
 
     Return None if it is not known, or if the calls have several kernels. `checked` says whether all calls outside of
-    `verified` are known to compute the bits of torch's kernels.
+    `verified` are known to compute the same bits as torch's kernels.
     """
     try:
         mode = parse_mode(spec)
@@ -66,12 +66,12 @@ def kernel_of(spec: str, nodes: Iterable[tuple[int, FlowNode]], verified: Found,
 def _plain(mode: ModeSpec, number: int, node: FlowNode, verified: Found, checked: bool) -> str | None:
     """Return the name of the kernel of a call that no swap applies to; None if it is not known.
 
-    Aten's kernels execute the graphs of lazy, unless the graphs are fused. The code that XLA generates for each op
-    executes the graphs of xla.
+    Aten's kernels execute the graphs of lazy, unless the graphs are fused. The graphs of xla are executed by the code
+    that XLA generates for each op.
     """
     facts = mode.capabilities
     if facts.own_kernels:
-        # An op that torch_xla executes by its fallback, or on the CPU, computes the bits of aten.
+        # An op that torch_xla executes through its fallback, or on the CPU, computes the same bits as aten.
         if not checked or number in verified.unknown:
             return None
         return facts.own_kernels if number in verified.special else ATEN
@@ -82,7 +82,7 @@ def _plain(mode: ModeSpec, number: int, node: FlowNode, verified: Found, checked
         # equal bits do not prove that the kernel is aten's: Inductor's code often computes the same bits
         is_own = mode.backend in (None, INDUCTOR) and is_generated(node) and number in verified.special
         return INDUCTOR if is_own else None
-    # a script may have replaced aten's kernel by its own: only equal bits show that it has not
+    # a script may have replaced aten's kernel with its own: only equal bits show that it has not
     torchs_own = facts.aten_kernels and registry.device(mode.base) in DEVICES_OF_THE_CPU
     is_aten = torchs_own and checked and number not in verified.special | verified.unknown
     return ATEN if is_aten else None

@@ -38,7 +38,7 @@ def _astray(flow: StorageFlow, number: int, found: Found) -> tuple[str, ...]:
     """
     reason = (
         "within its compiled graph, it returns values that differ by more than rounding from those that it returns "
-        "alone on the same inputs"
+        "when it is executed alone on the same inputs"
     )
     # An input may be wrong instead, if its bits are not known.
     makers = [flow.makers.get(use.value) for use in flow.nodes[number].reads]

@@ -33,7 +33,7 @@ def left_over(tests: HybridTests, culprits: Sequence[tuple[Cause, Culprit]]) -> 
 def _share(whole_drift: Drift, remaining: Drift) -> float | None:
     """Return the share of the whole drift's score that goes away.
 
-    For a drift of integers alone, return the share of the differing tensors. An infinite drift goes away entirely if
+    If only integers drift, return the share of the differing tensors. An infinite drift goes away entirely if
     the remaining drift is finite; otherwise the share is computed from the squared amounts of the drifts.
     """
     if whole_drift.is_none:

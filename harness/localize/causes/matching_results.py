@@ -1,6 +1,6 @@
-"""The results of a block that two sides compute with different ops: which of one side is which of the other.
+"""The results of a block that two sides compute with different ops: which results of the two sides correspond.
 
-Results of the same size are linked by their order in the step, which may be another in a decomposition:
+Results of the same size are linked by their order in the step, which may be different in a decomposition:
 
     mkldnn_rnn_layer    hy, cy
     its decomposition   c, h       linked: hy with c, cy with h; by their values: hy with h, cy with c
@@ -22,8 +22,8 @@ MOST_ALIKE = 4
 """The largest number of results of one size whose orders are tried."""
 
 FAR, NEAR = 0.1, 256
-"""When a different order of results is believed: as linked, a pair is further apart than FAR of its size, and in the
-other order all are at most NEAR unit roundoffs apart, and less than FAR / 4 of their size."""
+"""A different order of results is accepted if, as linked, a pair is further apart than FAR of its size, and in the
+new order all pairs are at most NEAR unit roundoffs apart, and at most FAR / 4 of their size."""
 
 
 def in_matching_order(
@@ -31,7 +31,7 @@ def in_matching_order(
 ) -> tuple[list[tuple[Use, Use]], Results]:
     """Return the compared results of a block in the order in which the values of both sides match.
 
-    The links stand unless another order of results of the same size turns a far pair into a near one. Then they are
+    The links are kept unless a different order of results of one size turns a far pair into a near one. Then they are
     corrected.
     """
     order = list(range(len(compared)))

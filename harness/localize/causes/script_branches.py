@@ -2,7 +2,7 @@
 
 The ops by which the branches differ are one cause, which is reported with the comparison that decided the branch:
 
-    the script took another branch at train.py:12: gt(0.0551199913, 0.0551) is True in cpu, gt(0.0550999902, ...
+    the script took a different branch at train.py:12: gt(0.0551199913, 0.0551) is True in cpu, gt(0.0550999902, ...
 """
 
 from __future__ import annotations

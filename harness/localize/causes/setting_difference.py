@@ -21,13 +21,13 @@ from ..align.storage_flow import SIDES, Side
 class SettingDifference:
     """A setting whose value or effect differs between the sides.
 
-    If both sides have the same value, it has an effect on side b's device only. Then side a's `values` are those that
+    If both sides have the same value, it has an effect only on side b's device. Then side a's `values` are those that
     switch the effect off, and `shown` has no entry for side a.
 
     name: a key of a mode, or the name of the setting on the tape.
     values: by side, the values of all settings of torch that the key represents.
     shown: by side, the value of the key or setting in words.
-    lines: by side, the line of the script that made the setting, if there is one.
+    lines: by side, the line of the script that changed the setting, if there is one.
     stated: the sides whose mode states the setting.
     swapped: the part of a mode's specification that states side a's values of all settings that differ, not only of
         this one, because a setting that is off may hide the effects of others.
@@ -141,7 +141,8 @@ def all_together(differences: Sequence[SettingDifference]) -> SettingDifference:
 
 
 def named_by(culprit: Culprit, difference: SettingDifference, what: str) -> Culprit:
-    """Return the culprit described as a setting. The line of the script that made the setting replaces the op's line.
+    """Return the culprit described as a setting. The line of the script that changed the setting replaces the op's
+    line.
 
     `what` names the calls that differ because of the setting.
     """
@@ -177,7 +178,7 @@ STATEMENTS: Mapping[str, str] = {
     "attention.math": "torch.backends.cuda.enable_math_sdp({})",
     "attention.cudnn": "torch.backends.cuda.enable_cudnn_sdp({})",
 }
-"""The statement by which a script makes each setting; `{}` takes the value as a Python literal."""
+"""The statement with which a script sets each setting; `{}` takes the value as a Python literal."""
 
 OF_SWITCH: Mapping[str, Sequence[str]] = {
     "matmul_precision": ("precision.cuda.matmul", "precision.mkldnn.matmul"),

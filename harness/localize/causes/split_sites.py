@@ -1,7 +1,7 @@
 """Split a site into its kernels, if it turns out that its blocks need not be joined.
 
 Joining blocks (see `swap_sites`) is a precaution: a block that only moves data repeats the bits of its inputs, and may
-no longer do so if it alone is swapped. But if several kernels differ, joining them hides which one matters.
+no longer do so if only it is swapped. But if several kernels differ, joining them hides which one matters.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ class HybridExecution:
         return values
 
     def argument(self, name: str) -> torch.Tensor:
-        """Return the first model's argument with this name, which both sides have. Raises Unbound."""
+        """Return the argument `name` of the first model. Both sides have it. Raises Unbound."""
         own, far = (self.pair.flows[side].batch[name] for side in (self.hybrid.base, other(self.hybrid.base)))
         return self._latest(own, far)
 
@@ -133,8 +133,8 @@ class HybridExecution:
             self.pair.flows[other(side)].nodes[block.of(other(side))[0]],
         )
         for own, far in common_reads(own_node, far_node):
-            # Views of contents in the same layout correspond only if they show the same part. In other cases, the
-            # layouts of the views say nothing.
+            # If both sides store the value in the same layout, two views correspond only if they show the same part.
+            # Otherwise, the layouts of the views prove nothing.
             link = self.pair.links.of[side].get(own.value)
             unknown = link is None or link.value != far.value or not has_same_layout(link)
             alike = own.view.size == far.view.size and (unknown or layout_of(own.view) == layout_of(far.view))

@@ -1,4 +1,4 @@
-"""The test of an op whose arguments the sides lay out differently: swap the layouts alone, and compare the bits.
+"""The test of an op whose arguments the sides lay out differently: swap only the layouts, and compare the bits.
 
 K are the kernels of both sides, x the values and L each side's layout of them:
 

@@ -33,8 +33,8 @@ class Memory:
     """The contents of storages by side and value.
 
     A value that its own side has not made is taken from the other side through its link. Each side has its own contents
-    of linked inputs. The inputs in `input_sides` are an exception: both sides take them from the side that it names.
-    The keys of `input_sides` are side a's values.
+    of linked inputs. The inputs in `input_sides` are an exception: both sides take each of them from the side that
+    `input_sides` names. Its keys are side a's values.
     """
 
     def __init__(self, flows: Flows, links: Links, lifetimes: Lifetimes, input_sides: Mapping[FlowValue, Side]) -> None:

@@ -89,7 +89,7 @@ class TapePair:
     def counterparts(self, side: Side, use: Use) -> tuple[Use, Use] | None:
         """Return a side's value and its counterpart on the other side, side a's first.
 
-        None if it has none, or if one of them holds no value, as the workspace of a library.
+        Return None if there is no counterpart, or if one of the two holds no value, such as a library's workspace.
         """
         link = self.links.of[side].get(use.value)
         if link is None or self._holds_none(side, use.value) or self._holds_none(other(side), link.value):

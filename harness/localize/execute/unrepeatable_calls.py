@@ -1,6 +1,6 @@
 """The results of calls that do not repeat: each is executed once on the same inputs, and keeps its results.
 
-A kernel that adds atomically computes other bits each time. If hybrids executed such a call anew, two of them would
+A kernel that adds atomically computes different bits each time. If hybrids executed such a call anew, two of them would
 differ although nothing was swapped. So its results are kept by its op and inputs:
 
     index_put on inputs X, side a      executed, or recorded on the tape; kept
@@ -49,7 +49,8 @@ class UnrepeatableCalls:
         """Execute a call by the kernel of a side, which has the number `side`, unless its results on these inputs are
         kept.
 
-        Another side's results are taken over only if this kernel computes them as nearly as it computes its own again.
+        Results that another call has kept are used only if this kernel's results are about as near to them as two of
+        its own executions are to each other.
         """
         key: Key = call.node.call.op, tuple(digest_of(tensor) for tensor in call.tensors)
         kept = self._kept.get(key)

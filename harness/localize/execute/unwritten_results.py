@@ -26,8 +26,8 @@ Results = dict[Side, list[torch.Tensor]]
 def without_unwritten(
     execution: HybridExecution, number: int, before: Memory, compared: Sequence[tuple[Use, Use]], results: Results
 ) -> tuple[list[tuple[Use, Use]], Results]:
-    """Return the compared results of a block, and both sides' values, without those that differ in elements that a
-    side has not written, and nowhere else.
+    """Return the compared results of a block, and both sides' values, without those that differ only in elements that a
+    side has not written.
 
     `before` is the memory at the start of the block.
     """

@@ -3,8 +3,8 @@
 A tape is executed in this process, and the bits of every result are compared with those of the mode's real execution.
 If they differ, the worker executes the call instead, on the same inputs. The bits of a fused node depend on the nodes
 that it was fused with, so the worker may fail to reproduce them, too. Such a node keeps its recorded values. If these
-differ by more than rounding from the values that the node computes alone, their distance is also added to the values
-that it computes alone on other inputs.
+differ by more than rounding from what the node computes alone, this distance is also added to what the node computes
+alone on other inputs.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Found:
     foreign: nodes that the mode's process executes with kernels that differ from plain ones.
     in_context: nodes whose bits depend on their neighbours in the graph.
     unknown: nodes whose bits are not recorded.
-    unrepeatable: nodes that compute other bits each time.
+    unrepeatable: nodes that compute different bits each time.
     astray: nodes of `in_context` whose values differ by more than rounding from those that they compute alone.
     """
 
@@ -61,8 +61,8 @@ class Found:
 class SideKernels:
     """A side's kernels: plain ones in this process, and foreign ones in the worker.
 
-    Recorded inputs get the recorded results. On other inputs, the recorded distance of a node that goes astray is added
-    to its kernel's results.
+    On recorded inputs, a call returns the recorded results. On other inputs, the recorded distance of a node that goes
+    astray is added to its kernel's results.
     """
 
     def __init__(

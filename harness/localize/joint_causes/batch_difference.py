@@ -1,7 +1,7 @@
 """The causes of a batch that differs, found by following each argument of the first model back along the tape.
 
     t = torch.randint(0, 200, (8,)).to(torch.int8)     only bad executes _to_copy with dtype=int8 (train.py:31)
-    mask = torch.triu(ones, diagonal=0)                triu (train.py:32) is given diagonal=0 in bad, 1 in cpu
+    mask = torch.triu(ones, diagonal=0)                triu (train.py:32) receives diagonal=0 in bad, 1 in cpu
     model(x, t, mask)
 
 Several causes may precede an argument. A minimal set of them is kept: without these, side b computes side a's argument
@@ -66,8 +66,8 @@ def follow_batch(
 ) -> FollowedBatch:
     """Follow every differing argument of the batch to its causes, which are among `causes`.
 
-    The training itself makes the arguments in `own`. Their differences do not come from outside, so only ops of the
-    step can be their causes.
+    The training script computes the arguments in `own` itself. Their differences do not come from outside, so only ops
+    of the step can be their causes.
     """
     by_side = {side: {argument.name: argument.value for argument in pair.flows[side].tape.batch} for side in SIDES}
     parts_by_cause: dict[int, list[tuple[str, Cause, bool]]] = {}

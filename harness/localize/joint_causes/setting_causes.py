@@ -100,7 +100,7 @@ def blocks_by_setting(
 def _is_candidate(pair: TapePair, number: int, block: Examined) -> bool:
     """Check whether a setting can be the reason for a block: the same op on both sides computes different bits.
 
-    A setting is not the reason if a compiler generates the code of one side alone: the difference comes from this code.
+    A setting is not the reason if a compiler generates the code of only one side: the difference comes from this code.
     """
     if not block.differs or block.suspect.kind not in ("kernel", "layout") or not pair.blocks[number].is_pair:
         return False

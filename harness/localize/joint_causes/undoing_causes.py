@@ -36,9 +36,9 @@ STATED = ("structure", "arguments")
 def with_undone_together(tests: HybridTests, causes: Sequence[Cause]) -> list[Cause]:
     """Return the causes, and join those that undo each other.
 
-    Only causes of the kinds `structure` and `arguments` in the same phase are joined. Each one alone causes far more
-    drift than the step has. Together, two of them do not, or all of them in the same module or phase do not. The causes
-    of a module or phase include those that cannot be swapped alone.
+    Only causes of the kinds `structure` and `arguments` in the same phase are joined. Each of them alone causes far
+    more drift than the step has, but two of them together, or all of them in one module or phase, do not. The causes of
+    a module or phase include those that cannot be swapped alone.
     """
     joined = list(causes)
     if len(joined) > FEW:

@@ -26,7 +26,7 @@ FEWEST = 4
 
 MOST_POINTS = 2000
 LARGEST = 250
-"""For each side, this many elements, those with the largest errors, are always among the points."""
+"""The number of elements with the largest errors of each side. They are always among the points."""
 
 MOST_ARGUMENTS = 4
 
@@ -59,7 +59,7 @@ class ComparedResult:
 
 
 def errors_over_inputs(block: ShownBlock, codes: Mapping[Side, SideCode]) -> ErrorsOverInputs | None:
-    """Return the errors of the block's worst result, which has the largest error.
+    """Return the errors of the result of the block that has the largest error.
 
     Return None if no result is floating-point and has a known exact value.
     """

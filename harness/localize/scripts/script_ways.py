@@ -134,10 +134,10 @@ def _sentences(way: Way, block: ShownBlock, culprit: Culprit, modes: Mapping[Sid
     for side in SIDES:
         label, spec, kind = modes[side].label, modes[side].spec, way.kinds[side]
         if not block.slices[side].calls:
-            yield f"side_{side}: {label} executes nothing there and continues with the inputs of side_{other(side)}."
+            yield f"side_{side}: {label} executes no op here and continues with the inputs of side_{other(side)}."
         elif kind == "recorded":
             yield (
-                f"side_{side}: plain torch lacks the kernel that {spec} has there, so the file holds its recorded "
+                f"side_{side}: plain torch lacks the kernel that {spec} uses here, so the file holds its recorded "
                 "results for these inputs."
             )
         else:

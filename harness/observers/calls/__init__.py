@@ -1,1 +1,1 @@
-"""Observers of calls: ops, their places, and the tape of a step."""
+"""Observers of calls: the ops of a step, the lines that draw random numbers, and compilations."""

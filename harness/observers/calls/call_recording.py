@@ -39,8 +39,8 @@ class CallRecording(Observer):
     """Records the calls of the chosen steps in the run's `calls`, including calls of threads that the script starts.
 
     Calls before the first step belong to step 0. A compiled graph is recorded as one call. If nothing compiles, the
-    lines of the user's own files are followed. A line that changes a generator without calling an op (it draws from
-    Python's or NumPy's generator, or seeds one) is then recorded, too. The training stays the same bit for bit.
+    lines of the user's own files are followed. A line that changes a generator without calling an op is then recorded
+    too: it draws from Python's or NumPy's generator, or seeds one. The training stays the same bit for bit.
     """
 
     doing = "recording the calls"
@@ -66,7 +66,7 @@ class CallRecording(Observer):
         self._process = os.getpid()
         self._recording = self._in_graph = False
 
-    # Choosing the recorded steps, from the script's first line to its last.
+    # Which steps are recorded, from the script's first line to its last.
 
     def install(self) -> None:
         self._patches.wrap(threading.Thread, "start", self._numbered)
@@ -144,7 +144,7 @@ class CallRecording(Observer):
                 self._places.close()
         return compile_()
 
-    # The script's own threads: each has its own dispatch modes, and a number in the order of starting.
+    # The script's own threads: each has its own dispatch modes. They are numbered as they start.
 
     def _numbered(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def start(thread: threading.Thread, *args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Writes the beginnings and ends of compilations into the journal, so that a user who waits sees the reason."""
+"""Writes the beginnings and ends of compilations into the journal, so that a waiting user sees the reason."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class CompilationEvents(Observer):
 
 
 def compiling_again(script: str, write: Callable[..., None]) -> Callable[[int, bool], AbstractContextManager[None]]:
-    """Return a function that returns a context for a graph that is compiled again so that its inside can be observed.
+    """Return a function that makes the context in which a graph is compiled again to observe its inside.
 
     The context writes the events of `CompilationEvents` around the compilation. Its event `compiling` contains the
     number of the graph as `again`.

@@ -20,8 +20,8 @@ Following a line takes 25 microseconds, since the states of the generators of to
 class ExecutedLines:
     """Calls `executed` with each line of this thread, as `file:line`, after the line has been executed.
 
-    Lines of a called function are counted separately; the calling line continues when that function returns. Nothing is
-    followed if a debugger or a coverage tool is already tracing.
+    The lines of a called function are reported separately; the calling line continues when the function returns.
+    Nothing is followed if a debugger or a coverage tool is already tracing.
     """
 
     def __init__(self, files: OwnFiles, executed: Callable[[str], None], guard: AbstractContextManager[None]) -> None:

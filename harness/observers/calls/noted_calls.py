@@ -49,14 +49,14 @@ class Memories:
         return entry[1]
 
     def forget_freed(self) -> None:
-        """Forget storages that were freed. A freed storage keeps its address for as long as its mark is held."""
+        """Forget storages that were freed. Until then, their marks keep their addresses reserved."""
         self._marks = {key: entry for key, entry in self._marks.items() if entry[0].storage() is not None}
 
 
 class NotedCalls:
-    """Writes the calls of a training to a file.
+    """Writes the calls of a training run to a file.
 
-    `step` and `phase` are the current ones. Two threads must not use an instance at the same time.
+    `step` and `phase` are the current step and phase. Two threads must not use an instance at the same time.
     """
 
     def __init__(self, path: Path, device: str, digester: Digester) -> None:
@@ -78,7 +78,7 @@ class NotedCalls:
         """Record the generators that `line` has changed without an op since their states were last read."""
         before, now = self._states, self._generators.read()
         self._states = now
-        # NumPy's state appears once NumPy is loaded; loading draws nothing.
+        # NumPy has a state only once it is loaded. Loading it draws nothing.
         moved = [(name, before[name], state) for name, state in now.items() if before.get(name, state) != state]
         if moved:
             self.write(CallRecord(self.step, "", line, self.phase, drew=moved))

@@ -95,7 +95,7 @@ class OperationRecorder:
                 starts = range(0, len(digests), RECORD_BYTES)
                 line["digests"] = [digests[start : start + RECORD_BYTES].hex() for start in starts]
             for tensor in produced:
-                # Of a tensor that has no values or is not dense, only the digest is written.
+                # If a tensor has no values or is not dense, only its digest is written.
                 if self._tensors is not None and not tensor.is_meta and tensor.layout == torch.strided:
                     buffer = bytes_of(tensor.detach().cpu())
                     self._tensors.frame(self._index, self._step, [buffer], len(buffer))
@@ -128,7 +128,7 @@ class RecordedOperations(Observer):
         if not self._active:
             device = self._around.mode.device
             self._around.notice(
-                f"ops are not recorded in this mode: on {device}, they have no values yet when they are called; "
+                f"ops are not recorded in this mode: on {device}, an op has no value yet when it is called; "
                 "losses, parameters and digests are recorded as usual"
             )
         self.begins(0)  # everything before the script's first forward belongs to its first step

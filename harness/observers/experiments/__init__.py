@@ -1,1 +1,1 @@
-"""The experiments of an investigation within a training: states, outcomes, tapes, and resynced steps."""
+"""The experiments of an investigation within a training run: states, outcomes, tapes, and resynced steps."""

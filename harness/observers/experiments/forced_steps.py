@@ -36,7 +36,7 @@ from ..state.variation import perturb_
 from ..values.digest import Digester, hash_text
 
 MOST_NAMED = 5
-"""Number of names that a notice lists before it only counts the rest."""
+"""The number of names that a notice lists; it only counts the others."""
 
 
 class ForcedSteps:
@@ -143,12 +143,12 @@ class ForcedSteps:
                     # Bypasses autograd and its version counter, as loading parameters does.
                     tensor.data.copy_(wanted)
                     self._replaced.append((tensor, own))
-        if replaced:  # with the hashes of the values that the script itself passed
+        if replaced:  # the event lists the hashes of the values that the script itself passed
             self._write("given", step=self._step, arguments=replaced)
         return [tensor for tensor, _ in self._replaced[before:]]
 
     def settled(self) -> None:
-        """Record how far the batches of the steps so far, which now have values, are from the reference's batches."""
+        """Record how far the batches so far, which now have values, are from the reference's."""
         waiting, self._waiting = self._waiting, []
         with unseen():
             for step, place, tensor, wanted in waiting:
@@ -172,7 +172,7 @@ class ForcedSteps:
             # The copies must not become part of the step's first graph.
             self._execute()
             if self._mode.device in DEFERRED_DEVICES:
-                # Otherwise, a later read of lazy tensors that were written bypassing autograd is one step behind.
+                # Otherwise, a later read of lazy tensors that were written to below autograd is one step behind.
                 self._mode.read([named.tensor for named in training.named()])
             return missing + load_generators(state, self._mode.device)
         except (KeyError, TypeError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""The experiments that a verdict needs, carried out within a training.
+"""The experiments that a verdict needs, carried out within a training run.
 
 They keep and load states, and keep the outcomes and tapes of chosen steps. A failure of an experiment is reported in a
 notice and ends all experiments, never the training. If the run requests no experiment, every method returns at once.
@@ -39,8 +39,7 @@ SCHEMA = 1
 class OutcomeFiles(StepWatcher):
     """Copies the values of each step as they arrive. `write` writes the copies of completed steps, one file per step.
 
-    On devices where tensors have no values yet, a copy is part of the graph that is executed anyway, and is read
-    afterwards.
+    On devices that defer ops, a copy is part of the graph that is executed anyway, and is read afterwards.
     """
 
     def __init__(self, run: Path, mode: Mode) -> None:
@@ -86,7 +85,7 @@ class Experiments(Observer):
         self._training = around.training
         self._notice = around.notice
         self._folder = around.folder
-        # A lazy mode that marks no step has no state between two steps: keeping one would split its graph.
+        # With `mark_step=off`, a lazy mode has no state between two steps: keeping one would split its graph.
         checkpoints = Checkpoints(config.checkpoints) if config.checkpoints and not self._holds_back() else None
         self._states = StateFiles(around.folder, config.states, around.notice, checkpoints)
         self._forced = None
@@ -179,7 +178,7 @@ class Experiments(Observer):
         watching, self._watching = self._watching, []
         for watcher in watching:
             watcher.step_ended(step)
-        # A lazy mode that marks no step would otherwise execute this step together with later ones.
+        # With `mark_step=off`, the mode would otherwise execute this step together with later ones.
         if (watching or self._states.wants(step + 1)) and self._holds_back():
             self._execute()
 

@@ -71,7 +71,7 @@ class TapeRecording(StepWatcher):
         self._recorders = recorders or StepRecorders(self._recorder_of_ops)
         self._recorder: StepRecorder | None = None
         self._ended: list[tuple[int, StepRecorder]] = []
-        # While a training runs, its device has no room for replays. A worker measures the noise afterwards.
+        # While a script trains, its device has no room for replays. A worker measures the noise afterwards.
         self._leaves_noise = bool(config.serve) and is_accelerator(mode.device)
         self._watches_script = not mode.capabilities.compiles
         self._script_compiles = False

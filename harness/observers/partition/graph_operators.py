@@ -43,7 +43,7 @@ class Support:
 class Operator:
     """An operator as the script wrote it, with the aten nodes that it is dispatched to.
 
-    A node that comes from no call, or from a call that is several operators, is an operator by itself.
+    A node that comes from no call, or from a call that consists of several operators, is an operator of its own.
     """
 
     kind: str
@@ -85,8 +85,8 @@ def written_operators(graph: torch.fx.Graph) -> Written:
 
 def operators_of(graph: torch.fx.Graph, written: Written, support: Support, lines: ScriptLines) -> Iterator[Operator]:
     """Yield the operators of an aten graph in order. For a backward, `written` is empty."""
-    # Nodes of a call that was written as one operator are grouped under the call's number; every other node stands
-    # alone. A node that only selects from a result (getitem) is not an operator.
+    # Nodes of a call that was written as one operator are grouped under the call's number; every other node is
+    # a group of its own. A node that only selects from a result (getitem) is not an operator.
     groups: dict[object, tuple[WrittenCall | None, list[torch.fx.Node]]] = {}
     for node in graph.nodes:
         if node.op != "call_function" or getattr(node.target, "__module__", "") == "_operator":
@@ -140,7 +140,7 @@ def _configuration(node: torch.fx.Node) -> str:
 
 
 def _identity(node: torch.fx.Node) -> tuple[Any, ...]:
-    """Return a key. Of two nodes with the same key, a backend supports both or neither.
+    """Return a key: if two nodes have the same key, a backend supports both or neither.
 
     Raise Unanswerable for a tensor without a static shape.
     """

@@ -32,7 +32,7 @@ class PartitionInstrument(Observer):
 
     mode: the mode whose backend executes the operators that it supports
     config: the limits and the operators to move
-    only: the only calls that run on the backend, each as its graph's number and its own number in that graph
+    only: the only calls that run on the backend, each as its graph's number and its number in that graph
 
     Unlike other instruments, this one changes the execution: that is its purpose. If a limit is broken, the error is
     raised in the script, at the call of the module.
@@ -55,7 +55,7 @@ class PartitionInstrument(Observer):
         try:
             self._adapter = adapter_of(self._spec)
         except NumdriftError as error:
-            # A training without partitioning is of no use here, so exit before the script runs.
+            # A run without partitioning is useless here, so exit before the script runs.
             self._writer.failed(str(error), error.exit_code)
             sys.exit(f"numdrift: {error}")
         self._writer.begin(str(self._spec), self._adapter.name)

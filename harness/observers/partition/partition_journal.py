@@ -28,7 +28,7 @@ PARTITION = "partition.jsonl"
 SCHEMA = 1
 
 Part = tuple[int, int]
-"""An operator of a module together with its gradient: a part that can be put on a backend by itself.
+"""An operator of a module together with its gradient: a part that can be put on a backend on its own.
 
 It is identified by the captured graph's number and the call's number in that graph.
 """
@@ -49,7 +49,7 @@ class PartCall(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TensorCheck:
-    """The comparison of a tensor of the partitioned module with that of the unpartitioned module.
+    """The comparison of a tensor of the partitioned module with the same tensor of the unpartitioned module.
 
     what: output or gradient
     largest: largest absolute difference

@@ -61,7 +61,8 @@ def partition(
     the logger `numdrift.partition` reports it at INFO.
 
     Raises PartitionError (a ValueError) if a limit of `config` is broken, UsageError if `config` moves an operator that
-    the module does not have, ModeError, and NotAvailable if the backend is not available in this process.
+    the module does not have, ModeError for an invalid mode, and NotAvailable if the backend is not available in this
+    process.
     """
     spec = parse_mode(mode)
     for key in OF_PROCESS:

@@ -1,6 +1,6 @@
 """Traces of torch.profiler, one after another, each in its own file.
 
-A killed process leaves the earlier files.
+If the process is killed, the earlier files remain.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ...torch_private.profiling.torch_profiler import (
 class Tracer:
     """Traces one step at a time.
 
-    The script's own profiler has priority: when it begins, `yielded` is called, and nothing is traced any more.
+    The script's own profiler has priority: when it begins, `yielded` is called, and tracing ends.
 
     The device finishes all its work before a trace begins, and again before the trace ends. So a trace holds exactly
     the work of its step.
@@ -77,7 +77,7 @@ class Tracer:
             partly = path.with_name(f"{path.name}.part")
             running.export_chrome_trace(str(partly))
             if self._detailed:
-                # Torch shortens paths by the folders of `sys.path`.
+                # Torch cuts the folders of `sys.path` off the paths.
                 script = self._script
                 lines = lines_of_ops(running, lambda file: file == script or script.endswith(f"/{file}"))
                 lines_of(path).write_text(json.dumps(lines), encoding="utf-8")

@@ -1,1 +1,1 @@
-"""Observers of a training's state: batches, optimizers, generators, and steps that start from another run's state."""
+"""Observers of a run's state: batches, optimizers, generators, and steps that start from another run's state."""

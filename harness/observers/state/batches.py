@@ -87,7 +87,7 @@ class Batches:
     def _hash(self, tensor: torch.Tensor) -> str:
         """Return the hash of a tensor's value. A second pass over the same batch does not read the value again."""
         version = version_of(tensor)
-        # An id is reused once its tensor is gone, and the version counts writes: both must match.
+        # An id is reused once its tensor is gone, and the version counts writes, so both must match.
         reference, known_version, known_hash = self._hashes.get(id(tensor), (None, None, ""))
         if reference is not None and reference() is tensor and version is not None and version == known_version:
             return known_hash

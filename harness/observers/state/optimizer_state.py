@@ -41,7 +41,8 @@ class StateValue:
 def state_values(training: TrainingTensors) -> Iterator[StateValue]:
     """Yield the values that the optimizers keep.
 
-    If two optimizers keep the same value for one parameter, the key of the later one ends in its number, such as `@1`.
+    If two optimizers keep a value of the same name for one parameter, the later value's key ends in the number of its
+    optimizer, such as `@1`.
     """
     keys: set[str] = set()
     for slot in training.slots():
@@ -73,7 +74,7 @@ def bindings(training: TrainingTensors) -> dict[str, torch.Tensor]:
 def take_apart(key: str, value: Any, tensors: dict[str, torch.Tensor]) -> Any:
     """Return a value as JSON that refers to tensors by name, and add these tensors to `tensors`.
 
-    Anything but a tensor, a plain value, or a container of these is replaced by `unknown` and its class.
+    Anything but a tensor, a plain value, or a container of these is replaced with `unknown` and its class.
     """
     if isinstance(value, torch.Tensor):
         tensors[key] = value

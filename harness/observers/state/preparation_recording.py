@@ -25,7 +25,7 @@ MOST_CALLS = 20_000
 
 
 class PreparationRecording(Observer):
-    """Writes the tape as that of step 0. If there can be no tape, writes the reason in place of the step's noise."""
+    """Writes the tape as that of step 0. If it cannot be recorded, writes the reason in place of the step's noise."""
 
     def __init__(self, around: RecordingSurroundings) -> None:
         self._folder = around.folder / TAPES

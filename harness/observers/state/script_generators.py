@@ -36,7 +36,7 @@ def generator_states(device: str) -> tuple[dict[str, torch.Tensor], dict[str, An
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         state = numpy.random.get_state()
-        if isinstance(state, tuple):  # a script may replace the generator by one with a different kind of state
+        if isinstance(state, tuple):  # a script may replace the generator with one that has a different kind of state
             name, keys, *rest = state
             plain["numpy"] = [name, keys.tolist(), *rest]
     return tensors, plain
@@ -70,8 +70,8 @@ class GeneratorDigests:
     """Digests of the generators' states, cheap enough for every step.
 
     The keys are `torch`, `python`, `numpy` if it is loaded, and the kind of the device. A digest has sixteen
-    hexadecimal digits, equal for equal states in every process. Python's and NumPy's generators also keep the second of
-    a pair of normal numbers; Python's digest includes it, NumPy's does not.
+    hexadecimal digits; equal states have equal digests in every process. Python's and NumPy's generators also
+    keep the second of a pair of normal numbers; Python's digest includes it, NumPy's does not.
     """
 
     def __init__(self, device: str, digester: Digester) -> None:

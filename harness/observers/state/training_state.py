@@ -1,4 +1,4 @@
-"""The state of a training, by name: read from a training, kept in a file, and loaded into another run.
+"""The state of a training run, by name: read from the run, kept in a file, and loaded into another run.
 
 A state holds parameters, left-over gradients, buffers, the optimizers' state and hyper-parameters, and the random
 generators. It does not hold values that only the script keeps, such as a carried hidden state or a generator that the
@@ -36,7 +36,7 @@ GROWN = 1.5
 
 @dataclass(frozen=True, slots=True)
 class TrainingState:
-    """The state of a training at the beginning of a step.
+    """The state of a training run at the beginning of a step.
 
     tensors: the script's own tensors, not copies, by the keys `parameter NAME`, `gradient NAME`, `buffer NAME`,
         `state NAME.KEY` and `generator NAME`
@@ -131,7 +131,7 @@ reveal a fault that begins late."""
 
 
 class Checkpoints:
-    """Chooses which states of a training of unknown length to keep within a budget of bytes.
+    """Chooses which states of a run of unknown length to keep within a budget of bytes.
 
     The chosen steps are evenly spread pairs: a step from which another mode may start, and the next one, from which
     that mode continues.

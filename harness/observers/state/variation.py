@@ -34,7 +34,7 @@ def perturb_(tensors: Sequence[torch.Tensor], seed: int) -> None:
     """
 
     def comparable(values: torch.Tensor) -> torch.Tensor:
-        # For 8-bit floating-point dtypes, torch implements hardly any operation.
+        # For 8-bit floating-point dtypes, torch implements hardly any operations.
         return values.to(torch.float32) if values.element_size() == 1 else values
 
     generator = torch.Generator(device="cpu").manual_seed(seed)

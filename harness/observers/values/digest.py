@@ -10,11 +10,12 @@ eight lanes; a lane of a stripe is a pair of 32-bit words (a, b). With keys K fr
 
 The last stripe is padded with zeros, stripes after it contribute nothing, and 0 (which means unreadable) becomes 1. P
 is the NH hash (Black et al., UMAC, CRYPTO 1999): for random keys, two different contents of a lane collide with
-probability 2**-32. Its weak point, a factor of zero that hides the other word, is covered by S, which any change
-confined to one pair always alters. A change goes unseen only if it keeps both S (its differences in a lane cancel)
+probability 2**-32. Its weak point is a factor of zero, which hides the other word. S covers it: any change confined
+to one pair alters S. A change goes unseen only if it keeps both S (its differences in a lane cancel)
 and P in every lane that it touches. An exchange of two words goes unseen only if their neighbours differ by exactly
-the difference of the neighbours' keys; equal neighbours never do, because the keys are distinct. mix64 is the finaliser
-of splitmix64 (Steele et al., OOPSLA 2014), a bijection. This is not a cryptographic hash.
+the difference of the neighbours' keys. If the neighbours are equal, the exchange is always seen, because the keys are
+distinct. mix64 is the finaliser of splitmix64 (Steele et al., OOPSLA 2014), a bijection. This is not a cryptographic
+hash.
 
 Sums are accumulated in double precision in an unspecified order that depends on the contents' length and the CPU, not
 on threads: the same bits give the same record on one machine with one implementation. Squares of huge float64 overflow

@@ -73,7 +73,7 @@ def scalar(loss: torch.Tensor) -> float:
 def described(step_values: LoggedStep, read: Iterator[torch.Tensor]) -> dict[str, Any]:
     """Return the values that the script logged for a step as fields of a journal event.
 
-    `read` yields the values of the step's tensors in their order.
+    `read` yields the values of the step's tensors in order.
     """
     losses = [loss_to_json(scalar(next(read))) for _ in step_values.losses]
     logged = {name: loss_to_json(scalar(next(read))) for name in step_values.values}

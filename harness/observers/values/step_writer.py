@@ -88,7 +88,7 @@ class StepWriter(Observer):
         self.write_last_values()
 
     def write(self, ended: EndedStep) -> None:
-        """Write a step, with the fields of the other observers."""
+        """Write a step, with the fields that the other observers add."""
         seconds, number = self._around.seconds(), ended.number
         with_state = self._config.records("params") and number in self._config.steps
         # All values are read at once: the lazy mode may have to execute a graph for them.

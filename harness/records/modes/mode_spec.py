@@ -74,7 +74,7 @@ class ModeSpec:
     inductor: Mapping[str, str] = field(default_factory=dict)
 
     def with_values(self) -> ModeSpec:
-        """Return the mode or, if it computes results after an op's call, a mode on the CPU with its ops and kernels."""
+        """Return the mode itself or, if it defers ops, a mode on the CPU with the same ops and kernels."""
         if self.capabilities.has_values:
             return self
         return replace(self, base="cpu", device=None, mark_step=None, execute=None, fallback_random=None, draws=None)
@@ -93,7 +93,7 @@ class ModeSpec:
     def accelerator(self) -> str | None:
         """The accelerator that the mode computes on, with its number if the mode states one; None for the CPU.
 
-        A device that computes results after an op's call is not an accelerator in this sense.
+        A device that defers ops is not an accelerator in this sense.
         """
         device = self.device or registry.device(self.base)
         return None if device.partition(":")[0] in ("cpu", *DEFERRED_DEVICES) else device
@@ -181,7 +181,7 @@ DOTTED_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.@:-]*")
 def parse_mode(text: str) -> ModeSpec:
     """Parse one specification.
 
-    Raises ModeError, which names the wrong piece and, if a name is misspelt, the nearest valid name.
+    Raises ModeError, which quotes the part that is invalid and, if a name is misspelt, suggests the nearest valid name.
     """
     head, *pairs = text.strip().split(",")  # no value can contain a comma
     name, equals, base = head.partition("=")

@@ -22,9 +22,9 @@ SETTING = "setting"
 ops are executed."""
 
 NONDETERMINISM = "nondeterminism"
-"""The kind of a call that differs between two trainings of one mode.
+"""The kind of a call that differs between two runs of one mode.
 
-`name` is the mode, `what` the way in which the trainings diverged."""
+`name` is the mode, `what` the way in which the runs diverged."""
 
 AGAIN = "executed again"
 """The first words of the reason why an op of lazy tensors is a suspect if it was executed more than once.
@@ -110,7 +110,7 @@ class CulpritScript:
 class ArgumentLayouts:
     """An argument of an op that has a different layout on each side.
 
-    number, name: its number among the arguments, from 1, and its name
+    number, name: its number among the arguments, counted from 1, and its name
     look: by side, the usual name of the layout
     stride: by side, the strides in elements
     start: by side, the offset in bytes from a multiple of 64

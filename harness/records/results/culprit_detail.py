@@ -1,7 +1,7 @@
 """The details of one culprit beyond its record, in a JSON file beside its standalone script.
 
-They are the code that each side executes, and the errors of each side's results on the training's inputs, compared
-with double.
+They are the code that each side executes, and the errors of each side's results, compared with double. The inputs are
+those that the block had in the run.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ class ExperimentKind:
     folder: the pattern
     whose: the runs
     inquiry: True if the experiment is part of an inquiry into one step (a localization, a search for the step's cut).
-        An inquiry and all of its experiments count as one training. An inquiry concerns only rank 0.
+        An inquiry and all of its experiments count as one training run. An inquiry concerns only rank 0.
     """
 
     folder: str
@@ -46,9 +46,9 @@ KINDS: dict[str, ExperimentKind] = {
     "again": ExperimentKind("{run}-again", "each"),
     # resynced steps: chosen steps, each begun in the reference's state
     "forced": ExperimentKind("{run}-from-{reference}", "mode"),
-    # the same steps in a separate training, if the training with these steps cannot also be the control
+    # the same steps in a separate run, if the run with these steps cannot also be the control
     "apart": ExperimentKind("{run}-apart-{reference}", "mode"),
-    # chosen steps of a reference that does not repeat, each begun in its state of the first training, with tapes
+    # chosen steps of a reference that does not repeat, each begun in its state of the first run, with tapes
     "from-itself": ExperimentKind("{run}-from-itself", "reference"),
     # tapes of the suspicious steps; a tape of the step that is localized
     "taped": ExperimentKind("{run}-tape-{number}", "reference"),
@@ -58,7 +58,8 @@ KINDS: dict[str, ExperimentKind] = {
     "ulp": ExperimentKind("{run}-ulp-{number}", "reference"),
     # a round of further steps between the last step within rounding and the first step beyond rounding
     "onset": ExperimentKind("{run}-onset-{reference}-{number}", "both ways"),
-    # whole trainings: with initial parameters moved by one ULP; with different seeds; with the culprits swapped out
+    # training runs to the end: with initial parameters moved by one ULP; with different seeds; with the culprits
+    # swapped out
     "perturbed": ExperimentKind("{run}-perturbed-{number}", "reference"),
     "seed": ExperimentKind("{run}-seed-{number}", "each"),
     "without": ExperimentKind("{run}-without-{reference}", "mode"),

@@ -181,10 +181,10 @@ class PartScores:
 
 @dataclass(frozen=True, slots=True)
 class TrainedWithout:
-    """A whole training in the mode `spec`, in which `swaps` take the place of the culprits.
+    """A training run to the end in the mode `spec`, in which `swaps` take the place of the culprits.
 
-    `inside` says whether the training's losses stay inside the envelope; None if that is unknown. `left` lists the
-    culprits that no key of a mode swaps out; if there are any, no training was run.
+    `inside` says whether the run's losses stay inside the envelope; None if that is unknown. `left` lists the culprits
+    that no key of a mode swaps out; if there are any, the run was not made.
     """
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True
@@ -218,14 +218,14 @@ class PairFindings:
     unexplained: the drift that is left or was excluded, or the reason why no cause was looked for; a pair that differs
         has `explained`, `unexplained` or both
     steps: each step's score, and the scores of its tensors
-    curve, lag: the results of the whole trainings
+    curve, lag: the results of the training runs to the end
     compiler: the scores of a step with different stages and settings of the compiler
     parts: the scores of a step with parts of the model on the mode's backend
-    without: the whole training with the culprits swapped out
+    without: the training run to the end with the culprits swapped out
     ranks: for runs of several processes, the verdict of each rank; the worst of them is the pair's verdict
     agreement: for each run of several processes, whether its ranks have the same parameters
     interpreters: the differences between the interpreters of the two runs
-    runs_used, tests: the number of trainings, and the number of hybrids that were executed
+    runs_used, tests: the number of training runs, and the number of hybrids that were executed
 
     The contents of the fields of type `Mapping[str, Any]` are not checked when the file is read.
     """
@@ -278,8 +278,8 @@ class Findings:
     """The result of an investigation.
 
     runs: the end of each mode's run, by the mode's label
-    training_runs, steps_trained: the number of trainings that this investigation executed, and of their steps
-    reused: the number of existing runs that were used instead of executing a training
+    training_runs, steps_trained: the number of training runs that this investigation executed, and of their steps
+    reused: the number of existing runs that were used instead of new ones
     """
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True

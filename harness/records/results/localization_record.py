@@ -42,8 +42,8 @@ class LocalizerConfig:
     noise: the folder of the run that measured the reference's noise
     interpreter: the socket of the interpreter that executes standalone scripts, "" if no scripts are written
     inputs: the facts that the result depends on, which are written to the result's file
-    own: those arguments of the models that the training itself computes; None if a batch that differs is not to be
-        traced back to its causes
+    own: those arguments of the models that the script computes itself; None if a batch that differs is not to be traced
+        back to its causes
     prepared: whether the tapes were recorded before the scripts' first step
     """
 

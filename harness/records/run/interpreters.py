@@ -51,9 +51,9 @@ MODE = "mode"
 VERSION_OR_MODE = "version or mode"
 """The possible reasons why two runs with different versions of torch differ.
 
-If the modes are the same, the reason is the version. Otherwise the mode is tested: a training in the mode executes the
-plain kernels of its own version of torch in place of the culprits. If that training equals the reference bit for bit,
-the reason is the mode.
+If the modes are the same, the reason is the version. Otherwise the mode is tested: a run in the mode executes the plain
+kernels of its own version of torch in place of the culprits. If that run equals the reference bit for bit, the reason
+is the mode.
 """
 
 

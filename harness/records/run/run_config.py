@@ -21,8 +21,8 @@ class RunConfig(RunRequest):
     journal: the folder that the journal is written to
     kernels: the user's kernels, as (op, path)
     resync: the folder of another run's states; each step that has a state in this folder starts from that state
-    rejoin: the folder of this training's own states, from an earlier run; after a resynced step, the training continues
-        from its own state at the beginning of the next step
+    rejoin: the folder of this mode's own states, from an earlier run; after a resynced step, the run continues from its
+        own state at the beginning of the next step
     serve: the path of a Unix socket at which the process answers requests after the script has succeeded; "" if the
         process is to exit instead
     invoked: the script's path as the user gave it

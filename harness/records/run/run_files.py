@@ -54,7 +54,7 @@ class WrittenFile:
 
 @dataclass(frozen=True, slots=True)
 class RunFiles:
-    """The fate of a run's files.
+    """A record of what happened to a run's files.
 
     own: whether the run had private folders
     why: the reason why it had none

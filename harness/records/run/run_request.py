@@ -115,15 +115,15 @@ class RunRequest:
     )
     max_seconds: float | None = option(  # measured from the same moment as `seconds` in the journal's steps
         None,
-        "End each run after the first step that ends SECONDS or more after the script began. The run counts as "
+        "Once SECONDS have passed since the script began, end each run after the current step. The run counts as "
         "complete.",
         positive_seconds,
         metavar="SECONDS",
     )
     keep_files: bool = option(
         False,
-        "Keep the files that the script writes to its working folder, in files/ in the run's folder. Without this "
-        "option they are deleted.",
+        "Keep the files that the script writes to its working folder: they are in files/ in the run's folder. Without "
+        "this option they are deleted.",
     )
     in_place: bool = option(
         False,
@@ -147,7 +147,7 @@ class RunRequest:
     each line that draws random numbers."""
     checkpoints: int = 0
     """The number of bytes for states that may be requested later; 0 keeps no such state. The states are spread evenly
-    over a training of any length."""
+    over a run of any length."""
     keep_inputs: bool = False
     """Keep, beside the state of each step of `states`, the tensors that the first call of a model in the step gets."""
     prepares: bool = False

@@ -1,4 +1,4 @@
-"""The records of a step's calls, with which two trainings are compared call by call."""
+"""The records of a step's calls, with which two runs are compared call by call."""
 
 from __future__ import annotations
 

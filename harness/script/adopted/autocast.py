@@ -1,7 +1,7 @@
 """autocast and GradScaler that a script requests for an accelerator, applied to the mode's device.
 
-If the machine lacks the accelerator, torch itself would disable both and only warn: a training in float16 would become
-a training in float32.
+If the machine lacks the accelerator, torch itself would disable both and only warn: training in float16 would become
+training in float32.
 """
 
 from __future__ import annotations

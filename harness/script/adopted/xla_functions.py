@@ -1,4 +1,4 @@
-"""Replacements of torch_xla's functions, for a training in one process on a device that is not an xla device.
+"""Replacements of torch_xla's functions, for training in one process on a device that is not an xla device.
 
 Functions that move a tensor move it to the mode's device. Functions that cut the graph run the closures that the script
 has deferred until then. Functions that ask for other processes find none.

@@ -1,6 +1,6 @@
 """Replacements of the modules of `torch_xla`, for a script that imports them in a mode whose device is not xla.
 
-The modules provide the part of torch_xla's API that trainings use. `xla_functions` implements this part.
+The modules provide the part of torch_xla's API that training scripts use. `xla_functions` implements this part.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class StandIn(types.ModuleType):
     """A module of the stand-in. The error for a name that it lacks states the mode's device."""
 
     def __init__(self, name: str, device: str, names: Mapping[str, Any]) -> None:
-        super().__init__(name, "The replacement of torch_xla in a mode that has another device.")
+        super().__init__(name, "The replacement of torch_xla in a mode that has a different device.")
         self.__path__: list[str] = []
         self.__spec__ = importlib.util.spec_from_loader(name, None, is_package=True)
         self._of = device

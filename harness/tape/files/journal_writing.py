@@ -1,7 +1,7 @@
 """The writing side of a journal: append-only files without buffers, with one system call per record if possible.
 
-The operating system has everything that was written, so a kill of the process loses at most the record that is being
-written.
+The operating system has everything that was written. If the process is killed, at most the record that is being written
+is lost.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class AppendFile:
         Raises OSError, for example if the disk is full.
         """
         if self._descriptor is None:
-            # The file has no buffer, so written records survive a kill of the process. Because of O_CLOEXEC, programs
-            # that the script starts do not inherit the file.
+            # The file has no buffer, so written records survive if the process is killed. Because of O_CLOEXEC,
+            # programs that the script starts do not inherit the file.
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
             self._descriptor = os.open(self.path, flags, 0o644)
         total = 0

@@ -7,8 +7,9 @@
     settled 9 0       the first result of call number 9, which does not repeat
     generator 2       the state of generator number 2
 
-The reader refuses ops that the dispatcher does not list, and views that exceed their storages. For ops that a script
-defines, the fact `own` has the schemas, with which a process that has not executed the script can define the ops.
+The reader refuses ops that the dispatcher does not list, and views that exceed their storages. The fact `own`
+has the schemas of the ops that the script defines. With them, a process that has not executed the script can define
+these ops.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def noise_file(folder: Path, step: int) -> Path:
 
 
 def exact_file(tape: Path) -> Path:
-    """Return the path of the file, beside a tape, for the tape's values from the fp64 referee."""
+    """Return the path of the file for a tape's values from the fp64 referee. It is beside the tape."""
     return tape.with_name(tape.name.replace("tape-", "exact-", 1))
 
 
@@ -197,10 +198,10 @@ class _CallReader:
         """
         outputs, fresh = self.decoder.decode(described["outputs"]), described["fresh"]
         if not isinstance(outputs, tuple) or not isinstance(fresh, list) or len(fresh) != len(outputs):
-            raise ValueError(f"call {number} without its outputs")
+            raise ValueError(f"call {number} has no outputs")
         arguments, keywords = self.decoder.decode(described["arguments"]), described.get("keywords", {})
         if not isinstance(arguments, tuple) or not isinstance(keywords, dict):
-            raise TypeError(f"call {number} without its arguments")
+            raise TypeError(f"call {number} has no arguments")
         if described["phase"] not in PHASES:
             raise ValueError(f"call {number} has the unknown phase {described['phase']!r}")
         if registered_operation(text(described["op"])) is None:

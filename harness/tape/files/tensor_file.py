@@ -1,4 +1,4 @@
-"""Guests write and read files of tensors with this module. For the format see records/values/tensor_layout.py."""
+"""Guests write and read files of tensors with this module. records/values/tensor_layout.py describes the format."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor], facts: Mappin
                 if value.layout != torch.strided:
                     value = value.to_dense()
                 file.append([bytes_of(value if value.dtype in CODES else value.float())])
-                del value  # free the copy before the next copy is made, since memory may not suffice for two
+                del value  # free the copy before the next copy is made: there may be too little memory for two
         file.close()
         temporary.replace(path)
     except BaseException:

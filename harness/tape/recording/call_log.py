@@ -28,7 +28,7 @@ SIZE = 16
 def digest_of(tensor: torch.Tensor) -> str:
     """Return the first 32 hex digits of the SHA-256 of a tensor's values.
 
-    The values are taken in row-major order, so that the strides do not matter.
+    The values are hashed in row-major order, so the strides do not matter.
     """
     with bare_execution(), torch.no_grad():
         data = bits_of(tensor.cpu())
@@ -42,7 +42,7 @@ VALUE_BUDGET = 2**30
 
 
 class CallValues:
-    """The results of each call, in order: its fresh outputs, then the arguments that it has written.
+    """The results of each call, in order: its fresh outputs, then the arguments that it has written to.
 
     Two mappings are for calls of compiled graphs. Their keys are the calls' positions:
     swapped: the function that executes the call in place of the compiled kernel
@@ -97,7 +97,7 @@ OPAQUE = "torch.compile compiles a part of the step, and a tape cannot record th
 
 
 def devices_in(values: Iterable[Any]) -> set[torch.device]:
-    """Return the devices of the tensors among the values, and the devices that `torch.device`s among them mean."""
+    """Return the devices of the tensors among the values, and the devices that `torch.device`s among them name."""
     placed = [value for value in values if isinstance(value, (torch.Tensor, torch.device))]
     return {device_meant(value) if isinstance(value, torch.device) else value.device for value in placed}
 
@@ -221,5 +221,5 @@ def raising(noted: NotedCall, frames: tuple[str, ...]) -> Call:
 
 
 def produced_by(record: Call, call: OpCall, results: list[Any]) -> list[torch.Tensor]:
-    """Return the results of a call: its fresh outputs, then the arguments that it has written."""
+    """Return the results of a call: its fresh outputs, then the arguments that it has written to."""
     return [*(result for result, fresh in zip(results, record.fresh, strict=True) if fresh), *call.written]

@@ -24,7 +24,7 @@ IDLE = ("profiler", "prim")
 class OpCall:
     """A call of an op. Its properties are computed only when a consumer reads them.
 
-    It is not frozen, since setting frozen fields takes a microsecond, and a step has thousands of calls.
+    It is not frozen: setting the fields of a frozen instance takes a microsecond, and a step has thousands of calls.
 
     operation: the op's overload, or a higher-order operator.
     grad: the grad mode in which the op was called.
@@ -38,7 +38,7 @@ class OpCall:
 
     @property
     def values(self) -> Sequence[Any]:
-        """The arguments, with each list replaced by its elements."""
+        """The arguments, with each list replaced with its elements."""
         if self._values is None:
             values: list[Any] = []
             for value in (*self.args, *self.kwargs.values()):

@@ -79,7 +79,7 @@ class RandomCalls:
         self._calls.append(RandomCall(call.op, draws, call.layouts))
 
     def next(self, operation: Any) -> RandomCall | None:
-        """Return the op's first random call that was not returned so far, None if there is no such call."""
+        """Return the op's first random call that has not been returned yet, None if there is none."""
         call = next((candidate for candidate in self._calls if candidate.op == _op(operation)), None)
         if call is not None:
             self._calls.remove(call)

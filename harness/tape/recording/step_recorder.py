@@ -80,7 +80,7 @@ class StepRecorder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RecordingRequest:
-    """A request for the recorders of a training's steps.
+    """A request for the recorders of a training run's steps.
 
     script: the path of the script
     value_bytes: the largest number of bytes of values that may be kept beside the tape of one step
@@ -93,7 +93,7 @@ class RecordingRequest:
 
 
 class StepRecorders:
-    """The recorders of a training's steps. A subclass may observe the training from `install` to `remove`.
+    """The recorders of a training run's steps. A subclass may observe the run from `install` to `remove`.
 
     of_step: returns a new recorder for a step
     """

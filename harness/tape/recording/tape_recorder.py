@@ -131,7 +131,7 @@ class TapeRecorder(StepRecorder):
         return None
 
     def alive(self, view: View) -> torch.Tensor | None:
-        """Return the tensor of a view with its present values, None once only the tape refers to its memory."""
+        """Return the tensor of a view with its present values, None if only the tape still refers to its memory."""
         return self._log.table.tensor(view)
 
     def give_up(self, reason: str) -> None:

@@ -34,7 +34,7 @@ from .in_double import write_exact
 LOOK_SECONDS = 0.05
 
 YIELDING = 10
-"""The niceness of the process. Trainings get the processors first, since everything waits for the longest training."""
+"""The niceness of the process. Training runs get the processors first, since everything waits for the longest run."""
 
 
 def main(config: Path) -> int:
@@ -85,7 +85,7 @@ def measure(folder: Path, step: int, replays: int, threads: int) -> None:
     tape = read_tape(path)
     with settings_of_step(tape.settings):
         noise = measure_noise(tape, replays, threads=threads)
-    # A training that starts again removes its folder, including the tape that was measured.
+    # A training run that starts again removes its folder, including the tape that was measured.
     stat_after = path.stat()
     if (stat_after.st_ino, stat_after.st_mtime_ns) != (stat_before.st_ino, stat_before.st_mtime_ns):
         return

@@ -44,7 +44,7 @@ class ReplayNoise:
     flips: the number of replays in which an integer or boolean tensor differed
     norm: ||x||
     reach: the largest ||x_i - x|| of the replays with stronger rounding, 0 without such replays
-    spread: the same as rms over executions without random rounding, 0 for a step that repeats bit for bit
+    spread: like rms, but over executions without random rounding; 0 for a step that repeats bit for bit
     """
 
     rms: float
@@ -166,9 +166,9 @@ def measure_settled(
 ) -> tuple[StepNoise, Tape]:
     """Measure the noise of a step that was executed op by op, and return the tape that replays bit for bit.
 
-    If calls of the step do not repeat, that is the settled tape (see `settling`), with their spread in the noise.
-    `always` looks for such calls although the unchanged replay has repeated the step, perhaps by chance. If the step
-    does not replay for another reason, reads of memory that no op has written are looked for.
+    If calls of the step do not repeat, it is the settled tape (see `settling`), and the noise has their spread.
+    `always` looks for such calls even if the unchanged replay has repeated the step, perhaps by chance. If the step
+    does not replay for another reason, this looks for reads of memory that no op has written.
     """
     noise = None if always else measure_noise(tape, replays, edge_replays, threads=threads)
     if noise is not None and not noise.differs:

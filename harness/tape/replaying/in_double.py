@@ -58,7 +58,7 @@ class Exact:
             read = (view for view in views_in(call) if id(view) not in targets)
             if not chooses and any(view.dtype.is_floating_point for view in read):
                 self.not_exact[call.op] = None
-            # The draws of the outputs come first, then those of the arguments that the op wrote.
+            # The draws of the outputs come first, then those of the arguments that the op wrote to.
             drawn = iter([value.to(self.held(value.dtype)) for value in call.draw.drawn])
             results = [next(drawn) if isinstance(output, View) else output for output in call.outputs]
             for tensor, value in zip(computation.written(arguments, keywords), drawn, strict=True):
@@ -148,7 +148,7 @@ def exact_values(tape: Tape, device: str | None = None) -> tuple[dict[str, torch
 
 
 def _recorded_dtypes(value: Any, recorded: Any) -> Any:
-    """Return a value with each dtype in it replaced by the recorded one."""
+    """Return a value with each dtype in it replaced with the recorded one."""
     if isinstance(value, (list, tuple)):
         return tuple(_recorded_dtypes(item, recorded_item) for item, recorded_item in zip(value, recorded, strict=True))
     return recorded if isinstance(recorded, torch.dtype) else value

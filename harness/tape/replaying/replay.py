@@ -67,7 +67,7 @@ class Arithmetic(Protocol):
 class AsRecorded:
     """The recorded arithmetic: an unchanged replay, which reproduces every bit.
 
-    A call that does not repeat is executed for its outputs' memory, and then takes its settled results over.
+    A call that does not repeat is executed for its outputs' memory, and then takes over its settled results.
     """
 
     def held(self, recorded: torch.dtype) -> torch.dtype:
@@ -164,7 +164,7 @@ def executed(computation: Computation, arguments: Iterable[Any], keywords: Mappi
 def results(
     computation: Computation, outputs: Sequence[Any], arguments: tuple[Any, ...], keywords: Mapping[str, Any]
 ) -> list[torch.Tensor]:
-    """Return the results of an executed call: its fresh outputs, then the arguments that it has written."""
+    """Return the results of an executed call: its fresh outputs, then the arguments that it has written to."""
     fresh = [output for output, new in zip(outputs, computation.call.fresh, strict=False) if new]
     return [*fresh, *computation.written(arguments, keywords)]
 

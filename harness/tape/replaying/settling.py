@@ -9,7 +9,7 @@ the tape (`Call.settled`), and every later replay takes them over:
 
 So the settled tape replays bit for bit. Its watched values are those of the settled replay: one possible outcome of the
 step, as the recorded one is. The tape is only accepted if the recorded outcome is about as far from the settled one as
-two replays are from each other; otherwise something else than these calls made the difference.
+two replays are from each other; otherwise something other than these calls made the difference.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class Settling(AsRecorded):
             again = results(computation, executed(computation, arguments, keywords), arguments, keywords)
             if all(map(is_same, first, again)):
                 continue
-            if masks is None:  # what the call has not written is none of its results
+            if masks is None:  # elements that the call has not written are not its results
                 again = [tensor.clone() for tensor in again]
                 take_over(before, written)
                 fresh = first[: len(first) - len(written)]
@@ -133,7 +133,7 @@ class Settling(AsRecorded):
 def settle(tape: Tape) -> SettledStep | None:
     """Settle a step of a mode that does not repeat, or return None if it has no call that may be the reason.
 
-    A call that may add atomically is settled even if it repeats here: its threads may happen to arrive in one order.
+    A call that may add atomically is settled even if it repeats here: its threads may arrive in the same order.
     Raises NotReplayable if these calls do not explain how far the recorded values are from those of a replay, and the
     errors of ops.
     """

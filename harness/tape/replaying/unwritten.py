@@ -1,15 +1,15 @@
 """Elements of an op's results that the op has not written: they hold whatever was in the memory.
 
-Such elements are no values of the step. No comparison may rest on them, and no op may read them:
+Such elements are not values of the step. No comparison may rest on them, and no op may read them:
 
     mkldnn_rnn_layer    output 3 is the workspace of the library, which the backward takes back
     _ctc_loss           output 1 has a row for each input; rows beyond an input's length stay unwritten
-    torch.empty         nothing is written, until another op does
+    torch.empty         nothing is written until another op writes
 
 They are found by a table of ops (`NO_VALUES`) and by a trial: torch can fill new memory with NaN or the largest integer
 before an op writes to it. An element that then holds the filling, and otherwise does not, is unwritten.
 
-Whether the step reads such elements is a second trial. The tape is replayed twice, with 0 and with 1 in all of them. If
+A second trial shows whether the step reads such elements: the tape is replayed with 0 and with 1 in all of them. If
 a watched value differs, the step's results depend on what happened to be in the memory.
 """
 
@@ -46,7 +46,7 @@ NO_VALUES: Mapping[str, tuple[int, ...]] = {
     "_cudnn_attention_forward": (6, 7, 8),
 }
 """By op, the outputs that only the op's own backward understands (native_functions.yaml and derivatives.yaml of torch
-2.13). The numbers count the op's outputs."""
+2.13). The numbers are indices of outputs."""
 
 FILLED: Mapping[str, Any] = {"deterministic": "warn", "fill_uninitialized_memory": True}
 
@@ -144,7 +144,7 @@ def unwritten_reads(tape: Tape) -> list[UnwrittenRead]:
         return []
     digests = [arithmetic.digests for arithmetic in patterned]
     reader = next(position for position in digests[0] if digests[0][position] != digests[1][position])
-    # The nearest of the calls that leave elements unwritten, among those whose memory the reader takes
+    # The nearest call that leaves elements unwritten, if possible one whose memory the reader takes
     slots = {view.slot for view in views_in(tape.calls[reader])}
     makers = [position for position in trial.masks if position < reader]
     direct = [position for position in makers if slots.intersection(_slots_made(tape.calls[position]))]

@@ -41,7 +41,7 @@ from .wire import Message, described, tensors_of
 #     execute   step position memory   the results of the mode's kernel for the sent inputs; `memory` lists the slots
 #                                      with the starts of their spans, and the segments are the spans
 #     relaid    step position tensors  as for `execute`, but with arguments in a different layout; `tensors` are
-#                                      the call's tensors in their order, and the segments are their memory
+#                                      the call's tensors in order, and the segments are their memory
 #     called    step position          the layouts of a call's tensors if the mode's code called the op itself, null
 #                                      if they are unknown
 #     value     step position          the results of a call in the recorded step, if they were kept

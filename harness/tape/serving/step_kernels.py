@@ -73,7 +73,7 @@ class ReplayedKernels:
         self._settled: dict[int, list[torch.Tensor]] | None = None
 
     def digests(self) -> list[list[str | None]]:
-        """Return the digests on which two replays with differently filled memory agree, None in place of the others.
+        """Return the digests on which two replays with differently filled memory agree, and None for all others.
 
         The replays disagree if an op returns memory that it has not written. Raises NotReplayable.
         """

@@ -142,7 +142,7 @@ def described(tensors: Sequence[torch.Tensor | None]) -> tuple[list[Any], list[t
 
 
 def tensors_of(values: Any, segments: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
-    """Return the tensors from the results of `described`, on the memory of the segments.
+    """Recreate the tensors from the results of `described`. They use the memory of the segments.
 
     Raises ValueError and TypeError.
     """
@@ -169,4 +169,4 @@ def tensors_of(values: Any, segments: Sequence[torch.Tensor]) -> list[torch.Tens
 
 
 def _no_generator(number: int) -> torch.Tensor:
-    raise ValueError(f"generator {number}, which a message does not have")
+    raise ValueError(f"a reference to generator {number}, but messages contain no generators")

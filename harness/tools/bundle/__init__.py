@@ -1,1 +1,1 @@
-"""An investigation in one archive, and back."""
+"""Packs an investigation into one archive, and unpacks it."""

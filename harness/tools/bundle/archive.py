@@ -90,10 +90,10 @@ def write_bundle(
 ) -> Bundle:
     """Write an investigation's files of these kinds into one archive, either all of them or none.
 
-    With `redact`, tensor files are replaced by their digests, and the script's output is left out. A report that shows
-    values that reached a culprit is left out with `redact`, or if `repro` is not among the kinds. `packed` receives the
-    number of bytes packed so far and the total. Raises UsageError if there is nothing to pack or `target` cannot be
-    written.
+    With `redact`, tensor files are replaced with their digests, and the script's output is left out. A report that
+    shows values that reached a culprit is left out with `redact`, or if `repro` is not among the kinds. `packed`
+    receives the number of bytes packed so far and the total. Raises UsageError if there is nothing to pack or `target`
+    cannot be written.
     """
     items = items_of(investigation)
     wanted = [item for item in items if item.kind in kinds]
@@ -170,7 +170,7 @@ def read_manifest(archive: zipfile.ZipFile, named: Path) -> Bundle:
         described["files"] = [Packed(**entry) for entry in described["files"]]
         described["left_out"] = [LeftOut(**entry) for entry in described["left_out"]]
         bundle = Bundle(**described)
-        # The bundle may come from a stranger: a manifest that numdrift would not write is refused before use.
+        # The bundle may be untrusted: a manifest that numdrift would not write is refused before use.
         names = [file.path for file in bundle.files]
         if len(set(names)) != len(names):
             raise ValueError("two files have the same name")

@@ -1,4 +1,4 @@
-"""Open a bundle that may come from a stranger: write only files that its manifest lists, only inside the folder."""
+"""Open a bundle from an untrusted source: write only files that its manifest lists, and only inside the folder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ...localize.scripts.standalone_scripts import execute_script
 from .archive import DAMAGE, PIECE, Bundle, Packed, open_archive, read_manifest
 
 RESERVE = 64 * 2**20
-"""The number of bytes of disk space that stay free."""
+"""The number of bytes of disk space that must stay free."""
 
 
 def describe(archive: Path) -> Bundle:

@@ -17,7 +17,7 @@ from ...runs.run_layout import MANIFEST
 class ExportedRun:
     """One process of a run.
 
-    name: the name of the run's folder, unique in the investigation, followed by the rank from rank 1 on
+    name: the name of the run's folder, unique in the investigation; a rank other than 0 is appended
     facts: facts about the run, such as its script, mode and status, by name
     began, ended: seconds since 1970
     takes_turns: whether several optimizers take turns in ending steps that have losses, as in a GAN; each optimizer's
@@ -101,5 +101,5 @@ def logged_name(name: str) -> str:
 
 
 def turn_of(step: StepRecord) -> int:
-    """Return the number of the optimizer that ended the step, from 1 on."""
+    """Return the number of the optimizer that ended the step, counted from 1."""
     return (step.optimizer or 0) + 1  # steps of the first optimizer have no number until a second one exists

@@ -23,7 +23,7 @@ def optional_library(module: str, extra: str) -> Any:
 def library_settings(prefix: str, settings: Mapping[str, str]) -> Iterator[None]:
     """Replace all environment variables with this prefix by `settings` within the context.
 
-    A user's settings for trainings, such as the run to continue, do not apply to an export.
+    A user's settings for training runs, such as the run to continue, do not apply to an export.
     """
     before = {name: value for name, value in os.environ.items() if name.startswith(prefix)}
     for name in before:

@@ -58,7 +58,7 @@ def metrics_report(metrics: RunMetrics) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Format a duration as `09s969ms486.408us`: from its largest unit on, with leading zeros."""
+    """Format a duration as `09s969ms486.408us`: beginning with its largest unit, with leading zeros."""
     text = ""
     # Rounded to nanoseconds first: 0.9999999999 s is a second, not 999 ms and 1000.000 us.
     nanoseconds = round(seconds * 1e9)

@@ -18,7 +18,7 @@ _NOISE = re.compile(r"^(?:void|static|__global__)\s+|\(anonymous namespace\)::|<
 _TELLING = re.compile(
     r"\w*(?:Functor|Ops?\b|Ops_)\w*|\w+_kernel_(?:cuda|impl)\b|\b(?:cutlass|sm\d+|cudnn|nvjet)_\w+|\b\w+_kernel\b"
 )
-"""The parts of template arguments that tell what a kernel computes."""
+"""The parts of template arguments that show what a kernel computes."""
 
 _GENERIC = re.compile(r"^(?:gpu_kernel_impl\w*|ReduceOp|Ops?|kernel)$")
 
@@ -26,7 +26,7 @@ _GENERIC = re.compile(r"^(?:gpu_kernel_impl\w*|ReduceOp|Ops?|kernel)$")
 def short_kernel(name: str) -> str:
     """Return the name without return type, namespaces, templates and arguments.
 
-    The part of the template that tells what the kernel computes follows in <>.
+    The part of the template that shows what the kernel computes follows in <>.
     """
     text = _NOISE.sub("", name.strip())
     while _NOISE.match(text):

@@ -186,7 +186,7 @@ class TraceReading:
             self._count(event, self.places[event])
         for event in walk([step]):
             if self.is_block(event) and self.places[event].kind != "compile":
-                # numdrift's recording within a block does not count as the block's time.
+                # The time of numdrift's recording within a block is not part of the block's time.
                 own = sum(inner.self_time for inner in walk([event]) if self.places[inner].phase == OWN)
                 self.times.blocks.setdefault(event.name, Spent(self._blocks[event.name])).add(event.time - own, 0)
         # The time before the first phase (the loop's own Python) counts as part of that phase.

@@ -170,7 +170,7 @@ def write_log_directory(folder: Path, runs: Sequence[RecordedRun]) -> list[Path]
             continue
         target = folder / f"{run.path.parent.name}_{run.path.name}"
         try:
-            # The plug-in distinguishes workers by host and process. The process is the training's, not this one.
+            # The plug-in distinguishes workers by host and process: the process of the training run, not this one.
             with source.open(encoding="utf-8") as file:
                 process = re.search(r'"pid": (\d+)', file.read(1 << 16))
             worker = f"{socket.gethostname()}_{process[1] if process else os.getpid()}"

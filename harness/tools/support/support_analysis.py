@@ -33,7 +33,7 @@ first."""
 
 @dataclass(frozen=True, slots=True)
 class SupportAnalysis:
-    """The operators of a script that a mode's backend supports, according to the backend itself.
+    """The support of a script's operators by a mode's backend, according to the backend itself.
 
     mode: the full text of the analysed mode
     run: the run of the analysis
@@ -144,7 +144,7 @@ class SupportAnalysis:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnalysisRequest(TrainingRequest):
-    """A request for the training of `numdrift analyze`, in the one mode whose backend is asked about its support."""
+    """A request for the training run of `numdrift analyze`, in the one mode whose backend is analysed."""
 
     dry: bool = option(
         False,

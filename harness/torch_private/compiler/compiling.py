@@ -80,7 +80,7 @@ def inductor_settings_kept(options: Iterable[str]) -> Iterator[None]:
 
 
 def compile_alone(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a function on its own, once for every kind of arguments; its calls never fall back to eager execution."""
+    """Compile a function, anew for each combination of shapes and dtypes. Its calls never fall back to eager mode."""
     compiled = own_compile()(function, fullgraph=True, dynamic=False)
     patched = private("torch._dynamo.config", "patch")
 

@@ -42,7 +42,7 @@ class DynamoGraph:
     """The graph that dynamo passes to its backend.
 
     break_reason, break_line: the reason and the line of the graph break that ended the graph, "" without a break
-    file, locals: the file of the Python frame that was traced, and the names of the frame's variables in their order
+    file, locals: the file of the Python frame that was traced, and the names of the frame's variables in order
     """
 
     graph: torch.fx.Graph

@@ -106,7 +106,7 @@ def _compiled(
         return compile_(copied_graph(graph), list(inputs))
 
 
-# Observe how Inductor lowers a training's graphs: the result for each node, and the calls of ATen's kernels.
+# Observe how Inductor lowers the graphs of a training run: the result for each node, and the calls of ATen's kernels.
 #
 # A callback runs inside the compiler and must not raise. Verified on torch 2.13.0.
 

@@ -1,12 +1,12 @@
-"""Inductor's preparations in a process: it examines the CPU, the C++ compiler and its own sources.
+"""Inductor's preparations in a process: Inductor examines the CPU, the C++ compiler and its own sources.
 
 The preparations take 1.9 s of processor time on an AVX-512 machine, most of it in processes that try to load a vector
 instruction set. A process that forks compiled training runs makes the preparations once for all of them.
 
-The process that calls `start_inductor` has imported nothing of numdrift and loads this file by its path. The file
+The process that calls `start_inductor` has not imported any part of numdrift, and loads this file by its path. The file
 therefore imports only torch and the standard library.
 
-Verified on torch 2.13.0. If a version uses different names, each compiled training makes the preparations itself.
+Verified on torch 2.13.0. If a version uses different names, each compiled run makes the preparations itself.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Any
 
 
 def start_inductor() -> None:
-    """Fill those of Inductor's caches in this process that depend on no setting of a training. Raises nothing."""
+    """Fill Inductor's caches in this process, except those that depend on a run's settings. Raises nothing."""
     with contextlib.suppress(Exception):
         from torch._inductor import codecache, cpu_vec_isa
 
         codecache.torch_key()
         codecache.CacheBase.get_system()
         instructions = cpu_vec_isa.pick_vec_isa()
-        # The list of usable instruction sets depends on a training's `cpp.vec_isa_ok`. The trial of each set does not.
+        # The list of usable instruction sets depends on a run's `cpp.vec_isa_ok`. The trials of the sets do not.
         cpu_vec_isa.valid_vec_isa_list.cache_clear()
         for vectors in (instructions, cpu_vec_isa.invalid_vec_isa):
             precompile_header(vectors)

@@ -65,7 +65,7 @@ def compile_with_autograd(
 ) -> Callable[..., Any]:
     """Make `compile_` produce the functions that execute a captured graph's forward and backward.
 
-    `planned` receives both aten graphs of a training before the forward is compiled. The backward is compiled when it
+    For training, `planned` receives both aten graphs before the forward is compiled. The backward is compiled when it
     is first needed. The graphs consist of the dispatched ops: nothing is decomposed.
     """
     autograd = private("torch._dynamo.backends.common", "aot_autograd")
@@ -138,9 +138,9 @@ class _Chosen(OperatorSupportBase):
 def fuse(
     module: torch.fx.GraphModule, chosen: Callable[[torch.fx.Node], bool], prefix: str
 ) -> dict[str, list[torch.fx.Node]]:
-    """Move the chosen nodes, in place, into as few submodules as torch.fx's partitioner finds.
+    """Move the chosen nodes, in place, into as few submodules as torch.fx's partitioner can manage.
 
-    Returns the nodes of each submodule by its name (the prefix with a number). The nodes of the graph are replaced by
+    Returns the nodes of each submodule by its name (the prefix with a number). The nodes of the graph are replaced with
     new ones whose `meta` has the same contents.
     """
     partitioner = CapabilityBasedPartitioner(module, _Chosen(chosen), allows_single_node_partition=True)

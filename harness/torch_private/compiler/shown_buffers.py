@@ -42,7 +42,7 @@ def showing_buffers(number_of: Callable[[str], int | None]) -> Iterator[None]:
 
 
 def _marked(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Give the details of a cached graph a further attribute: the cache key is computed from all attributes."""
+    """Add an attribute to the details of a cached graph: the cache key is computed from all attributes."""
 
     @functools.wraps(original)
     def init(details: Any, *args: Any, **kwargs: Any) -> None:
@@ -127,7 +127,7 @@ class ShownGraph:
         self._needed[node] = frozenset(self._writers.get(name, ())) if name is not None else frozenset()
 
     def written(self, live: Collection[str], name_of: Callable[[Any], str | None]) -> Iterator[tuple[str, str]]:
-        """Yield each node whose value is now in one of the `live` buffers, with the buffer's name, but never twice."""
+        """Yield, only once, each node whose value is now in one of the `live` buffers, with the buffer's name."""
         for node, box in list(self._boxes.items()):
             name = name_of(box)
             if name is None or name not in live or not self._needed[node] <= self.generated:

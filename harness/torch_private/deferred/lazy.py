@@ -149,7 +149,7 @@ def parsed_torchscript(text: str) -> Any:
 
 
 def execute_lazy_op_by_op() -> Callable[[], None]:
-    """Make the core compile and execute each op alone when it is called, including copied views; return the undo.
+    """Make the core compile and execute each op, including copied views, as soon as it is called; return the undo.
 
     Each kernel of the core is followed by a sync of its results. An op without a kernel of the core runs on the CPU at
     once, as usual.

@@ -144,7 +144,7 @@ def read_xla(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def execute_xla_op_by_op(wanted: bool) -> None:
-    """Turn torch_xla's eager mode on or off; the mode compiles and executes each op alone when the op is called."""
+    """Turn torch_xla's eager mode on or off; the mode compiles and executes each op separately when it is called."""
     private(CORE, "_set_use_eager_mode")(wanted)
 
 

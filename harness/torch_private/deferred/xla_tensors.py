@@ -38,7 +38,7 @@ def xla_value_held(tensor: torch.Tensor) -> torch.Tensor:
     return value
 
 
-# Kernels, for the observers of a training's calls.
+# Kernels, for the observers of the calls in a training run.
 
 
 XLA_AUTOGRAD_KEY = "AutogradXLA"

@@ -1,4 +1,4 @@
-"""A device's activities in the profiler, its memory, and a wait until its work is done.
+"""A device's activities in the profiler, its memory, and the function that waits for its work.
 
 Verified on torch 2.13.0 (CPU, and a device of PrivateUse1); the names are those of torch 2.6 to 2.13.
 """

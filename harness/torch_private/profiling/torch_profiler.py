@@ -1,7 +1,7 @@
 """The parts of torch that numdrift's profiler uses besides `torch.profiler`.
 
-With them, it observes the lazy core's executions, Inductor's kernels by name, the script's lines, and the script's own
-profilers. Verified on torch 2.13.0.
+With them, the profiler observes the lazy core's executions, Inductor's kernels by name, the script's lines, and the
+script's own profilers. Verified on torch 2.13.0.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def name_inductor_kernels(named: Callable[[str], Callable[[], Any]]) -> Undo:
     """Run each call of a generated C++ kernel within a range that `named(kernel)` begins.
 
     `named(kernel)` returns a function that begins the range and returns its handle. The generated code and its caches
-    stay the same, while `cpp.enable_kernel_profile` would compile every kernel again. The profiler shows Triton kernels
-    by itself.
+    stay the same, while `cpp.enable_kernel_profile` would compile every kernel again. The profiler already shows Triton
+    kernels.
     """
     cache = private("torch._inductor.codecache", "PyCodeCache")
     require(cache, "load_by_key_path")
@@ -163,7 +163,7 @@ def watch_ranges(enter: Callable[[str], bool], leave: Callable[[str], None]) -> 
 
 
 def open_ranges(trace: bytes) -> bool:
-    """Return whether an event that began in a trace had not ended when the trace ended."""
+    """Return whether an event was still open when the trace ended."""
     unfinished = re.finditer(rb'"finished": false', trace)
     # An allocation of memory is an instant and never ends; all other events end.
     return any(b'"Total Allocated"' not in _arguments(trace, match.start()) for match in unfinished)

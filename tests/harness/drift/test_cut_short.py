@@ -74,6 +74,6 @@ def test_an_experiment_of_a_run_that_was_cut_short_is_as_long(tmp_path: Path) ->
     a, b = pair(tmp_path, {}, {"max_steps": 4}, experiment=EXPERIMENT)
     assert compare_runs(a, b).identical
     assert (
-        "only the 4 common steps are compared: compile was ended like the run that it repeats"
+        "only the 4 common steps are compared: compile was ended after as many steps as the run that it repeats"
         in compare_runs(a, b).notes
     )

@@ -700,7 +700,7 @@ def read_of(op: str, made_by: str, step: int = 1, line: int = 12) -> UnfilledRea
         (
             read_of("masked_scatter", "aten.empty.memory_format"),
             f"{SCRIPT}:12 returns memory that aten.empty.memory_format has allocated without values and that no op has filled",
-            "use an op other than aten.masked_scatter.default, whose writes this mode loses",
+            "replace aten.masked_scatter.default with a different op: this mode loses what it writes",
         ),
     ],
 )

@@ -57,7 +57,7 @@ def test_the_reference_runs_in_the_same_interpreter_unless_it_says_otherwise(tmp
     assert [spec.python for spec in found.modes] == [sys.executable, str(python)]
     *where, meaning = found.sentences
     assert [line.partition(" runs in ")[0] for line in where] == ["cpu", "xla"]
-    assert "a difference may come from the version, not the mode; to tell the version from the mode, run" in meaning
+    assert "from the version, not the mode; to find out whether the version or the mode is the cause, run" in meaning
 
 
 def test_without_mode_xla_nothing_moves_and_nothing_is_said(tmp_path: Path) -> None:

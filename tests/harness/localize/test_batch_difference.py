@@ -140,7 +140,7 @@ BOTH = ["argument 0", "argument 2"]
         (short, "aten._to_copy", ["argument 2"], "only bad executes _to_copy with dtype=int8 (*), "),
         (louder, "aten.mul", ["argument 0"], "only bad executes mul with other=1.25 (*)"),
         (subtracted, "aten.sub", ["argument 0"], "bad executes sub (*) where cpu executes add (*)"),
-        (extra, "aten.randint", BOTH, "the generator is in a different state after rand (*), which only bad draws"),
+        (extra, "aten.randint", BOTH, "the generator is in a different state after rand (*), which only bad executes"),
     ],
     ids=lambda one: getattr(one, "__name__", ""),
 )
