@@ -35,7 +35,7 @@ def variables_of(run: RecordedRun) -> dict[str, str] | None:
 
 
 def not_restored(run: RecordedRun) -> list[str]:
-    """Return a sentence for each difference between the run's environment and this one that can change the run's bits."""
+    """Return a sentence for each difference between the run's environment and this one that can change bits."""
     then, spec = run.manifest.environment, parse_mode(run.manifest.spec)
     if not then or spec.python is not None:
         return []
