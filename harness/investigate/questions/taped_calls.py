@@ -1,4 +1,4 @@
-"""What the tapes show of calls whose results depend on chance, although the verdict does not rest on it.
+"""Calls on the tapes whose results depend on chance, although the verdict does not rest on them.
 
 A read of memory that no op has written may find the same values in every run, and calls that lose numbers may hide
 beneath the noise of a step. The tapes that other questions have recorded show both. With `--poison`, each taped step is
@@ -39,14 +39,14 @@ class TapedCalls:
 
     def answer(self, evidence: PairEvidence, threshold: float, step: int | None) -> QuestionAnswer:
         unlike = {run.path for run, *_ in unlike_runs(evidence, threshold)}  # the question about repetitions names them
-        culprits, said = list[Culprit](), dict[str, tuple[str, list[str]]]()
+        culprits, sentences = list[Culprit](), dict[str, tuple[str, list[str]]]()
         for run, made in ((evidence.a, evidence.made["a"]), (evidence.b, evidence.made["b"])):
             for place, culprit, sentence in () if run.path in unlike else _findings(run, list(made.values())):
-                _, labels = said.setdefault(place, (sentence, []))  # both sides may execute the same call
+                _, labels = sentences.setdefault(place, (sentence, []))  # both sides may execute the same call
                 if run.manifest.label not in labels:
                     labels.append(run.manifest.label)
                     culprits.append(culprit)
-        return QuestionAnswer(culprits, sentences=[f"{' and '.join(of)}: {text}" for text, of in said.values()])
+        return QuestionAnswer(culprits, sentences=[f"{' and '.join(of)}: {text}" for text, of in sentences.values()])
 
 
 def _findings(run: RecordedRun, made: Sequence[RecordedRun]) -> Iterator[tuple[str, Culprit, str]]:

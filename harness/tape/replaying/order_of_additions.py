@@ -1,4 +1,4 @@
-"""Whether a call that does not repeat only adds in a different order each time, or whether more is wrong with it.
+"""The test of a call that does not repeat: does it only add in a different order each time, or is more wrong with it?
 
 A different order of additions moves a result by about one rounding, and the executions lie around the exact result. A
 race that loses updates, or memory that no op has written, moves it further, or away from the exact result:

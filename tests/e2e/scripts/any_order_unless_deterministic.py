@@ -13,7 +13,7 @@ def product(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     order = torch.arange(x.shape[1])
     if not torch.are_deterministic_algorithms_enabled():
         order = torch.randperm(x.shape[1], generator=ORDERS)
-    return sum(x[:, [k]] * y[k] for k in order)
+    return torch.stack([x[:, [k]] * y[k] for k in order]).cumsum(0)[-1]
 
 
 LIBRARY = torch.library.Library("aten", "IMPL")
@@ -29,7 +29,8 @@ class Net(torch.nn.Module):
         hidden = torch.relu(self.first(x))
         if os.environ.get("FAULT"):
             hidden = hidden * 1.001
-        return self.second(hidden)
+        output: torch.Tensor = self.second(hidden)
+        return output
 
 
 torch.manual_seed(0)
