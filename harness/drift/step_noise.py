@@ -100,6 +100,7 @@ class Noise:
     unrepeatable: the calls of the step that compute different bits each time, as the step's noise file describes them
     settled: whether such calls were looked for
     doubted: the number of other calls that may add atomically, although they repeated when they were executed again
+    adding: the calls of a compiled step that may add atomically, of which it is not known whether they repeat
     unwritten: the reads of memory that no op has written, as the step's noise file describes them; None if they were
         not looked for
     """
@@ -115,6 +116,7 @@ class Noise:
     unrepeatable: tuple[Mapping[str, Any], ...] = ()
     settled: bool = False
     doubted: int = 0
+    adding: tuple[Mapping[str, Any], ...] = ()
     unwritten: tuple[Mapping[str, Any], ...] | None = None
 
     @property
@@ -247,6 +249,7 @@ def read_noise(run: Path, step: int) -> Noise | None:
             unrepeatable=tuple(dict(call) for call in record.get("unrepeatable", ())),
             settled=record.get("settled") is True,
             doubted=int(record.get("doubted", 0)),
+            adding=tuple(dict(call) for call in record.get("adding", ())),
             unwritten=None if (reads := record.get("unwritten")) is None else tuple(dict(read) for read in reads),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:

@@ -25,12 +25,17 @@ MOST_PAIRS = 4
 
 @dataclass(frozen=True, slots=True)
 class ModeSpread:
-    """The spread of a mode that does not repeat, and the calls that, according to its tapes, do not repeat. `control`
-    says what differed first between the mode's two training runs."""
+    """The spread of a mode that does not repeat.
+
+    control: what differed first between the mode's two training runs
+    calls: the calls that, according to its tapes, do not repeat
+    adding: if the mode compiles, the calls that may be those that do not repeat
+    """
 
     control: Repetition
     spread: OwnSpread
     calls: tuple[Mapping[str, Any], ...] = ()
+    adding: tuple[Mapping[str, Any], ...] = ()
 
 
 Spreads = dict[Literal["a", "b"], ModeSpread]
@@ -63,7 +68,10 @@ def mode_spreads(evidence: PairEvidence, noises: Mapping[int, Noise]) -> Spreads
         nearest = noises[min(noises, key=lambda step: min(abs(step - own) for own in spread.steps))]
         kept = next((kept for kept in evidence.measured if outcome_path(kept.path, nearest.step).exists()), None)
         units = {} if kept is None else units_of(read_outcome(kept.path, nearest.step))
-        found[side] = ModeSpread(control, spread.scored(nearest, units), tuple(calls.values()))
+        adding = {(call["op"], call["line"], call["module"]): call for noise in taped for call in noise.adding}
+        found[side] = ModeSpread(
+            control, spread.scored(nearest, units), tuple(calls.values()), () if calls else tuple(adding.values())
+        )
     return found
 
 

@@ -238,7 +238,10 @@ def _sentences(measured: MeasuredPair, judged: _JudgedCauses, curves: Curves) ->
 def _spreads(measured: MeasuredPair, word: str | None) -> list[str]:
     if word == "nondeterministic":
         return []
-    return [spread_sentence(label, spread.calls, spread.spread.score) for label, spread in measured.spreads.items()]
+    return [
+        spread_sentence(label, spread.calls, spread.spread.score, spread.adding)
+        for label, spread in measured.spreads.items()
+    ]
 
 
 def _notes(evidence: PairEvidence, measured: MeasuredPair, judged: _JudgedCauses) -> list[str]:
@@ -254,7 +257,7 @@ def _notes(evidence: PairEvidence, measured: MeasuredPair, judged: _JudgedCauses
     for run in (evidence.a, evidence.b):
         label, spread = run.manifest.label, measured.spreads.get(run.manifest.label)
         if spread is not None:
-            spec, ops = spec_of(run), [str(call["op"]) for call in spread.calls]
+            spec, ops = spec_of(run), [str(call["op"]) for call in (*spread.calls, *spread.adding)]
             advice = repeating_advice(spec, ops, compiled=spec.capabilities.compiles)
             notes.append(f"to make {label} repeat its bits, {advice}")
     if verdict.word == "failed":  # "compile is crashed: REASON" repeats the verdict

@@ -119,14 +119,22 @@ def remedy_of(difference: CallDifference, spec: ModeSpec) -> str:
     return "make it from a seed that is the same in every run"
 
 
-def spread_sentence(label: str, calls: Sequence[Mapping[str, Any]], score: float) -> str:
-    """Say that a mode does not repeat, and that its spread counts as noise; `calls` are those on its tapes."""
-    named = [_unrepeatable(call) for call in calls[:MOST_NAMED]]
-    more = len(calls) - len(named)
+def spread_sentence(
+    label: str, calls: Sequence[Mapping[str, Any]], score: float, adding: Sequence[Mapping[str, Any]] = ()
+) -> str:
+    """Say that a mode does not repeat, and that its spread counts as noise.
+
+    `calls` are those on its tapes. If there are none, `adding` are those that may be the reason.
+    """
+    listed = sorted(calls, key=lambda call: -(call.get("share") or 0.0)) or list(adding)
+    named = [_unrepeatable(call, several=len(calls) > 1) for call in listed[:MOST_NAMED]]
+    more = len(listed) - len(named)
     which = " and ".join(named) + (f" and {more} more call{'s' if more > 1 else ''}" if more > 0 else "")
     if calls:
         verb = "computes" if len(calls) == 1 else "compute"
         which = f": {which} {verb} different bits from equal inputs each time"
+    elif adding:
+        which = f" (which of its calls is not known; it may be {which.replace(' and ', ' or ')})"
     else:
         which = " (which of its calls is not known)"
     start = f"{label} does not repeat its own bits{which}. Executed several times from one state"
@@ -146,12 +154,14 @@ def beyond_order_sentence(call: CallRecord, spread: float, error: float) -> str:
     return f"{where}, and its results are {far}; {more}"
 
 
-def _unrepeatable(call: Mapping[str, Any]) -> str:
+def _unrepeatable(call: Mapping[str, Any], *, several: bool) -> str:
     name = ".".join(str(call["op"]).split(".")[:2])
     module = f" of {call['module']}" if call.get("module") else ""
-    line = f", {from_here(call['line'])}," if call.get("line") else ""
+    line = f", {from_here(call['line'])}" if call.get("line") else ""
     spread = call.get("spread")
-    by = f" (by up to {spread:.2g} of its own roundings)" if isinstance(spread, float) else ""
+    share = call.get("share")
+    of_step = f", {share:.0%} of the step's spread".replace("%", " %") if several and share is not None else ""
+    by = f" (by up to {spread:.2g} of its own roundings{of_step})" if isinstance(spread, float) else ""
     return f"{name} in {PHASES.get(call['phase'], call['phase'])}{module}{line}{by}"
 
 

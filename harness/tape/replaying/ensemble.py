@@ -15,12 +15,12 @@ from ...records.run.step_files import write_noise_record
 from ...torch_private.dispatching import bare_execution
 from ..files.tape_file import noise_file
 from ..step_settings import settings_of_step
-from ..tape import Tape, in_words
+from ..tape import Call, Tape, in_words
 from .order_of_additions import with_causes
 from .replay import AsRecorded, Replay, is_same
 from .rounding import RandomRounding, has_digits
-from .settling import UnrepeatableCall, finite_square, settle, wide
-from .unwritten import UnwrittenRead, unwritten_reads
+from .settling import ADDS_ANYWHERE, UnrepeatableCall, finite_square, settle, wide
+from .unwritten import UnwrittenRead, described, unwritten_reads
 
 SCHEMA = 1
 
@@ -69,6 +69,7 @@ class StepNoise:
     settled: whether such calls were looked for
     doubted: the number of further calls that may add atomically, but repeated here
     unwritten: reads of memory that no op has written, None if they were not looked for
+    adding: the calls of a compiled step that may add atomically; the step's replay cannot show which of them repeat
     """
 
     step: int
@@ -87,6 +88,7 @@ class StepNoise:
     settled: bool = False
     doubted: int = 0
     unwritten: Sequence[UnwrittenRead] | None = None
+    adding: Sequence[Call] = ()
 
     def to_json(self) -> dict[str, object]:
         tensors = {
@@ -116,6 +118,7 @@ class StepNoise:
             "unrepeatable": [asdict(call) for call in self.unrepeatable],
             "settled": self.settled,
             "doubted": self.doubted,
+            "adding": [described(call) for call in self.adding],
             "unwritten": None if self.unwritten is None else [read.to_json() for read in self.unwritten],
         }
 
@@ -153,6 +156,8 @@ def measure_noise(
         spread = _spread(replay, expected, tape.step, replays, 1.0)
     seconds["rounded"] = (time.perf_counter() - began) / max(1, replays)
     noise = spread.result(tape.step, calls, seconds)
+    if compiled:
+        noise = replace(noise, adding=[call for call in tape.calls if ADDS_ANYWHERE.search(call.name)])
     if not edge_replays or not noise.equal:
         return noise
     with settings_of_step(settings):

@@ -35,6 +35,9 @@ EXECUTIONS = 8
 IN_DOUBLE = 4
 """How often it is executed in double."""
 
+MOST_SHARES, EXECUTIONS_OF_A_SHARE = 8, 3
+"""The largest number of calls whose shares are measured, and the replays for each of them."""
+
 SAMPLES = 3
 """How often it is executed in double on inputs that are moved by their rounding."""
 
@@ -43,9 +46,9 @@ REPEATS_IN_DOUBLE = 1024
 
 
 def with_causes(settled: SettledStep) -> SettledStep:
-    """Return the settled step with `spread_rho` and `error_rho` of its calls that do not repeat.
+    """Return the settled step with `spread_rho`, `error_rho` and `share` of its calls that do not repeat.
 
-    They stay None for a call that has no form in double. Raises the errors of ops.
+    The first two stay None for a call that has no form in double. Raises the errors of ops.
     """
     measuring = _Measuring({call.position for call in settled.calls})
     if settled.calls:
@@ -56,7 +59,26 @@ def with_causes(settled: SettledStep) -> SettledStep:
         else call
         for call in settled.calls
     ]
+    if len(calls) <= MOST_SHARES:
+        calls = [replace(call, share=share) for call, share in zip(calls, _shares(settled), strict=True)]
     return replace(settled, calls=calls)
+
+
+def _shares(settled: SettledStep) -> list[float]:
+    """Return each call's share of the step's spread: the spread that is left if all other calls keep their results."""
+    tape, sizes = settled.tape, list[float]()
+    expected = tape.expected()
+    for call in settled.calls:
+        calls = [replace(other, settled=None) if at == call.position else other for at, other in enumerate(tape.calls)]
+        replay, size = Replay(replace(tape, calls=tuple(calls))), 0.0
+        for _ in range(EXECUTIONS_OF_A_SHARE):
+            values = replay.run(AsRecorded())
+            for name, value in expected.items():
+                if has_digits(value) and (whole := _norm(wide(value))):
+                    size += (_norm(wide(values[name]) - wide(value)) / whole) ** 2
+        sizes.append(size)
+    total = sum(sizes)
+    return [size / total if total else 1.0 / len(sizes) for size in sizes]
 
 
 class _Measuring(AsRecorded):

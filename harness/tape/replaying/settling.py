@@ -55,6 +55,7 @@ class UnrepeatableCall:
     position: its number among the calls of the tape
     spread: the largest distance of an execution's results from the first one's, in units of their own rounding
         (u ||x||, with u half the spacing of numbers at 1)
+    share: its share of the step's spread, as a fraction; None if it was not measured
     spread_rho, error_rho: how far its executions are apart, and from their result in double (see order_of_additions)
     """
 
@@ -64,6 +65,7 @@ class UnrepeatableCall:
     module: str | None
     line: str | None
     spread: float
+    share: float | None = None
     spread_rho: float | None = None
     error_rho: float | None = None
 

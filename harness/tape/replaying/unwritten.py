@@ -122,11 +122,12 @@ class UnwrittenRead:
     read_by: Call
 
     def to_json(self) -> dict[str, object]:
-        calls = {"made_by": self.made_by, "read_by": self.read_by}
-        return {
-            name: {"op": call.op, "line": call.line or "", "phase": call.phase, "module": call.module}
-            for name, call in calls.items()
-        }
+        return {"made_by": described(self.made_by), "read_by": described(self.read_by)}
+
+
+def described(call: Call) -> dict[str, object]:
+    """Return a call and its place as JSON values."""
+    return {"op": call.op, "line": call.line or "", "phase": call.phase, "module": call.module}
 
 
 def unwritten_reads(tape: Tape) -> list[UnwrittenRead]:

@@ -73,7 +73,7 @@ def test_the_spread_of_a_reference_that_does_not_repeat_counts_as_noise(
     assert {step.step: step.score for step in pair.steps} == pytest.approx(expected, rel=0.01)
     assert not pair.controls["cpu"]["repeatable"] and pair.controls["cpu"]["score"] == pytest.approx(1.0, rel=0.01)
     assert in_text(
-        pair, "cpu does not repeat its own bits: aten.index_put in the backward, ", "train.py:12, (by up to 2.5"
+        pair, "cpu does not repeat its own bits: aten.index_put in the backward, ", "train.py:12 (by up to 2.5"
     )
     assert in_text(pair, "its results are up to 1 times the rounding noise apart; that counts as noise")
 
