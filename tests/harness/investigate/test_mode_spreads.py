@@ -10,6 +10,7 @@ import pytest
 
 from numdrift.harness.investigate.evidence.pair_evidence import evidence_for
 from numdrift.harness.investigate.evidence.pair_scores import spreads_of
+from numdrift.harness.investigate.words.repetition_words import spread_sentence
 from numdrift.harness.records.results.experiment import Experiment
 from numdrift.harness.runs.recorded_run import RecordedRun
 
@@ -113,3 +114,31 @@ def test_a_mode_that_began_its_steps_twice_shows_its_spread(tmp_path: Path, apar
     spreads = spreads_of(evidence_for(*runs))
     assert spreads.keys() == {"b"} and spreads["b"].spread.score == pytest.approx(apart, rel=0.01)
     assert only_pair(runs).verdict == word
+
+
+def test_the_calls_of_a_compiled_step_that_may_be_the_reason_are_named(tmp_path: Path) -> None:
+    written = Study(tmp_path)
+    reference, free = training(), training(apart_from=1)
+    runs = [written.run("cpu", reference), written.run("compile", free)]
+    written.make(AGAIN, reference, dict.fromkeys(HARMLESS, Outcome()), noises=[noise_record(0)])
+    written.make(Experiment("again", "compile"), changed(free, 3, losses=(1.0 + 3e-7,)))
+    outcomes = {step: Outcome(z) for step, z in HARMLESS.items()}
+    adding = {"op": "aten.index_put.default", "line": "train.py:9", "phase": "backward", "module": "emb"}
+    noise = {**noise_record(0), "adding": [adding], "settled": True}
+    apart = {step: Outcome(z + 1.0) for step, z in HARMLESS.items()}
+    written.make(FORCED, free, outcomes, events=resynced(outcomes))
+    written.make(APART, free, apart, noises=[noise], events=resynced(outcomes))
+    pair = only_pair(runs)
+    assert pair.verdict == "rounding"
+    assert in_text(
+        pair, "compile does not repeat its own bits (which of its calls is not known; it may be aten.index_put "
+    )
+    assert in_text(pair, "in the backward of emb, ", "train.py:9). Executed several times")
+
+
+def test_the_largest_share_is_named_first() -> None:
+    calls = [{**CALL, "op": f"aten.op{number}.default", "share": share} for number, share in enumerate((0.1, 0.6, 0.3))]
+    sentence = spread_sentence("cpu", calls, 0.5)
+    assert sentence.startswith("cpu does not repeat its own bits: aten.op1 in the backward, ")
+    assert "(by up to 2.5 of its own roundings, 60 % of the step's spread) and aten.op2" in sentence
+    assert "and 1 more call compute different bits" in sentence

@@ -73,3 +73,15 @@ def test_calls_that_write_their_arguments_are_measured_too(work: object) -> None
     assert call.spread_rho is not None and call.spread_rho < 4 and call.error_rho is not None and call.error_rho < 4
     # and the measurement leaves the step as it was
     assert measure_settled(tape, 1)[0].equal
+
+
+def test_shares_are_those_of_the_steps_spread() -> None:
+    def work(x: Tensor) -> Tensor:
+        total: Tensor = torch.ops.chance.in_any_order(x) + 10 * torch.ops.chance.in_any_order(x)
+        return total
+
+    noise, _ = measure_settled(step_of(work, ROWS), 1, always=True)
+    shares = [call.share for call in noise.unrepeatable]
+    assert None not in shares and sum(share or 0 for share in shares) == pytest.approx(1.0)
+    # that of the second is about 100 times that of the first
+    assert shares[1] is not None and shares[1] > 0.9
