@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from .rows import FAULT, NONFINITE, REPRODUCER, SETTING, TRAINING, ExpectedCause, Investigation, Script
+from .rows import FAULT, NONFINITE, REPRODUCER, SETTING, TRAINING, UNREPEATABLE, ExpectedCause, Investigation, Script
 
 SAM, CHAR, RESNET = (Script(f"reproducers/{name}.py") for name in ("sam_tanh", "char_gpt", "resnet_digits"))
-GPT, TRANSFORMER, CONVNET, EXPERTS, MASKED = (
+GPT, TRANSFORMER, CONVNET, EXPERTS, MASKED, RECOMMENDER = (
     Script(f"tests/gpu/trainings/{name}.py", device_option=True)
-    for name in ("gpt", "transformer", "convnet", "experts", "masked")
+    for name in ("gpt", "transformer", "convnet", "experts", "masked", "recommender")
 )
 
 EPOCHS, STEPS = ("--epochs", "10"), ("--steps", "8")
@@ -99,6 +99,37 @@ FAULTS = (
     ),
 )  # fmt: skip
 
+UNREPEATABLES = (
+    Investigation(
+        "free-gpt", UNREPEATABLE, "bf16 GPT, against itself", GPT, ("cuda=cuda,sdpa=flash", "again=cuda,sdpa=flash"),
+        arguments=STEPS,
+    ),
+    Investigation(
+        "free-gpt-compiled", UNREPEATABLE, "bf16 GPT", GPT, ("cuda", "compiled=compile@cuda"), arguments=STEPS,
+    ),
+    Investigation(
+        "free-gpt-scale", UNREPEATABLE, "bf16 GPT, attention scaled by 1/64 instead of 1/8", GPT, ("cuda", "faulty=cuda,env.FAULT=scale"),
+        BEYOND, (ExpectedCause("dot_product", "scaled_dot_product_attention("),), arguments=STEPS,
+    ),
+    Investigation(
+        "free-resnet", UNREPEATABLE, "residual network", RESNET, (f"cuda=cuda,{EXACT}", f"compiled=compile@cuda,{EXACT}"),
+        arguments=STEPS, needs=("sklearn",),
+    ),
+    Investigation(
+        "free-resnet-faulty", UNREPEATABLE, "residual network, addmm in bfloat16", RESNET,
+        (f"cuda=cuda,{EXACT}", f"faulty=cuda,{EXACT},kernel.addmm=bf16"), BEYOND, (ExpectedCause("addmm"),),
+        arguments=STEPS, needs=("sklearn",),
+    ),
+    Investigation(
+        "free-recommender", UNREPEATABLE, "recommender with embeddings", RECOMMENDER, ("cuda", "compiled=compile@cuda"),
+        arguments=STEPS,
+    ),
+    Investigation(
+        "free-recommender-scale", UNREPEATABLE, "recommender, a tower scaled by 1.001", RECOMMENDER,
+        ("cuda", "faulty=cuda,env.FAULT=scale"), BEYOND, (ExpectedCause("mul", "tower * 1.001"),), arguments=STEPS,
+    ),
+)  # fmt: skip
+
 SETTINGS = (
     Investigation(
         "tf32", SETTING, "matrix products in TF32", TRANSFORMER, (f"cuda=cuda,{ALIKE}", f"tf32=cuda,tf32=on,{ALIKE}"), BEYOND,
@@ -132,4 +163,4 @@ NONFINITES = (
     ),
 )  # fmt: skip
 
-INVESTIGATIONS = (*REPRODUCERS, *TRAININGS, *FAULTS, *SETTINGS, *NONFINITES)
+INVESTIGATIONS = (*REPRODUCERS, *TRAININGS, *FAULTS, *UNREPEATABLES, *SETTINGS, *NONFINITES)

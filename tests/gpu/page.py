@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from .outcome import Outcome, Results
-from .rows import FAULT, NONFINITE, OTHER, REPRODUCER, SETTING, TRAINING
+from .rows import FAULT, NONFINITE, OTHER, REPRODUCER, SETTING, TRAINING, UNREPEATABLE
 from .shown import modes_of, seconds_of
 
 HEADINGS = {
     REPRODUCER: "Reproducers",
     TRAINING: "Other scripts",
     FAULT: "Planted faults",
+    UNREPEATABLE: "What does not repeat",
     SETTING: "Settings as causes",
     NONFINITE: "NaN and infinity",
 }

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-REPRODUCER, TRAINING, FAULT, SETTING, NONFINITE, OTHER = (
+REPRODUCER, TRAINING, FAULT, UNREPEATABLE, SETTING, NONFINITE, OTHER = (
     "reproducers",
     "trainings",
     "planted faults",
+    "what does not repeat",
     "settings",
     "nonfinite",
     "other",
