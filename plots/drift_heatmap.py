@@ -227,7 +227,7 @@ def _why_empty(names: Sequence[str], rows: Sequence[ScoredStep]) -> str:
 
 
 def _explain(figure: Figure, columns: Columns, left_out: str) -> None:
-    """Explain, below the panel, the signs that occur in it."""
+    """Explain, below the panel, the symbols that occur in it."""
     scores = columns.scores
     nothing = Line2D([], [], linestyle="none")
     cross = Line2D([], [], linestyle="none", marker="x", color="white", markersize=5, markeredgewidth=1.2)

@@ -136,9 +136,9 @@ def record(
     (`torch.manual_seed(0)`).
 
     The run's folder is `out`/`name`/MODE, as for `numdrift run`. `name` is the investigation's name (default: the name
-    of the notebook or program, with a number if it is taken), `suffix` tags the batch, `force` replaces an existing
-    run. `record`, `steps`, `keep_params` and `keep_budget` (in MiB) are the options of `numdrift run`. `kernels` maps
-    ops to your own kernels. `reproducer` names the program that is recorded.
+    of the notebook or program, with a number if that name is taken), `suffix` tags the batch, and `force` replaces an
+    existing run. `record`, `steps`, `keep_params` and `keep_budget` (in MiB) are the options of `numdrift run`.
+    `kernels` maps ops to your own kernels. `reproducer` names the program that is recorded.
 
     An exception in the block propagates, and the run's status is `crashed`. Raises UsageError for a mode that needs its
     own process, and if this process is already being recorded."""

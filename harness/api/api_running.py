@@ -36,7 +36,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class RunBatch:
-    """The runs of one call of `run` in the order of their modes; `path` is their folder.
+    """The runs of one call to `run`, in the order of their modes; `path` is their folder.
 
     `exit_code` is as on the command line: 0 if every run completed, 3 if one did not, 2 for an invalid mode."""
 
@@ -63,7 +63,9 @@ class BatchRequest(TrainingRequest):
 
     OF_RUN: ClassVar[Sequence[str]] = tuple(options_of(RunRequest))
 
-    suffix: str = option("", "Tag of this batch, which becomes part of all its file names.", metavar="TAG")
+    suffix: str = option(
+        "", "Tag of this batch of runs, which becomes part of the names of its folders and plots.", metavar="TAG"
+    )
     resync: Path | None = option(
         None,
         "Start each step of --steps from the state that RUN kept before that step, so that each step has only its own "
@@ -120,10 +122,10 @@ def run(
     `modes` is a list of modes with their settings (`"fast=compile,contract=fast"`), or one string of modes without
     settings (`"cpu,compile"`); the first is the reference. `arguments` are passed to the script; `module` runs a
     module, as `-m` does, in place of a script. The other options are the command's (docs/guide/run.md): `keep_budget`
-    is in MiB, `timeout` in seconds per run, `steps` and similar options are written as `"0,5,10-19"`.
+    is in MiB and `timeout` in seconds per run; `steps` and similar options are written as `"0,5,10-19"`.
 
     Prints nothing unless `progress` is set. If a mode fails, its failure is recorded and the other modes still run.
-    Raises UsageError before anything is started, and KeyboardInterrupt when Ctrl-C ended the runs."""
+    Raises UsageError before anything is started, and KeyboardInterrupt if Ctrl-C ends the runs."""
     plan = planned_batch(BatchRequest.of(script, specs_of(modes), arguments, options))
     reporter = listener(progress)
     for text in plan.interpreters:
@@ -208,7 +210,7 @@ def listener(shown: bool) -> Silent:
 @contextmanager
 def passive_threads() -> Iterator[None]:
     """Let waiting OpenMP threads sleep in all processes that start within the context. Results do not change."""
-    # OpenMP reads the policy when a process starts. By default waiting threads spin, which slows down everything else.
+    # OpenMP reads the policy when a process starts. By default, waiting threads spin, which slows down everything else.
     is_set = POLICY in os.environ
     os.environ.setdefault(POLICY, "passive")
     try:

@@ -40,15 +40,15 @@ def analyze(
         numdrift.analyze("train.py", mode="lazy", dry=True, verbosity=1, output="result.json").operators()
 
     `mode` is one mode with its settings (`"compile,contract=fast"`); `module` runs a module, as `-m` does, in place of
-    a script. `max_steps` and `max_seconds` end the run. With `dry` the script is captured and lowered but not executed.
-    With `verbosity=1` the report also lists the backend's own instructions. `output` is the report's file, and a page
-    is written beside it; without `output` neither is written. The run is recorded within the folder `out`; `timeout` is
-    in seconds (docs/guide/analyze.md).
+    a script. `max_steps` and `max_seconds` end the run. With `dry`, graphs are captured and lowered, but not executed
+    on the backend. With `verbosity=1`, the report also lists the backend's own instructions. `output` is the file for
+    the report, and a page is written next to it; without `output`, neither is written. The run is recorded within the
+    folder `out`. `timeout` is in seconds. See docs/guide/analyze.md.
 
     Prints nothing unless `progress` is set. For a script that fails, the result has the operators up to the failure
     (see `exit_code` and `ended_early`). Raises UsageError, for example for an unknown mode or backend, NotAvailable
     for a feature that the mode or this machine lacks, AdoptionError if no operator reached the backend, and
-    KeyboardInterrupt when Ctrl-C ended the run."""
+    KeyboardInterrupt if Ctrl-C ends the run."""
     if verbosity not in (1, 2):
         raise UsageError(f"verbosity={verbosity} is neither 1 nor 2")
     request = AnalysisRequest.of(

@@ -47,16 +47,16 @@ def investigate(
 
     `modes` are as in `numdrift.run` (default: cpu and compile). `script` may also be the folder of a recorded
     investigation; `suffix` then chooses one of its batches. Runs that exist under this `name` are not repeated.
-    `localize=False` judges without searching for causes. Each run has `nproc` processes; `against_single` compares the
-    runs with the first mode in one process. The other options are the command's (docs/guide/investigate.md):
-    `state_budget` is in MiB, `timeout` in seconds per run; `max_steps` and `max_seconds` end each run; `keep_files` and
-    `in_place` control what happens to files that the script writes; `envelope` is the number of runs from perturbed
-    initial parameters, and `seeds` the number of seeds with which each mode is trained; `graphs` captures each mode's
-    graphs for the report.
+    `localize=False` judges without searching for causes. Each run has `nproc` processes; with `against_single`, the
+    reference is the first mode in a single process. The other options are the command's (docs/guide/investigate.md).
+    `state_budget` is in MiB and `timeout` in seconds per run. `max_steps` and `max_seconds` end each run early.
+    `keep_files` and `in_place` control what happens to files that the script writes. `envelope` is the number of runs
+    from perturbed initial parameters, and `seeds` is the number of seeds with which each mode is trained. `graphs`
+    captures each mode's graphs for the report.
 
     Prints nothing unless `progress` is set. Writes `investigation.json` into the folder. Raises UsageError before
     anything is started, except for `steps` that the training does not reach: these are detected after the first runs.
-    Raises KeyboardInterrupt when Ctrl-C ended the runs.
+    Raises KeyboardInterrupt if Ctrl-C ends the runs.
     """
     reporter = listener(progress)
     request = InvestigationRequest.of(script, () if modes is None else specs_of(modes), arguments, options)
@@ -112,7 +112,7 @@ def localize(
     jobs: int = 2,
     progress: bool = False,
 ) -> Investigation:
-    """Find the ops that make run b differ from run a, and prove it, as `numdrift localize` does.
+    """Find the ops that make run b differ from run a, and prove their effect, as `numdrift localize` does.
 
         numdrift.localize("runs/study/cpu", "runs/study/compile", step=12).culprits_frame()
 

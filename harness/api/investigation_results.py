@@ -42,9 +42,9 @@ PAIR_COLUMNS = (
 class Culprit:
     """One cause of a pair's drift.
 
-    status: `culprit` with both proofs, else `suspect`
+    status: `culprit` if both proofs hold, else `suspect`
     share_of_drift: from 0 to 1
-    error_ulp, rho: the values of both sides, `a` and `b`
+    error_ulp, rho: the values of both runs, by `a` and `b`
     script: the standalone script that shows the drift, None if none reproduces it
     text: sentences for the reader
     content: the entry in `investigation.json` (docs/guide/investigation-json.md)
@@ -121,7 +121,7 @@ class Comparison:
 
     @property
     def verdict(self) -> str | None:
-        """The pair's verdict; None while the deciding experiments of `numdrift.investigate` are missing."""
+        """The pair's verdict; None if the experiments of `numdrift.investigate` that decide it are missing."""
         return self.pair.verdict
 
     @property
@@ -160,8 +160,8 @@ class Investigation:
         found.pairs[0].verdict
         found.culprits_frame()
 
-    `content` is the content of `investigation.json` (docs/guide/investigation-json.md). `messages` lists
-    the rounds of runs, and the work that could not be done."""
+    `content` is the content of `investigation.json` (docs/guide/investigation-json.md). `messages` holds
+    the progress messages: one for each round of runs, and one for each piece of work that could not be done."""
 
     path: Path
     reproducer: str
@@ -193,7 +193,10 @@ class Investigation:
         return [culprit for pair in self.pairs for culprit in pair.culprits]
 
     def pair(self, b: str) -> Pair:
-        """Return the pair of the reference and mode `b`. Raises RunNotFound, which names the modes that exist."""
+        """Return the pair of the reference and mode `b`.
+
+        Raises RunNotFound if there is no such pair; the error names the modes that exist.
+        """
         for pair in self.pairs:
             if pair.b == b:
                 return pair

@@ -45,7 +45,7 @@ def _pairs(pairs: Sequence[Pair]) -> str:
         "first differing step",
         "first significant step",
         "largest z",
-        "fault from",
+        "threshold",
     )
     rows = [
         [
@@ -63,7 +63,7 @@ def _pairs(pairs: Sequence[Pair]) -> str:
 
 
 def _pair(pair: Pair) -> str:
-    """Return a heading, the sentences on the pair, its culprits as a list, and the notes."""
+    """Return a heading, the sentences about the pair, its culprits as a list, and the notes."""
     # texts contain names and errors of a user's script, so all are escaped
     sentences = "".join(f"<p>{escape(sentence)}</p>" for sentence in pair.text)
     named, suspects = pair.named_culprits

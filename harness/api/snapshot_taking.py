@@ -76,7 +76,7 @@ class SnapshotRequest(TrainingRequest):
     )
     graphs: tuple[str, ...] = option(
         (),
-        'Keep snapshots of the graphs with this name, as in "0-forward" or "backward*"; may be repeated.',
+        'Keep snapshots of the graphs with a matching name, as in "0-forward" or "backward*"; may be repeated.',
         tuple,
         flag="--graph",
         metavar="PATTERN",
@@ -100,7 +100,7 @@ class SnapshotRequest(TrainingRequest):
     )
     then: str | None = option(
         None,
-        "End the run once all chosen snapshots are taken (default with --on), or continue it.",
+        "Once all chosen snapshots are taken, end the run (stop; the default with --on) or continue it (go-on).",
         choices=("stop", "go-on"),
     )
     callback: str = option(

@@ -42,7 +42,7 @@ PASSED_OVER = frozenset(
 
 
 def is_called_by_harness(within: Sequence[str]) -> bool:
-    """Return whether the harness makes the current call, to read values, rather than the script.
+    """Return whether the current call is made by the harness, in order to read values, rather than by the script.
 
     Frames of the files `within`, which observe the call, are skipped. So are frames that make calls for the script.
     """
@@ -79,7 +79,7 @@ def line_in_trace(script: str, trace: str | None) -> str:
     return ""
 
 
-# Failures of observers, kept out of the observed work until they are requested.
+# Failures of observers. They do not interrupt the observed work, and are raised only on request.
 
 
 class KeptFailure:

@@ -33,7 +33,7 @@ READING = frozenset(READING_NAMES.split())
 """Ops whose draws depend on the values of their arguments. Pending ops that compute those values are executed first."""
 
 ATTENTION, PLAIN_ATTENTION = "scaled_dot_product_attention", "_scaled_dot_product_attention_math"
-"""The op that scripts call, and the op that computes it from plain ops."""
+"""The op that scripts call, and the op that computes the same result from plain ops."""
 
 
 def draw_on_the_cpu(device: str) -> Undo:
@@ -67,7 +67,7 @@ def _drawn(kernel: DeviceKernel, kind: str, *, reads: bool) -> Callable[..., Any
             if isinstance(value, torch.device):
                 device = value
                 return torch.device("cpu")
-            # The device's own generator cannot draw on the CPU: the CPU's default generator draws.
+            # The device's own generator cannot draw on the CPU, so the CPU's default generator draws.
             return None if isinstance(value, torch.Generator) and value.device.type == kind else value
 
         arguments = mapped(on_the_cpu, args)

@@ -132,7 +132,7 @@ class KnownValues:
                 self.bindings.setdefault(number, binding)
 
     def name_losses(self, losses: Sequence[torch.Tensor]) -> None:
-        """Bind the values that a backward starts from to `loss`, or to `loss 0`, `loss 1`, ... if there are several."""
+        """Bind the value that a backward starts from to the name `loss`; bind several to `loss 0`, `loss 1`, ..."""
         many = len(losses) > 1
         self.name({f"loss {index}" if many else "loss": loss for index, loss in enumerate(losses)})
 
@@ -166,8 +166,8 @@ class KnownValues:
 class CallFollower:
     """The follower of a core's kernel calls, from its construction to `close`.
 
-    A failure of the follower in the middle of an op is `kept`; from then on ops run unobserved. `is_pending` is true
-    while the wanted steps are over and only their last graphs are still to be executed.
+    A failure of the follower in the middle of an op is `kept`; from then on, ops run unobserved. `is_pending` is true
+    once the wanted steps are over, when only their last graphs have yet to be executed.
     """
 
     def __init__(self, values: KnownValues, request: CaptureRequest, kernels: Iterable[DeviceKernel], key: str) -> None:

@@ -13,7 +13,7 @@ from ..records.modes.mode_registry import registry
 
 
 def require_device(device: str) -> None:
-    """Load the module that a device needs, as stated by the mode of the same name.
+    """Load the module that a device needs. The mode with the device's name states the module.
 
     Raise NotAvailable if torch has no such device on this machine.
     """

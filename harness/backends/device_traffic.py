@@ -33,10 +33,10 @@ ON_BEHALF = (str(Path(HARNESS, "script")), str(Path(torch.__file__).parent))
 
 
 class DeviceTraffic:
-    """The observer of a device's copies and fallbacks. It calls `report` with each, from `__enter__` to `__exit__`.
+    """The observer of a device's copies and fallbacks, which calls `report` with each from `__enter__` to `__exit__`.
 
-    Copies that numdrift makes for itself are left out. A copy's seconds are the duration of the script's call. If the
-    host needs the values at once, the call waits for all work launched before it. An asynchronous copy does not wait.
+    Copies that numdrift makes for itself are left out. The duration of a copy is that of the script's call. If the host
+    needs the values at once, the call waits for all work launched before it. An asynchronous copy does not wait.
     """
 
     def __init__(self, script: str, device: str, report: Callable[[Work], None]) -> None:
@@ -91,7 +91,7 @@ class DeviceTraffic:
 
 
 def _is_of_harness() -> bool:
-    """Return whether numdrift makes the copy, rather than the script or code that acts for it."""
+    """Return whether the copy is made by numdrift rather than by the script or by code that acts for the script."""
     frame = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith((*OBSERVING, *ON_BEHALF)):
         frame = frame.f_back  # type: ignore[assignment]

@@ -54,7 +54,7 @@ class MadeNodes:
 class Identified:
     """Facts from the calls about the values of a graph.
 
-    names: the argument names of each node's operands, empty if they are not the operands of the node's call.
+    names: for each node, the argument names of its operands; empty if the node's operands are not those of its call.
     input_operands: for each value that the graph takes, the operand of the call that takes it.
     numbers: the lazy core's numbers for the values that the calls returned.
     """
@@ -122,7 +122,7 @@ class FollowedGraph:
         return self.node_name(number) + (f"_{which}" if which else "")
 
     def graph(self, step: int) -> Graph:
-        """Return the graph, without a name and a hash."""
+        """Return the graph, without a name or a hash."""
         # An op whose call is unknown gets the latest phase of its operands.
         is_training = any(not call.is_setup for call in self.calls)
         phases: dict[int, str] = {}
@@ -265,7 +265,7 @@ def call_of(node: DumpedNode, known_values: KnownValues) -> FollowedCall | None:
 
 
 def is_foreign(dumped: Sequence[DumpedNode], known_values: KnownValues) -> bool:
-    """Return whether a graph has ops, all made before calls were followed or by a recorder that reads a value."""
+    """Return whether a graph has ops that were all made before calls were followed, or by a recorder's read."""
     calls = [call_of(node, known_values) for node in dumped if not node.is_input]
     return bool(calls) and all(call is None or call.is_reading for call in calls)
 

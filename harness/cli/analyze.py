@@ -58,7 +58,7 @@ or never reached the backend.
     help="The file for the report. A page (.html) is written next to it. Existing files are replaced.",
 )  # fmt: skip
 @out_option
-@option_of(AnalysisRequest, "timeout", help="End a script that takes longer.")
+@option_of(AnalysisRequest, "timeout", help="End a script that takes longer than SECONDS.")
 @options_of(AnalysisRequest, "module")
 @json_option
 @quiet_option

@@ -24,14 +24,14 @@ script_argument = click.argument("script", required=False, type=click.UNPROCESSE
 arguments_argument = click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS]...")
 
 target_argument = click.argument("target", metavar="[RUN | INVESTIGATION]", required=False)
-run_mode_option = click.option("--mode", metavar="MODE", help="Only the runs in this mode.")
+run_mode_option = click.option("--mode", metavar="MODE", help="Use only the runs in this mode.")
 """`numdrift.harness.api.chosen_runs.runs_meant` reads the target and the mode."""
 
 modes_option = click.option(
     "--modes",
     "listed",
     metavar="LIST",
-    help="Modes without settings: a list of bases, as in cpu,compile,lazy.",
+    help="Modes without settings, separated by commas, as in cpu,compile,lazy.",
 )
 mode_option = click.option(
     "--mode", "single", multiple=True, metavar="SPEC", help="One mode with its settings; may be repeated."

@@ -27,9 +27,9 @@ Examples:
 
 \b
 The first run is the reference. A relative difference is |a - b| / |a|; ULP counts the representable numbers
-between two values; relative L2 is ||a - b|| / ||a||. Nothing is run. The verdict is based on recorded data, so it
-is undecided if the experiments of `numdrift investigate` are missing. If both runs are in the same investigation,
-the verdict is also written to its investigation.json.
+between two values; relative L2 is ||a - b|| / ||a||. The command runs no script. The verdict is based on recorded
+data, so it is undecided if the experiments of `numdrift investigate` are missing. If both runs are in the same
+investigation, the verdict is also written to its investigation.json.
 Exit codes: 0 identical or rounding, 1 beyond rounding, undecided or another verdict that needs attention,
 2 wrong usage, 3 one of the runs failed.
 """
@@ -41,13 +41,17 @@ Exit codes: 0 identical or rounding, 1 beyond rounding, undecided or another ver
 @click.argument("paths", nargs=-1, metavar="[RUN_A RUN_B | INVESTIGATION]")
 @click.option("--suffix", "suffixes", multiple=True, metavar="TAG", help="Compare only this batch; may be repeated.")
 @click.option(
-    "--top", type=click.IntRange(min=0), default=8, show_default=True, help="Parameters shown per pair (0: all)."
+    "--top",
+    type=click.IntRange(min=0),
+    default=8,
+    show_default=True,
+    help="Number of parameters to show for each pair (0: all).",
 )
 @click.option(
     "--global-batch",
     is_flag=True,
-    help="Compare RUN_B, which has several processes, with RUN_A, whose single process takes the whole batch at each "
-    "step.",
+    help="Compare RUN_B, which has several processes, with RUN_A, whose single process trains on the whole batch at "
+    "each step.",
 )
 @suspects_option
 @frames_option

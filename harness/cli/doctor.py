@@ -26,7 +26,7 @@ Examples:
 
 
 @click.command(epilog=EXAMPLES, help="Train for two steps in every mode, and report what each mode lacks.")
-@click.option("--modes", metavar="LIST", help="Try only these bases.")
+@click.option("--modes", metavar="LIST", help="Try only these modes, as in cpu,compile.")
 @json_option
 def command(modes: str | None, json_path: str | None) -> int:
     bases = modes.split(",") if modes else list(registry.names())

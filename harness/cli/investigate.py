@@ -42,7 +42,7 @@ Examples:
   numdrift investigate -m package.train --modes cpu,compile -- --epochs 10
 
 \b
-The first mode is the reference. Every mode trains twice. The second run of a mode is its control, and starts
+The first mode is the reference. Each mode is run twice. The second run of a mode is its control, and starts
 chosen steps from the reference's state. A drift counts as more than rounding if it is beyond the threshold: at
 least 16 times the distance by which random rounding alone moves a step's result. Existing runs are reused.
 Exit codes: 0 no drift beyond rounding, 1 drift beyond rounding or another verdict that needs attention,
@@ -74,7 +74,7 @@ frames_option = click.option(
     "--modes",
     "listed",
     metavar="LIST",
-    help=f"Modes without settings: a list of bases, as in cpu,compile,lazy (default: {DEFAULT_MODES}).",
+    help=f"Modes without settings, separated by commas, as in cpu,compile,lazy (default: {DEFAULT_MODES}).",
 )
 @options.mode_option
 @options.options_of(InvestigationRequest, "name", "suffix", "steps", "envelope", "seeds", "state_budget")
@@ -95,7 +95,9 @@ frames_option = click.option(
 @frames_option
 @options.options_of(InvestigationRequest, "module", "strict")
 @options.quiet_option
-@click.option("--verbose", "-v", is_flag=True, help="Print every step's score and its worst tensors.")
+@click.option(
+    "--verbose", "-v", is_flag=True, help="Also print each step's score, and its tensors with the highest scores."
+)
 @options.out_option
 @options.force_option
 @options.json_option
@@ -182,7 +184,7 @@ def show(
     """Print the answers in words, a table of the pairs' verdicts, the facts of each pair, and the cost."""
     show_answers(out, findings)
     rows = table(
-        "reference", "mode", "verdict", ">first differing step", ">first significant step", ">largest z", ">fault from",
+        "reference", "mode", "verdict", ">first differing step", ">first significant step", ">largest z", ">threshold",
         "closer to fp64",
     )  # fmt: skip
     for pair in findings.pairs:

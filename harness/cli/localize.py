@@ -22,13 +22,13 @@ Examples:
 \b
 RUN_A is the reference. Both runs must be in one investigation, recorded by `numdrift run` or `numdrift
 investigate`. Missing runs that the verdict needs are recorded first. Then one step of RUN_B starts from RUN_A's
-state and is compared, op by op, with the same step of RUN_A. Every difference is swapped in and out.
+state and is compared, op by op, with the same step of RUN_A. Every op whose results differ is swapped in and out.
 Exit codes: 0 no drift beyond rounding, 1 drift beyond rounding or another verdict that needs attention,
 2 wrong usage, 3 a run failed.
 """
 
 
-@click.command(epilog=EXAMPLES, help="Find the ops that make RUN_B differ from RUN_A, and prove it.")
+@click.command(epilog=EXAMPLES, help="Find the ops that make RUN_B differ from RUN_A, and prove their effect.")
 @click.argument("run_a", type=click.Path(path_type=Path))
 @click.argument("run_b", type=click.Path(path_type=Path))
 @click.option(

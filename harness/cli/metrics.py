@@ -66,7 +66,7 @@ Exit codes: 0 shown, 2 wrong usage or no metrics recorded, 3 a file cannot be re
     "--trace", "trace_path", metavar="PATH",
     help="Write steps, work and memory as a trace that https://ui.perfetto.dev opens (- for standard output).",
 )  # fmt: skip
-@click.option("--all", "everything", is_flag=True, help="Show every step, counter and place.")
+@click.option("--all", "everything", is_flag=True, help="Show every step, every counter and every place in the script.")
 @click.option("--quiet", "-q", is_flag=True, help="Print only the output of --text, --json and --trace.")
 @out_option
 @force_option

@@ -34,8 +34,8 @@ Examples:
   numdrift partition -m package.train --mode compile --json -
 
 \b
-TARGET is a training script or a factory of a module. The models of a script are partitioned for the run, forward
-and backward. A factory is a function or class that makes a module, written as FILE.py:FACTORY or
+TARGET is a training script or a factory of a module. The models of a script are partitioned while it runs, both
+forward and backward. A factory is a function or class that makes a module, written as FILE.py:FACTORY or
 package.module:FACTORY. The module's inputs are its attribute `example_inputs`, or a variable or function of that
 name next to the factory. The partitioned module is compared with the unpartitioned one.
 Exit codes: 0 partitioned, 2 wrong usage or a limit exceeded, 3 the script or the module failed.
@@ -44,8 +44,7 @@ Exit codes: 0 partitioned, 2 wrong usage or a limit exceeded, 3 the script or th
 
 @click.command(
     epilog=EXAMPLES,
-    help="Run TARGET's model. The operators that a mode's backend supports run on that backend, and the rest on the "
-    "CPU.",
+    help="Run TARGET's model. Operators that a mode's backend supports run on that backend, and all others on the CPU.",
 )
 @click.argument("target", required=False, type=click.UNPROCESSED)
 @arguments_argument
@@ -54,22 +53,22 @@ Exit codes: 0 partitioned, 2 wrong usage or a limit exceeded, 3 the script or th
 )
 @click.option(
     "--min-operator-percentage-threshold", "threshold", type=click.FloatRange(0, 1), default=0.0, metavar="FRACTION",
-    help="Refuse if less than this fraction of a graph's operators is supported.",
+    help="Refuse to partition if less than this fraction of a graph's operators is supported.",
 )  # fmt: skip
 @click.option(
     "--min-subgraph-size", "smallest", type=int, default=UNLIMITED, metavar="N",
-    help="Refuse if a subgraph has fewer than N operators.",
+    help="Refuse to partition if a subgraph has fewer than N operators.",
 )  # fmt: skip
 @click.option(
     "--max-subgraph-count", "most", type=int, default=UNLIMITED, metavar="N",
-    help="Refuse if a graph has more than N subgraphs.",
+    help="Refuse to partition if a graph has more than N subgraphs.",
 )  # fmt: skip
 @click.option(
     "--ops-to-partition", "moved", multiple=True, metavar="LIST",
     help="Further operators to put on the CPU, as in aten::log_softmax,aten::gelu; may be repeated.",
 )  # fmt: skip
 @options_of(PartitionRequest, "inference", "bisect", "check", "max_steps", "max_seconds", "name")
-@option_of(PartitionRequest, "timeout", help="End a process that takes longer.")
+@option_of(PartitionRequest, "timeout", help="End a process that takes longer than SECONDS.")
 @options_of(PartitionRequest, "module")
 @out_option
 @json_option

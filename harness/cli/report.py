@@ -30,7 +30,9 @@ opens without a network connection. The exit codes are those of `numdrift invest
 """
 
 
-@click.command(epilog=EXAMPLES, help="Show what INVESTIGATION (default: the newest) found, and write it as a page.")
+@click.command(
+    epilog=EXAMPLES, help="Show the findings of INVESTIGATION (default: the newest), and write them to a page."
+)
 @click.argument("investigation", required=False)
 @click.option(
     "--html", metavar="FILE", help=f"The file to write the page to (default: {NAME} in the investigation's folder)."

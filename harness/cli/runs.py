@@ -45,7 +45,7 @@ def command() -> None:
     pass
 
 
-@command.command("list", help="List the runs of an investigation, or of all of them.")
+@command.command("list", help="List the runs of one investigation, or of all investigations.")
 @click.argument("investigation", required=False)
 @out_option
 @json_option

@@ -36,8 +36,8 @@ class RunComparison:
     first_tensor: the first tensor whose digests differ
     parameters_step: the last step for which both runs kept the parameters
     parameters: the distances at that step; None if a run did not keep the parameters
-    whole_batch: whether several ranks were compared with a single process, so that their bits cannot be compared
-    cut_short: the run that has fewer steps because a limit in seconds ended it
+    whole_batch: true if several ranks were compared with a single process; their bits cannot be compared
+    cut_short: the label of the run that has fewer steps because a limit in seconds ended it, "" if there is none
     """
 
     a: str
@@ -68,7 +68,7 @@ class RunComparison:
 
     @property
     def identical(self) -> bool:
-        """Check whether everything that both runs recorded is equal, and whether they recorded the same steps.
+        """True if everything that both runs recorded is equal, and both recorded the same steps.
 
         If a run was cut short, only the steps that both runs have are compared.
         """

@@ -33,11 +33,11 @@ class TrainingRequest:
     """The fields of a `RunRequest` that differ from their defaults."""
 
     module: str | None = option(
-        None, "Run a module instead of SCRIPT, as `python -m NAME` does in this folder.", flag="-m --module",
+        None, "Run a module instead of SCRIPT, as `python -m NAME` does in the current folder.", flag="-m --module",
         metavar="NAME",
     )  # fmt: skip
     name: str | None = option(
-        None, "Name of the investigation (default: the script's name, with a number if it is taken)."
+        None, "Name of the investigation (default: the script's name, with a number if that name is taken)."
     )
     out: Path = option(
         Path("runs"),
@@ -49,7 +49,7 @@ class TrainingRequest:
     )
     kernels: tuple[tuple[str, Path], ...] = option(
         (),
-        "A kernel of your own (.c or .py), named after its file.",
+        "A kernel of your own for OP, a .c or .py file. It is named after its file: kernel.OP=mine selects mine.c.",
         own_kernels,
         flag="--kernel",
         metavar="OP=PATH",
@@ -62,10 +62,10 @@ class TrainingRequest:
         metavar="N",
         shows_default=True,
     )
-    timeout: float | None = option(None, "End a run that takes longer.", kind=float, metavar="SECONDS")
-    jobs: int = option(1, "Number of runs at the same time.", least=1, shows_default=True)
+    timeout: float | None = option(None, "End a run that takes longer than SECONDS.", kind=float, metavar="SECONDS")
+    jobs: int = option(1, "Maximum number of runs at the same time.", least=1, shows_default=True)
     strict: bool = option(
-        False, "Fail instead of reporting a doubt if numdrift does not understand something in the script."
+        False, "Fail if numdrift does not understand something in the script (default: only report it as a doubt)."
     )
     force: bool = option(False, "Replace existing outputs.")
 

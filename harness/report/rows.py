@@ -210,7 +210,7 @@ def _card(investigation: Path, culprit: Culprit, pair: PairFindings, kernels: Ma
             gone = out.score_without_all < (out.score_before or 0.0)
             proof.append(
                 ProofRow(
-                    "all causes swapped out together: the rest disappears",
+                    "all causes swapped out together: the rest of the drift disappears",
                     out.score_before,
                     out.score_without_all,
                     gone,
@@ -250,7 +250,7 @@ def _card(investigation: Path, culprit: Culprit, pair: PairFindings, kernels: Ma
 
 def _of_evidence(investigation: Path, path: str) -> Path | None:
     """Return the path of a file of the evidence, even if the investigation's folder was moved. Return None for a file
-    outside of the evidence, which a stranger's findings may name."""
+    outside of the evidence: findings from somebody else may name any file."""
     parts = Path(path).parts
     if EVIDENCE not in parts:
         return None

@@ -106,9 +106,10 @@ class StepDigests:
 
 
 class Journal:
-    """One run's journal. If the run was killed while it wrote the last line, that line is left out.
+    """The journal of one run: its recorded steps.
 
-    If the journal is damaged, `damage` says at which line reading had to stop.
+    If the run was killed while it wrote the last line, that line is left out. If the journal is damaged, `damage` says
+    at which line reading had to stop.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -212,7 +213,7 @@ class Journal:
 
     @property
     def limits(self) -> Mapping[str, float]:
-        """The limit that ended the training, by its name; empty if no limit ended it."""
+        """A mapping from the name of the limit that ended the training to its value; empty if no limit ended it."""
         end = self.end or {}
         return {limit: float(end[limit]) for limit in LIMITS if limit in end}
 
@@ -225,7 +226,8 @@ class Journal:
     def digests(self) -> Iterator[tuple[int, StepDigests]]:
         """Yield the digests of each step that has them, in order.
 
-        Raises JournalError if a step does not have as many digests as its table requires.
+        Raises JournalError if the number of a step's digests does not match the journal's table of tensors for that
+        step.
         """
         path = self._folder / frames.DIGESTS
         for frame in self._frames(path):
@@ -263,7 +265,8 @@ class Journal:
     def values(self, step: int) -> dict[str, Array]:
         """Return the values of one kept step by name, as read-only views of the file. bfloat16 is converted to float32.
 
-        Raises KeyError if the step was not kept, and JournalError if the step's frame does not fit its table.
+        Raises KeyError if the step was not kept, and JournalError if the step's values cannot be read or do not match
+        the journal's table of tensors for that step.
         """
         path, frame = self._value_frames[step]
         arrays, offset, end = {}, frame.offset, frame.offset + frame.length

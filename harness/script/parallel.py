@@ -27,15 +27,15 @@ HIDDEN = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
 """The names of the attributes of torch's wrappers that refer to the wrapped module. Scripts do not use these names."""
 
 SETTLED = 0.05
-"""The seconds within which threads that wait for the interpreter's lock acquire it."""
+"""The time in seconds within which any thread that is waiting for the interpreter's lock acquires it."""
 
 _kept: list[Any] = []
 """The process groups, kept until the script has ended.
 
-The code that releases gloo's group last holds the interpreter's lock while it waits for the group's thread. That thread
-needs the lock too, if it still has the context in which a work item began. torch 2.13 keeps this context, which is that
-of `backward()`, with each work item. So a script that has destroyed its group would hang when it returns from the
-function with its DistributedDataParallel.
+The code that drops the last reference to gloo's group holds the interpreter's lock while it waits for the group's
+thread. That thread needs the lock too, if it still has the context in which a work item began. torch 2.13 keeps this
+context, which is that of `backward()`, with each work item. So a script that has destroyed its group would hang when it
+returns from the function with its DistributedDataParallel.
 """
 
 
@@ -125,7 +125,7 @@ def _with_backend(original: Callable[..., Any], place: int, kind: str, facts: Ad
         requested = args[place] if len(args) > place else kwargs.get("backend")
         kwargs.pop("device_id", None)
         if isinstance(requested, str) and (chosen := backend_on(kind, requested)) != requested.lower():
-            facts.note("device", f"{requested} is {chosen} in this mode")
+            facts.note("device", f"{requested} becomes {chosen} in this mode")
             if len(args) > place:
                 args = (*args[:place], chosen, *args[place + 1 :])
             else:

@@ -23,7 +23,7 @@ Item = TypeVar("Item")
 
 
 def log(**values: Any) -> None:
-    """Record numbers of the current step by name. Each is a tensor of one element or a Python number.
+    """Record numbers of the current step by name. Each number is a Python number or a tensor of one element.
 
         numdrift.log(loss=loss, accuracy=correct / total)
 
@@ -121,13 +121,13 @@ def print(*values: Any, sep: str = " ", end: str = "\n") -> None:
 
 
 def after_step(closure: Callable[..., Any], *values: Any) -> None:
-    """Call `closure(*values)` once the step has been executed. Tensors among the values become CPU tensors.
+    """Call `closure(*values)` once the step has been executed. Tensors among the values are passed as CPU tensors.
 
         numdrift.after_step(lambda loss: writer.add_scalar("loss", loss, epoch), loss)
 
-    As with `print`, the call cuts no graph in lazy mode. Within a compiled function, however, it breaks the graph. An
-    error in the closure is raised where the step ends. Between two steps, and under plain Python, the closure is
-    called immediately.
+    Like `numdrift.print`, this call cuts no graph in lazy mode. Within a compiled function, however, it breaks the
+    graph. An error in the closure is raised where the step ends. Between two steps, and under plain Python, the
+    closure is called immediately.
     """
     listener = connection.listener
     if listener is None:
@@ -139,7 +139,7 @@ def after_step(closure: Callable[..., Any], *values: Any) -> None:
 def device() -> torch.device:
     """Return the device to train on: the mode's device.
 
-    Under plain Python, it is the device that the environment variable `DEVICE` names, or else the CPU.
+    Under plain Python, return the device that the environment variable `DEVICE` names, or else the CPU.
 
     model = Net().to(numdrift.device())
     """

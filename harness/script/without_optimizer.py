@@ -71,7 +71,7 @@ class TrainingByHand:
         return gradients
 
     def script_ended(self) -> bool:
-        """Look a last time for new values of a function's parameters. Return whether there are any.
+        """Look one last time for new values of a function's parameters. Return whether there are any.
 
         They are taken from the first of the script's variables whose tensors have the names of the parameters. The
         first is the right one, since a script defines its parameters before their gradients.
@@ -114,9 +114,9 @@ def script_scopes() -> Iterator[Mapping[str, Any]]:
 
 
 def find_modules(tensors: Sequence[torch.Tensor]) -> list[torch.nn.Module]:
-    """Return the modules in the script's variables that have these parameters, beginning with the one that has most.
+    """Return the modules in the script's variables that have these parameters.
 
-    Each module has at least one of the parameters that no earlier module has.
+    The module with the most of them comes first. Each module has at least one parameter that no earlier module has.
     """
     wanted = {id(tensor) for tensor in tensors}
     holders: list[tuple[int, torch.nn.Module]] = []
@@ -126,7 +126,7 @@ def find_modules(tensors: Sequence[torch.Tensor]) -> list[torch.nn.Module]:
             if count:
                 holders.append((count, value))
     chosen = []
-    for _, module in sorted(holders, key=lambda holder: -holder[0]):  # stable: of equals, the innermost scope's first
+    for _, module in sorted(holders, key=lambda holder: -holder[0]):  # stable: of equals, the innermost comes first
         held_ids = {id(parameter) for parameter in module.parameters()} & wanted
         if held_ids:
             chosen.append(module)

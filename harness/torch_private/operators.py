@@ -226,7 +226,7 @@ def written_values(overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
 
 
 def aten_overload(name: str) -> Any | None:
-    """Return the overload of a full name (`aten::add.Tensor`), None for an op that is not in `aten`."""
+    """Return the overload that has this full name (`aten::add.Tensor`), None for an op that is not in `aten`."""
     space, _, full_name = name.partition("::")
     packet, _, overload = full_name.partition(".")
     return getattr(getattr(torch.ops.aten, packet, None), overload or "default", None) if space == "aten" else None

@@ -53,7 +53,7 @@ class Sweep:
         """
         blocks = [number for number in self.order or self.domain.blocks() if not progress.done[number]]
         work = _Work(self, progress, iter(blocks), folder)
-        # the sweep runs a thread for each core, with which torch's own threads would compete
+        # the sweep runs a thread for each core; torch's own threads would compete with these
         intra_op = torch.get_num_threads()
         torch.set_num_threads(1)
         try:
@@ -110,7 +110,7 @@ class _Work:
                     self.progress.plain_inputs += len(pieces) * encoding.piece
 
     def watch(self, threads: Sequence[Future[None]], report: Report) -> None:
-        """Save and report until the threads are done. An error in one of them stops all, and is raised."""
+        """Save and report until the threads are done. An error in one of them stops them all, and is raised."""
         try:
             pending = set(threads)
             while pending:

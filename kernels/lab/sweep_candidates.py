@@ -78,7 +78,8 @@ def candidates(
     """Return the kernels to sweep, and notes about those that are left out.
 
     names: the requested kernels, including .c or .py files of the user
-    every: if `names` is empty, whether to sweep all kernels but those on request, or only `aten`
+    every: if `names` is empty, true to sweep all kernels except those that must be requested by name, false to sweep
+        only `aten`
     seconds: the time limit for loading a file, and for a first call of its kernel
 
     Raises KernelNotFound for an unknown name, CompileError for a file that does not compile, and UsageError,
@@ -150,7 +151,7 @@ def probe(encoding: Encoding) -> torch.Tensor:
 
 
 def _source(kernel: Kernel, reference: str) -> str:
-    """Return the SHA-256 of the files of kernel and reference; for numdrift's own, of all files in their folders."""
+    """Return the SHA-256 of the files of kernel and reference. For numdrift's own, all files in their folders count."""
     # numdrift's kernels may call any other kernel in their folder; these calls are not tracked, so all files count.
     paths: list[Path] = []
     for target in (kernel.target, reference):

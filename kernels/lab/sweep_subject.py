@@ -146,7 +146,7 @@ def _parsed(op: str, hold: Sequence[str], arguments: Mapping[str, Any], varied: 
         if not equals:
             raise UsageError(f"--hold {text!r} is not NAME=VALUE")
         if name == varied:
-            raise UsageError(f"--hold {text}: {name} is the argument that varies; --vary names another")
+            raise UsageError(f"--hold {text}: {name} is the argument that varies; choose another one with --vary")
         if name not in arguments:
             others = [argument_name for argument_name in arguments if argument_name != varied]
             hint = nearest(name, others) if others else f"it has only {varied}"
@@ -202,7 +202,7 @@ def _writes(overload: Any) -> bool:
 def not_elementwise(op: str, why: str) -> UsageError:
     name = op.partition(".")[0]
     only = "only ops that work element by element are swept"
-    return UsageError(f"op {op} {why}: {only}; numdrift kernels check {name} measures it")
+    return UsageError(f"op {op} {why}: {only}; measure it with `numdrift kernels check {name}`")
 
 
 def _try(subject: Subject) -> None:

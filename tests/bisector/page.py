@@ -16,7 +16,7 @@ OURS = "numdrift"
 CAUSES_ALONE = "numdrift, causes only"
 GOALS = (
     f"numdrift should take at most {TIME_GOAL:g} times the bisector's time and at most {RUNS_GOAL} runs. It should prove all "
-    f"{len(CAUSES)} causes, where the bisector names only the first."
+    f"{len(CAUSES)} causes, whereas the bisector names only the first."
 )
 OTHER_TESTS = {
     "tolerance": "With a tolerance (`torch.allclose`, rtol and atol 1e-4, as in the bisector's own help)",
@@ -24,26 +24,30 @@ OTHER_TESTS = {
 
 HEAD = """# numdrift compared with PyTorch's CompilerBisector
 
-This page compares numdrift with CompilerBisector, PyTorch's own tool: the time and the runs that each takes, and the causes that
-it names. `scripts/bench bisector` runs both on `reproducers/sam_tanh.py`, compiled against eager. The two modes differ in three
-kernels (`sum`, `tanh_backward`, `tanh`). Both tools were {provenance}. The command wrote this page.
+This page compares numdrift with CompilerBisector, a tool that is part of PyTorch: how long each tool takes, how many runs it
+needs, and which causes it names. `scripts/bench bisector` applies both tools to a compiled and an eager run of
+`reproducers/sam_tanh.py`. These two runs use different kernels for three ops: `sum`, `tanh_backward` and `tanh`. Both tools
+were {provenance}. The command wrote this page.
 
 | tool | Inductor cache | rounds | seconds | processor seconds | runs | steps trained | named causes |
 |---|---|--:|--:|--:|--:|--:|---|
 """
 
 READING = """
-Seconds are medians, with the smallest and the largest value in parentheses. Processor seconds are the sum over all processes. They
-depend less on other load on the machine. While they ran, the tools used {cores} cores.
+A round is one execution of each tool. Seconds are medians of the rounds, with the smallest and the largest value in parentheses.
+Processor seconds are summed over all processes of a tool, so they depend less on what else the machine is doing. On average,
+the tools used {cores} cores (processor seconds divided by seconds).
 
-- numdrift: `numdrift investigate reproducers/sam_tanh.py --modes cpu,compile -- --epochs {steps}`, with two runs at a time. Each
-  run trains at most {steps} steps in its own process. The time includes the verdict, the float64 referee, the proofs by swapping in
-  and out, a script for each cause, and a whole run with the causes swapped out. The bisector does none of this. *Causes only* is
-  the same command with `--no-scripts --no-confirm`, so it omits the scripts and the run with the causes swapped out.
-- The bisector needs a test that the user writes: `tests/bisector/good_or_bad.py` trains {steps} steps eagerly and {steps} steps
-  compiled, and checks that the bits are equal. A run of the bisector is one execution of that test. *`run`* is
-  `python -m torch._inductor.compiler_bisector run python tests/bisector/good_or_bad.py`, with a process for each test.
-  *In process* is `CompilerBisector.do_bisect`. {emptied}
+- *numdrift* is `numdrift investigate reproducers/sam_tanh.py --modes cpu,compile -- --epochs {steps}`, with two runs at a time.
+  Each run trains at most {steps} steps in its own process. The time includes the verdict, the float64 [referee](../glossary.md),
+  the proofs by [swapping](../glossary.md) in and out, a script for each cause, and a whole run with the causes swapped out. The bisector does none of this.
+- *numdrift, causes only* is the same command with `--no-scripts --no-confirm`: it omits the scripts and the run with the causes
+  swapped out.
+- The bisector needs a test that the user writes. Here the test is `tests/bisector/good_or_bad.py`: it trains {steps} steps
+  eagerly and {steps} steps compiled, and checks that the bits are equal. A run of the bisector is one execution of this test.
+- *bisector, `run`* is `python -m torch._inductor.compiler_bisector run python tests/bisector/good_or_bad.py`, which executes
+  each test in its own process.{emptied}
+- *bisector, in process* is `CompilerBisector.do_bisect`, which executes all tests in one process.
 """
 
 
@@ -69,7 +73,7 @@ def page(measured: Sequence[Measured], steps: int, provenance: str) -> str:
     compared = [one for one in measured if one.way not in OTHER_TESTS]
     others = other_tests(measured)
     emptied = (
-        "`run` removes the whole folder of the Inductor cache, before and after."
+        " It removes the whole folder of the Inductor cache before and after the bisection."
         if any(not one.cache_left for one in compared)
         else ""
     )

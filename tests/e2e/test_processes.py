@@ -210,7 +210,7 @@ def test_nccl_is_gloo_where_the_mode_runs_on_the_cpu(numdrift: Numdrift, tmp_pat
     assert done.returncode == 0, done.stderr
     for run in ranks(tmp_path):
         texts = [event["text"] for event in run.journal.events("adoption")]
-        assert "nccl is gloo in this mode" in texts
+        assert "nccl becomes gloo in this mode" in texts
 
 
 @pytest.mark.slow

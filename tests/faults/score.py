@@ -80,8 +80,8 @@ CASES_PLANTED = """plants every case of `tests/faults/cases` in the training scr
 compares each changed script with the unchanged one"""
 
 XLA_PLANTED = """executes training scripts of `tests/faults/models` in mode `xla`: some unchanged, others with planted cases of
-`tests/faults/xla_trials.py`, or with changes to torch_xla itself. It compares each run with the unchanged script in mode `cpu` of
-the same interpreter"""
+`tests/faults/xla_trials.py`, or with changes to torch_xla itself. It compares each of these runs with a run of the unchanged
+script in mode `cpu`, in the same interpreter"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,8 +187,8 @@ class Score:
         runs = sum(one.runs for one in found) / max(1, len(found))
         away = [one for one in self.sites if one.blamed is not None and not one.blamed.first]
         return [
-            "The next table counts causes by the number of faults planted at once. It covers the faults that have a known site and",
-            "are beyond rounding or in the set-up:",
+            "The next table shows how well the causes are found, by the number of faults planted at once. It covers the faults whose",
+            "site is known and whose verdict is `beyond-rounding` or `different-setup`:",
             "",
             "| at once | trials | faults planted | recall | proven culprits | precision | exact site |",
             "|---|--:|--:|--:|--:|--:|--:|",
@@ -200,12 +200,12 @@ class Score:
             "",
             "Recall is the share of the planted faults that are among the proven culprits. Precision is the share of the proven",
             "culprits that are planted faults. *Exact site* is the share of the trials in which all planted faults come first in the",
-            f"answer. There are {sum(one.suspects for one in found)} suspects without proof. On average, a trial in this table",
-            f"executes {tests:.1f} hybrids of a step and takes {runs:.1f} runs.",
+            f"answer. The number of suspects that remain unproven is {sum(one.suspects for one in found)}. On average, a trial",
+            f"in this table executes {tests:.1f} hybrids of a step and takes {runs:.1f} runs.",
             *(
                 [
                     "",
-                    "In the following trials, a planted fault does not come first:",
+                    "In the following trials, a planted fault does not come first in the answer:",
                     "",
                     *(f"- `{one.trial.case.kind}/{one.trial.name}` on {one.trial.model}" for one in away),
                 ]
@@ -220,7 +220,7 @@ class Score:
         away = [f"`{one.trial.case.kind}/{one.trial.name}` on {one.trial.model}" for one in stated if not one.located]
         named = (
             f"In {len(stated)} trials, the cause is a draw of random numbers or a call that does not repeat, and its line is "
-            f"known. The answer names that line in {len(stated) - len(away)} of them"
+            f"known. The answer names that line in {len(stated) - len(away) if away else 'all'} of them"
         )
         return [f"{named}; not {', '.join(away)}." if away else f"{named}."] if stated else []
 
@@ -228,7 +228,7 @@ class Score:
         silent = [one for one in self.judged if one.silent]
         if not silent:
             return [
-                "For every pair that differs, the answer explains all of the drift, or says which part is unexplained and why."
+                "For every pair of runs that differ, the answer explains all of the drift, or says which part is unexplained and why."
             ]
         named = (f"- `{one.trial.case.kind}/{one.trial.name}` on {one.trial.model}" for one in silent)
         return [f"{len(silent)} pairs differ, and neither their causes nor a sentence account for it:", "", *named]
@@ -254,13 +254,14 @@ class Score:
 
 PAGE = """# {title}
 
-This page says how often numdrift's verdict is right{where}. `{command}` {planted}. The score was measured on {date}
-with torch {torch}. The command wrote this page.
+This page says how often numdrift's verdict is right{where}. `{command}` {planted}. The measurements were made
+on {date} with torch {torch}. The command wrote this page.
 
-A fault counts as found if its verdict is neither `identical` nor `rounding`. A benign variant with any verdict other than
-these two counts as a false alarm. For the score, both sides take one step from the same state, and the distance between
-the two sides is measured for each tensor. The score is the largest of these distances, as a multiple of the reference's
-rounding noise. On a backend without calibration, a fault begins at a score of 16.
+Each case is either a fault or a benign variant, that is, a change that must not count as a fault. A fault counts as found if
+its verdict is neither `identical` nor `rounding`. A benign variant counts as a false alarm if its verdict is anything other
+than these two. The [score](../glossary.md) of a trial is measured in steps that both sides take from the same state: it is the
+largest distance between the two sides' values of a tensor, as a multiple of the reference's rounding noise. For a backend
+without [calibration](../guide/how-a-verdict-is-found.md), the threshold is a score of 16.
 
 {table}
 """

@@ -19,15 +19,15 @@ HEADINGS = {
 
 HEAD = """# On a GPU
 
-This page shows the results of a fixed list of investigations and measurements in mode `cuda`, and in mode `compile` on CUDA. One
-command, `scripts/gpu`, runs the list on a machine with a GPU; it needs no network. The list was measured
-on {date} with torch {torch} and Python {python} on {gpu}, {cores} cores. Up to {jobs} investigations ran side by side{runs}.
+This page shows the results of a fixed list of investigations and measurements in mode `cuda`, and in mode `compile` on CUDA. The
+command `scripts/gpu` runs the whole list on a machine with a GPU, which needs no network connection. The list was measured
+on {date} with torch {torch} and Python {python} on {gpu}, {cores} cores. Up to {jobs} investigations ran at the same time{runs}.
 The command wrote the tables. {count}.
 
-The scripts in `tests/gpu/trainings` are part of numdrift. They name `cuda` as common scripts do, but they also train in mode `cpu`.
-*Seconds* is the time of the whole command. The parentheses contain two numbers: the ratio of this time to the time of the bare
-scripts in the same modes, and the seconds of the bare scripts. The command and the bare scripts each begin with an empty Inductor
-cache. All commands and scripts share one GPU and the machine's {cores} cores.
+The scripts in `tests/gpu/trainings` are part of numdrift. They name `cuda`, as most scripts do, but they also train in mode `cpu`.
+*Seconds* is the time of the whole command. The parentheses contain two numbers: this time as a multiple of the time of the bare
+scripts (without numdrift) in the same modes, and the seconds of the bare scripts. The command and the bare scripts each begin
+with an empty Inductor cache. All commands and scripts share one GPU and the machine's {cores} cores.
 """
 
 INVESTIGATED = "| what | modes | verdict | first cause | seconds | as expected |\n|---|---|---|---|--:|---|"

@@ -12,8 +12,8 @@ PAGE = ROOT / "docs/reference/performance.md"
 
 HEAD = """# The cost of an investigation
 
-This page shows how much longer an investigation takes than the bare script. `scripts/bench investigate` alternates between
-`numdrift investigate --no-confirm` and the bare script in the same two modes.
+This page shows how much longer an investigation takes than the bare script, that is, the script without numdrift.
+`scripts/bench investigate` alternates between `numdrift investigate --no-confirm` and the bare script in the same two modes.
 Both were {provenance}. The command wrote this page.
 
 | script | rounds | bare, both modes | investigation | multiple of bare time | multiple of bare processor time | runs | steps | verdict | first cause |
@@ -21,22 +21,24 @@ Both were {provenance}. The command wrote this page.
 """
 
 READING = """
-Seconds are medians, with the smallest and the largest value in parentheses. They are the times of whole processes, including the
-start of Python and torch. A multiple is the median of the rounds. The machine may have been faster or slower for other rows, so
-compare numbers only within a row. The column *bare, both modes* is the time of the script in both modes, one after the other, without
-numdrift. The columns *runs* and *steps* count the runs of the investigation, as `training_runs` and `steps_trained` in
-`investigation.json` do. Inductor's cache is warm on both sides. An investigation here includes the verdict, the causes with their
-proofs, and a script for each cause. It does not include the whole run with the causes swapped out.
+A round is one investigation, and one execution of the bare script in each of the two modes. Seconds are medians of the rounds,
+with the smallest and the largest value in parentheses. They are the times of whole processes, including the start of Python and
+torch. A multiple is computed for each round; the table shows the median. The machine may have been faster or slower for other
+rows, so compare numbers only within a row. The column *bare, both modes* is the time of the bare script in one mode plus its
+time in the other. The columns *runs* and *steps* count the runs of the investigation, as `training_runs` and `steps_trained` in
+`investigation.json` do. Inductor's cache is warm for the investigation and for the bare script. An investigation here includes
+the verdict, the causes with their proofs, and a script for each cause. It does not include the whole run with the causes
+swapped out.
 
 {trainings}
 """
 
 
 PHASES = {
-    "first runs": "importing torch, and the first run of both modes, side by side",
+    "first runs": "importing torch, and the first run of both modes at the same time",
     "second runs": "the resynced steps, their tapes, and 8 replays of 3 steps with random rounding",
-    "verdict": "the referee's replay in double, and the comparison of every value of every step with the noise",
-    "blocks": "aligning the ops of one step and executing them on both sides, to find those that compute different bits",
+    "verdict": "the referee's replay in double precision, and the comparison of every value of every step with the noise",
+    "blocks": "aligning the ops of one step, and executing them in both modes to find those that compute different bits",
     "proofs and scripts": "replaying the step with each cause swapped in and out, and running each script once",
 }
 """What an investigation does, one after the other."""
@@ -100,7 +102,7 @@ def page(taken: Sequence[Taken], provenance: str) -> str:
     if peaks:
         aims.append(
             f"- memory: {met(max(peaks) <= MOST_MEMORY)}, {max(peaks):.2f} GiB at the peak of all processes together, where "
-            f"{MOST_MEMORY:g} GiB are allowed; each shared page is counted once. {DEEP.what[0].upper()}{DEEP.what[1:]}"
+            f"{MOST_MEMORY:g} GiB are allowed; each shared page is counted once. This was measured with {DEEP.what}"
         )
     return "\n".join(
         [
@@ -126,7 +128,15 @@ def where(measured: Sequence[Measured]) -> list[str]:
         return []
     head = [f"| script | {' | '.join(PHASES)} |", f"|---|{'--:|' * len(PHASES)}"]
     words = [f"- *{name}*: {what}" for name, what in PHASES.items()]
-    return ["\n## Where the seconds go\n", *head, *rows, "", "The numbers are medians of the rounds.", "", *words]
+    return [
+        "\n## Where the seconds go\n",
+        *head,
+        *rows,
+        "",
+        "The numbers are medians of the rounds. The [glossary](../glossary.md) explains the terms in this list:",
+        "",
+        *words,
+    ]
 
 
 def command_of(workload: Workload) -> str:

@@ -51,7 +51,7 @@ WORKLOADS = (
     ),
     Workload(
         "eager pair",
-        "a small network, 20 steps, cpu against cpu with a kernel of the script's own",
+        "a small network, 20 steps, cpu against cpu with a kernel that the script defines",
         "tests/e2e/scripts/own_kernel.py",
         ("--steps", "20"),
         modes=("cpu", f"own=cpu,env.{FAULT[0]}={FAULT[1]}"),

@@ -12,15 +12,16 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "public-scripts.md"
 HEAD = """# Public scripts
 
 This page shows how well numdrift works on other people's training scripts. `scripts/bench public FOLDER` runs them unmodified: under
-plain Python (*bare*), in every mode, and in an investigation of compile against cpu.
+plain Python (*bare*), in the modes cpu, compile and lazy, and in an investigation of compile against cpu.
 The scripts were {provenance}. The command wrote this page.
 The scripts are not in this repository. `FOLDER` contains them and the data that they read.
 
-- The column *cpu* says whether the recorded run did the same as plain Python. *The same* means that it printed the same lines, except
-  for times, and wrote the same bytes to the compared files. In both runs, random generators that the script does not seed are seeded
-  with 0.
-- Seconds are the time of one whole process. The ratio to the time under plain Python is in parentheses. In modes other than cpu, long
-  scripts are ended after some steps.
+- The column *cpu* says whether the run in mode cpu did the same as plain Python. *The same* means that it printed the same lines,
+  except for times, and that the output files that are compared have the same bytes. In both runs, random generators that the
+  script does not seed are seeded with 0.
+- Seconds are the time of one whole process. The number in parentheses is this time as a multiple of the time under plain Python.
+  In modes other than cpu, long scripts are ended after some steps. A script that never ends by itself is ended in every mode, and
+  under plain Python (*ended*).
 - *compile against cpu* and *first cause* are the result of `numdrift investigate --no-confirm` over the first steps.
 
 | script | steps | bare | cpu | compile | lazy | compile against cpu | first cause |
@@ -30,8 +31,9 @@ The scripts are not in this repository. `FOLDER` contains them and the data that
 FAULTS = """
 ## Planted faults
 
-Each fault is a change of one line that has an effect only in the second of two cpu modes (`env.FAULT`). The result is right if the
-verdict is as expected, and if the changed line contains a proven cause or the difference in the set-up.
+Each fault changes one line of the script. The change has an effect only in the second of two cpu modes, which sets the variable
+`FAULT` (`env.FAULT`). The result is right if the verdict is as expected, and if the changed line contains a proven cause or the
+difference in the set-up.
 
 | script | fault | verdict | first cause | seconds | |
 |---|---|---|---|--:|---|

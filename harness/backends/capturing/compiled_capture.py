@@ -171,7 +171,7 @@ class CompiledCapture(Capture):
             self._counts["dynamo"] += 1
             if reason:
                 self._counts["breaks"] += 1
-            number = f"graph {self._counts['dynamo']} that dynamo made in step {self._folder.step}"
+            number = f"dynamo graph {self._counts['dynamo']} of step {self._folder.step}"
             notes = tuple(note for note in (number, reason) if note)
             self._folder.write(self._graph(region.base, "dynamo", phase, parts, notes))
 

@@ -62,8 +62,8 @@ class Interpreter:
     layouts: for some of the graph's values, a tensor with the layout that the value must have.
     random: the random calls of the graph's real execution.
     keep: whether to keep all values. Otherwise a value is released once no later node takes it.
-    copies: the keys of the values that were copied because a random op needs its arguments in another layout, by the
-        index of the copying call on the tape. The key is None if the value is not one of the graph's.
+    copies: some values are copied because a random op needs its arguments in another layout. This maps the index of
+        each copying call on the tape to the key of the value, or to None if the value does not belong to the graph.
     """
 
     def __init__(

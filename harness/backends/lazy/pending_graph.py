@@ -31,7 +31,7 @@ class LazyCall:
 
     values: its positional arguments, None for each that is not a bool, int or float.
     frames: the user's frames.
-    iteration: the number of the forward and backward pass, within the step, in which it was made.
+    iteration: the index, within the step, of the forward and backward pass in which it was made.
     parent: the call within which it was made.
     reads: whether the harness itself makes the call in order to read a value.
     """
@@ -80,7 +80,7 @@ class PendingGraph:
     def executed(self) -> Any:
         """Return the optimised graph that TorchScript executed last.
 
-        If its numbers of inputs and outputs do not fit, return the pending graph.
+        If its numbers of inputs and outputs do not match, return the pending graph.
         """
         graph = last_torchscript_graph()
         if (len(list(graph.inputs())), len(list(graph.outputs()))) == (len(self.inputs), len(self.roots)):

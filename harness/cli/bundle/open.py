@@ -26,7 +26,7 @@ Examples:
 \b
 Every file is checked against its SHA-256, and nothing is unpacked unless all files match. --replay executes
 snapshots: these contain only ops that torch has registered, and no code by the bundle's author. --run-scripts
-executes the bundle's Python scripts with your rights, so use it only if you trust the bundle's author.
+executes the bundle's Python scripts with your permissions, so use it only if you trust the bundle's author.
 Exit codes: 0 opened (and every replayed result equals the recorded one, or cannot be compared because the mode
 draws different random numbers), 1 a result differs, 2 wrong usage, 3 the bundle is damaged or was changed.
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..program import LazyGroup
 
 COMMANDS = {
-    "list": "List the graphs of a run, how often they ran and what cut them.",
+    "list": "List the graphs of a run, how often each one ran, and what ended it.",
     "open": "Open a graph in Netron, or draw it.",
     "diff": "Show where the graphs of two runs differ.",
     "export": "Write every graph of a run as a file for Netron.",

@@ -32,7 +32,7 @@ Input sets:
 Columns (the worst value over the outputs and the input sets; --verbose prints a row for each input set):
   max, p99, median  |result - exact| in units in the last place (ULP) of the result
   rho               the error divided by the error that rounding the inputs would cause; above 16 is a fault
-  bias, z           mean signed error in ULP; |z| above 6 is not chance, and a word after it names the direction
+  bias, z           mean signed error in ULP; if |z| is above 6, it is systematic, and a word names its direction
   differs           share of elements whose bits differ from aten's
   non-finite        how often the reference is finite and the kernel's result is not, or vice versa
 The extremes in `special` overflow inside a kernel, so only the last column takes this set into account.
@@ -53,7 +53,7 @@ Exit codes: 0 done, 2 wrong usage, 3 a kernel failed.
 @click.option("--inputs", metavar="LIST", help="Input sets, as in random,saturated (default: all).")
 @click.option(
     "--captured", "recorded", type=click.Path(path_type=Path), metavar="RUN_OR_FILE",
-    help="Also measure on the calls recorded in this run's folder or file, in their own dtype.",
+    help="Also measure on recorded calls, in their own dtype: those in a run's folder, or in one file.",
 )  # fmt: skip
 @click.option(
     "--samples", type=click.IntRange(16, 10_000_000), default=2048, show_default=True,

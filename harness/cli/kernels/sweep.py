@@ -37,8 +37,8 @@ Examples:
 )
 @click.option(
     "--kernel", "kernels", multiple=True, shell_complete=complete_kernel, metavar="NAME|OP=PATH",
-    help="A kernel to measure, or a C or Python file of your own; may be repeated (default: all kernels; for all "
-    "inputs of float32, only aten).",
+    help="A kernel to measure, or a C or Python file of your own; may be repeated (default: all kernels; but "
+    "only aten if all inputs of float32 are measured).",
 )  # fmt: skip
 @click.option(
     "--vary", metavar="ARGUMENT", help="The argument that is varied over all inputs (default: the last tensor)."

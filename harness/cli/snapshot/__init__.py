@@ -26,6 +26,6 @@ command = LazyGroup(
     package=__name__,
     summaries=COMMANDS,
     epilog=EXAMPLES,
-    help="Keep single executions of a training script with their inputs, outputs and graph, and replay them in any "
-    "mode.",
+    help="Keep individual executions within a training script, with their inputs, outputs and graph, and replay them "
+    "in any mode.",
 )

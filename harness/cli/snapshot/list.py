@@ -21,8 +21,8 @@ Examples:
   numdrift snapshot list runs/train/compile --json -
 
 \b
-The executions of each graph are counted from 0. A snapshot is incomplete if it could not be written completely. It
-is not replayable if it lacks some calls of the execution; `numdrift snapshot show` says why.
+The executions of each graph are counted from 0. A snapshot is incomplete if writing its file failed or was
+interrupted. It is not replayable if it lacks some calls of the execution; `numdrift snapshot show` says why.
 """
 
 

@@ -35,7 +35,7 @@ Examples:
   numdrift snapshot take train.py --modes cpu --callback choose.py:choose --limit-size 500
 
 \b
-An execution is a unit that a mode executes at once: with torch.compile, each call of a compiled graph; in lazy
+An execution is a unit that a mode executes in one go: with torch.compile, each call of a compiled graph; in lazy
 mode, the graph that a cut executes; in eager mode, the forward, the backward or the optimizer of a step. Steps and
 executions are counted from 0. By default, the executions of step 0 are kept. --steps, --executions, --graph, --on
 and --callback choose others.

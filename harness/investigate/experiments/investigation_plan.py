@@ -95,10 +95,12 @@ class InvestigationRequest(TrainingRequest):
 
     name: str | None = option(
         None,
-        "Name of the investigation (default: the script's name, with a number if it is taken); an existing "
-        "investigation is continued.",
+        "Name of the investigation (default: the script's name, with a number if that name is taken). An existing "
+        "investigation of this name is continued.",
     )
-    suffix: str | None = option(None, "The batch of a recorded investigation (default: the newest).", metavar="TAG")
+    suffix: str | None = option(
+        None, "If SCRIPT is a recorded investigation: the tag of the batch to use (default: the newest).", metavar="TAG"
+    )
     steps: StepSelection | None = option(
         None,
         "Steps to start from the reference's state, as in 0,5,10-19 (default: chosen by numdrift).",
@@ -121,7 +123,7 @@ class InvestigationRequest(TrainingRequest):
     )
     state_budget: int = option(
         DEFAULT_STATE_BUDGET,
-        "Disk space for the states of each mode's steps. If it is small, fewer steps are chosen.",
+        "Disk space for the states of each mode's steps. If the space is small, numdrift chooses fewer steps.",
         in_bytes,
         written=DEFAULT_STATE_BUDGET / MEBIBYTE,
         least=0,
@@ -130,12 +132,14 @@ class InvestigationRequest(TrainingRequest):
     )
     against_single: bool = option(
         False,
-        "With --nproc: the reference is the first mode in a single process, which takes the whole batch at each step.",
+        "With --nproc: the reference is the first mode in a single process, which trains on the whole batch at each "
+        "step.",
     )
-    jobs: int = option(2, "Number of runs at the same time.", least=1, shows_default=True)
+    jobs: int = option(2, "Maximum number of runs at the same time.", least=1, shows_default=True)
     localize: Localized = option(
         "all",
-        "Find and prove the causes of all pairs that differ, only of those beyond rounding, or of none.",
+        "Find and prove the causes for all pairs of modes that differ (all), only for those that differ by more than "
+        "rounding (faults), or for none (none).",
         _localized,
         choices=get_args(Localized),
         shows_default=True,
@@ -152,7 +156,8 @@ class InvestigationRequest(TrainingRequest):
     )
     knobs: bool = option(
         False,
-        "Always find the compiler's stage and setting that cause the drift (default: only if no op is the cause).",
+        "Always look for the compiler stage and setting that cause the drift (default: only if no op is proven to "
+        "cause it).",
     )
     partition_bisect: bool = option(
         False,

@@ -35,18 +35,19 @@ from .swap_sites import only_puts
 
 SIGNIFICANT = ("beyond-rounding", "rounding")
 WRONG = ("different-setup", "beyond-rounding", None, "rounding")
-"""The order of the report, by the verdict on a cause alone (None: unknown)."""
+"""The order in which causes are reported, by the verdict on each cause taken by itself (None: unknown)."""
 
 MOST_PLACES = 100
 
 MAIN = 0.5
-"""The smallest share of an infinite drift with which a cause counts as the reason for the infinity."""
+"""The smallest share of an infinite drift at which a cause counts as the reason for the infinity."""
 
 
 class Describer:
     """The description of causes as culprits.
 
-    `kernel` returns the name of the kernel of a side's nodes with these numbers, None if it is not known.
+    `kernel` takes a side and the numbers of some of its nodes. It returns the name of their kernel, None if it is not
+    known.
     """
 
     def __init__(
@@ -68,8 +69,8 @@ class Describer:
 
         Significant causes come before the others. Among the significant ones, the causes that are wrong by themselves
         come first, then those that move more floating values, then those with higher scores. If the drift is infinite,
-        so are the scores of all causes that contribute to it: then the causes that make it infinite come first, by
-        their share.
+        so are the scores of all causes that contribute to it. In that case, the causes that make it infinite come
+        first, by their share.
         """
         proofs = self._proofs
         others = [
@@ -185,7 +186,7 @@ class Describer:
     def _phases(self, cause: Cause) -> list[str] | None:
         """Return the phases of the step in which calls of the cause differ.
 
-        Return None for a single phase, and for a rewritten op, whose backward autograd derives.
+        Return None for a single phase, and for a rewritten op, because autograd derives the backward of such an op.
         """
         if cause.kind == STRUCTURE:
             return None
@@ -221,7 +222,8 @@ def _takes_part(measured: MeasuredCause, whole: Drift) -> bool:
 
 def place_of(pair: TapePair, examined: Mapping[int, Examined], cause: Cause) -> Culprit:
     """Describe a cause by its kind and place, as a culprit without proof."""
-    # The block with the largest error leads, and the script shows it. If only data differ, no block leads.
+    # The block with the largest error leads, and the standalone script shows this block. If only data differ, no
+    # block leads.
     tested = [site.lead for site in cause.sites if examined[site.lead].differs]
     first = cause.sites[0].lead if cause.sites else None
     lead = max(tested, key=lambda number: _largest(examined[number]), default=first)

@@ -76,7 +76,7 @@ def causes_of(pair: TapePair, examined: Mapping[int, Examined], sites: Iterable[
 
 
 def _not_tested_apart(pair: TapePair, examined: Mapping[int, Examined], site: SwapSite) -> tuple[str, ...]:
-    """Name the kernels that cannot be tested without the site's lead. Any of them may be at fault in its place."""
+    """Name the kernels that cannot be tested without the site's lead. Any of them may be at fault instead."""
     if examined[site.lead].suspect.kind != "kernel" or examined[site.lead].differs is not None:
         return ()
     entangled = [
@@ -121,7 +121,7 @@ def differing_inputs(pair: TapePair) -> list[FlowValue]:
         if bytes_a is None or bytes_b is None or pair.maker("a", value) >= 0:
             continue
         if flows["a"].is_whole(link.own_view, value) and flows["b"].is_whole(link.far_view, link.value):
-            # one of the two may be part of a larger storage, of which the step reads nothing else
+            # one of the two may be part of a larger storage; the step reads nothing else in that storage
             bytes_a = bits_of(viewed(bytes_a.untyped_storage(), link.own_view))
             bytes_b = bits_of(viewed(bytes_b.untyped_storage(), link.far_view))
         if bytes_a.numel() != bytes_b.numel() or not bool((bytes_a == bytes_b).all()):

@@ -31,8 +31,8 @@ CASTS = frozenset(("_to_copy", "convert_element_type"))
 """Ops that change the dtype and compute nothing."""
 
 UNROUNDED = "its compiled graph does not round the value from"
-"""The beginning of a reason: in the node's graph, its inputs have more digits than their dtype, and the node's results
-fit these unrounded inputs."""
+"""The beginning of a reason: in the graph, the node's inputs have more digits than their dtype can hold, and its
+results match these unrounded inputs."""
 
 READ = (WIRING, LAYOUT, PART)
 """Reasons that concern the inputs of one call, and do not carry over to other calls."""

@@ -221,7 +221,9 @@ class Experiments(Observer):
             if self._states.by_default:  # nobody requested it: stop without a notice
                 self._states.give_up()
                 return
-            raise NotAvailable(STATE, "it begins within a transformation of torch.func, where tensors have no values")
+            raise NotAvailable(
+                STATE, "its step begins within a transformation of torch.func, where tensors have no values"
+            )
         state = training_state(self._training, self._mode.device, step)
         values = {name: local_tensor(tensor) for name, tensor in state.tensors.items()}
         if self._mode.device in DEFERRED_DEVICES:

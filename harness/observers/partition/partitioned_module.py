@@ -60,9 +60,9 @@ def partition(
     its own partitions, one for training and one for evaluation. A partition is created when it is first needed, and
     the logger `numdrift.partition` reports it at INFO.
 
-    Raises PartitionError (a ValueError) if a limit of `config` is broken, UsageError if `config` moves an operator that
-    the module does not have, ModeError for an invalid mode, and NotAvailable if the backend is not available in this
-    process.
+    Raises PartitionError (a ValueError) if a limit of `config` is violated, UsageError if `config` moves an operator
+    that the module does not have, ModeError for an invalid mode, and NotAvailable if the backend is not available in
+    this process.
     """
     spec = parse_mode(mode)
     for key in OF_PROCESS:

@@ -1,6 +1,6 @@
 """Records the tape of a script from its first line until it first calls a model.
 
-A run records it on request, to find why two training runs differ in their data or initial values. The tape's outputs
+It is recorded on request, to find out why two training runs differ in their data or initial values. The tape's outputs
 are the first batch (`argument 0`) and the model's initial values (`parameter net.weight`).
 """
 
@@ -25,7 +25,7 @@ MOST_CALLS = 20_000
 
 
 class PreparationRecording(Observer):
-    """Writes the tape as that of step 0. If it cannot be recorded, writes the reason in place of the step's noise."""
+    """Writes the tape as that of step 0. If there can be no tape, writes the reason in place of the step's noise."""
 
     def __init__(self, around: RecordingSurroundings) -> None:
         self._folder = around.folder / TAPES

@@ -45,7 +45,7 @@ class RunRequest:
 
     record: str = option(
         "params",
-        "Level of detail; each level includes those before it. params: values of parameters, and digests of "
+        "Level of detail; each level includes the levels before it. params: values of parameters, and digests of "
         "parameters and gradients; ops: a digest of every op's output; tensors: the outputs themselves.",
         choices=LEVELS,
         shows_default=True,
@@ -66,7 +66,8 @@ class RunRequest:
     )
     value_budget: int = option(
         DEFAULT_VALUE_BUDGET,
-        "Disk space for a run's parameter values. When it is full, the values of every second step are dropped.",
+        "Disk space for a run's parameter values. When the space is used up, the values of every second step are "
+        "dropped.",
         in_bytes,
         written=DEFAULT_VALUE_BUDGET / MEBIBYTE,
         name="keep_budget",
@@ -75,7 +76,7 @@ class RunRequest:
         shows_default=True,
     )
     trace_kernels: tuple[str, ...] = option(
-        (), "Show the first calls of an op.", tuple, flag="--trace-kernel", metavar="OP"
+        (), "Show the first calls of OP.", tuple, flag="--trace-kernel", metavar="OP"
     )
     graphs: bool = option(
         False,
@@ -97,15 +98,15 @@ class RunRequest:
     )
     instruments: Mapping[str, Mapping[str, Any]] = option(  # the options of each observing tool, by its name
         {},
-        "Measure what each mode's backend compiles, executes and transfers; `numdrift metrics` shows it.",
+        "Measure what each mode's backend compiles, executes and transfers; `numdrift metrics` shows the measurements.",
         lambda wanted: {"metrics": {}} if wanted else {},
         written=False,
         name="metrics",
     )
     sketches: bool = option(
         False,
-        "Keep a linear sketch of every tensor and gradient, for comparisons with sharded runs, which always keep "
-        "sketches.",
+        "Keep a linear sketch of every tensor and gradient, so that the run can be compared with sharded runs. Sharded "
+        "runs always keep sketches.",
     )
     max_steps: int | None = option(
         None,
@@ -122,12 +123,12 @@ class RunRequest:
     )
     keep_files: bool = option(
         False,
-        "Keep the files that the script writes to its working folder: they are in files/ in the run's folder. Without "
-        "this option they are deleted.",
+        "Keep the files that the script writes to its working folder, in the folder files/ within the run's folder. "
+        "Without this option they are deleted.",
     )
     in_place: bool = option(
         False,
-        "Let the script write to your folders, as it does under plain python. The runs then see and replace each "
+        "Let the script write to your folders, as it does under plain Python. The runs then see and replace each "
         "other's files.",
     )
 

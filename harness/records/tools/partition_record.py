@@ -63,8 +63,8 @@ class GraphPartition:
     """The partition of one graph.
 
     graph: the graph's number among the captured graphs of the process, from 0
-    as_written: whether the operators are those that the module calls (`aten::linear`) or, in a backward, that autograd
-        calls; otherwise they are those that these calls dispatch to
+    as_written: true if the operators are those that the module calls (`aten::linear`) or, in a backward, that autograd
+        calls; false if they are those that these calls dispatch to
     violated: the limit that the partition violates, "" if it violates none
     """
 
@@ -135,12 +135,15 @@ OF_PROCESS = ("dtype", "threads", "seed", "python", "timeout", "env")
 class PartitionConfig:
     """The limits of a partition, and operators that go to the CPU although the backend supports them.
 
-    `min_operator_percentage_threshold` is the smallest fraction (0 to 1) of a graph's operators that the backend must
-    support, `min_subgraph_size` the smallest number of operators in any subgraph, `max_subgraph_count` the largest
-    number of subgraphs in a graph; -1 means no limit. `ops_to_partition` contains names of operators that go to the
-    CPU, such as `aten::log_softmax`; the ops that autograd derives from these operators go to the CPU too.
+    min_operator_percentage_threshold: the smallest fraction (0 to 1) of a graph's operators that the backend must
+        support
+    min_subgraph_size: the smallest number of operators in a subgraph; -1 means no limit
+    max_subgraph_count: the largest number of subgraphs in a graph; -1 means no limit
+    ops_to_partition: the names of operators that go to the CPU, such as `aten::log_softmax`; the ops that autograd
+        derives from these operators go to the CPU too
 
-    A forward and its backward are two graphs, and each must keep to the limits. Raises UsageError for an invalid limit.
+    A forward and its backward are two graphs, and each must be within the limits. Raises UsageError for an invalid
+    limit.
     """
 
     min_operator_percentage_threshold: float = 0.0
@@ -181,7 +184,9 @@ class PartitionConfig:
 def refuse_swaps(spec: ModeSpec) -> None:
     """Raise UsageError for a mode that swaps kernels: the backend would not be asked about the swapped ops."""
     if spec.kernel or spec.decompose:
-        raise UsageError(f"mode {spec.name!r}: a partition cannot swap kernels; omit the keys kernel. and decompose.")
+        raise UsageError(
+            f"mode {spec.name!r}: a partition cannot swap kernels; omit the keys that begin with kernel. or decompose."
+        )
 
 
 def operator_name(text: str) -> str:

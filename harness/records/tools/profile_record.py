@@ -31,7 +31,7 @@ class PhaseRow:
 
 @dataclass(frozen=True, slots=True)
 class BlockRow:
-    """A block of the script that the script itself names, with the time of everything within the block.
+    """A block that the script itself names, with the time of everything within the block.
 
     `milliseconds` is the time of the host. `device_milliseconds` is the device's time for the work that was launched
     within the block, None if there are no device times.
@@ -102,9 +102,9 @@ class RunProfile:
     untraced: the steps before and after the traced steps
     over: the reason why the tracing ended
     bytes: the size of the trace files
-    step_milliseconds: the duration of each traced step, without the recording
+    step_milliseconds: the duration of each traced step, excluding the time taken by the recording
     compiled: the number of graphs compiled in each traced step, None if they are not counted
-    own_milliseconds: the time of the recording's own work, which is in none of the other times
+    own_milliseconds: the time of the recording's own work, which is not included in any of the other times
     device: the device's times, None for a mode that runs on the host; all times outside of `device` are the host's
     problem: the reason why there is no trace
     """
@@ -132,7 +132,7 @@ class RunProfile:
 
     @property
     def milliseconds(self) -> float:
-        """The total time of the traced steps, without the recording."""
+        """The total time of the traced steps, excluding the time taken by the recording."""
         return sum(self.step_milliseconds)
 
     @property

@@ -35,9 +35,9 @@ first."""
 class SupportAnalysis:
     """The support of a script's operators by a mode's backend, according to the backend itself.
 
-    mode: the full text of the analysed mode
+    mode: the full text of the analyzed mode
     run: the run of the analysis
-    unsupported: a row for each configuration and line, with its reason
+    unsupported: a row for each line that calls an unsupported configuration of an operator, with the reason
     exit_code: as on the command line: 0 if the analysis is done, even if an unsupported operator ended the script;
         3 if the script failed for another reason
     """
@@ -83,7 +83,7 @@ class SupportAnalysis:
         return AdoptionError.exit_code if failed else 0
 
     def operators(self) -> pd.DataFrame:
-        """Return a row for each supported operator, and for each unsupported configuration and line."""
+        """Return a row for each supported operator, and for each line that calls an unsupported configuration."""
         pandas = importlib.import_module("pandas")
         columns = ("operator", "calls", "supported", "configuration", "failure_at", "call", "reason")
         without = [

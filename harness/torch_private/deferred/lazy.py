@@ -123,7 +123,7 @@ def pending_torchscript(tensors: Sequence[torch.Tensor]) -> str:
 def pending_data(tensors: Sequence[torch.Tensor]) -> list[tuple[int, torch.Tensor]]:
     """Return the inputs of the graph of `pending_torchscript`, in the order of its parameters.
 
-    Each entry has the core's number of the value (-1 for a Python number of the script) and the value, which must not
+    Each entry has the core's number for the value (-1 for a Python number of the script) and the value, which must not
     be written to.
     """
     ask = private("torch._C._lazy_ts_backend", "_get_tensors_ts_device_data_node")

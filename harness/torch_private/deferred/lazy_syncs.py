@@ -16,7 +16,7 @@ EXECUTIONS = ("CachedCompile", "UncachedCompile")
 
 Around = Callable[[Sequence[torch.Tensor] | None, Callable[[], None]], None]
 """Called with the wanted tensors (None: all that are pending), and the function that executes their pending work and
-waits for its end."""
+waits until it is done."""
 
 
 def around_lazy_syncs(around: Around) -> Undo:
@@ -38,7 +38,7 @@ def wrap_lazy_syncs(
     """Route every call that hands pending work to the lazy core through `synced`; return the undo.
 
     `synced` receives the wanted tensors (None: all that are pending), whether the caller waits for the end, and the
-    function that hands the work over, which waits if its argument is true. Raises NotAvailable.
+    function that hands the work over. That function waits if its argument is true. Raises NotAvailable.
     """
     core: Any = importlib.import_module("torch._C._lazy")
     for name in ("_mark_step", "_sync_multi", "_wait_device_ops"):

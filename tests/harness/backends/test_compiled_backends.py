@@ -57,8 +57,8 @@ def test_a_graph_break_makes_two_graphs_and_says_why(tmp_path: Path) -> None:
     line = f"{Broken.forward.__code__.co_filename}:{Broken.forward.__code__.co_firstlineno + 2}"
     first, second = found.graphs["0-forward-dynamo"], found.graphs["0-forward-2-dynamo"]
     assert any(one.startswith("graph break: ") and "graph_break" in one and one.endswith(line) for one in first.notes)
-    assert "graph 1 that dynamo made in step 0" in first.notes
-    assert second.notes == ("graph 2 that dynamo made in step 0",)
+    assert "dynamo graph 1 of step 0" in first.notes
+    assert second.notes == ("dynamo graph 2 of step 0",)
     assert "parameter first.weight" in found.bindings("0-forward-pre")
     assert "parameter second.weight" in found.bindings("0-forward-2-pre")
     assert {one["name"] for one in found.of("graph") if one["phase"] == "backward"} == {
