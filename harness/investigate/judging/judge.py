@@ -31,7 +31,7 @@ from ..evidence.pair_scores import spec_of
 from ..questions.question import QuestionAnswer, proven
 from ..questions.question_table import LAST_QUESTIONS, QUESTIONS
 from ..questions.whole_trainings import Curves, curves_of, trained_without
-from ..words.repetition_words import spread_sentence
+from ..words.repetition_words import hidden_sentence, spread_sentence
 from .completeness import accounted
 from .judged_ranks import judged_by_rank
 from .measured_pair import MeasuredPair, failure_of, measure, named_runs, verdict_evidence
@@ -215,7 +215,7 @@ def _sentences(measured: MeasuredPair, judged: _JudgedCauses, curves: Curves) ->
     word, losses, referee = judged.verdict.word, measured.compared.losses, measured.referee
     sentences = [
         judged.verdict.text,
-        *_spreads(measured, word),
+        *_spreads(measured, word, measured.scores.threshold.fault),
         measured.length,
         *(difference.text for difference in judged.setup[1:]),
     ]
@@ -235,9 +235,10 @@ def _sentences(measured: MeasuredPair, judged: _JudgedCauses, curves: Curves) ->
     return [sentence for sentence in (*sentences, *curves.sentences) if sentence]
 
 
-def _spreads(measured: MeasuredPair, word: str | None) -> list[str]:
+def _spreads(measured: MeasuredPair, word: str | None, threshold: float) -> list[str]:
     if word == "nondeterministic":
-        return []
+        wide = [(label, spread.spread.score) for label, spread in measured.spreads.items()]
+        return [hidden_sentence(label, score, threshold) for label, score in wide if score > threshold]
     return [
         spread_sentence(label, spread.calls, spread.spread.score, spread.adding)
         for label, spread in measured.spreads.items()

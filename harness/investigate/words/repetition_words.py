@@ -7,6 +7,7 @@ in step 5 aten.mul in the forward, train.py:46 (`y * noise()`), receives a diffe
 from __future__ import annotations
 
 import linecache
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -141,6 +142,16 @@ def spread_sentence(
     if not score:
         return f"{start}, its results happened to be the same"
     return f"{start}, its results are up to {score:.2g} times the rounding noise apart; that counts as noise"
+
+
+def hidden_sentence(label: str, score: float, threshold: float) -> str:
+    """Say how large a fault would have to be to show in spite of a mode's spread."""
+    if math.isinf(score):
+        return f"the executions of one step of {label} have nothing in common: no fault could be seen in spite of that"
+    return (
+        f"the executions of one step of {label} are up to {score:.2g} times the rounding noise apart: only a fault "
+        f"that moves the step by more than about {score * threshold:.2g} times that noise could be seen"
+    )
 
 
 def beyond_order_sentence(call: CallRecord, spread: float, error: float) -> str:

@@ -30,7 +30,8 @@ class Recommender(nn.Module):
         if FAULT == "scale":
             tower = tower * 1.001
         h = F.gelu(self.first(torch.cat([self.users(users), tower], dim=1)))
-        return self.second(h).squeeze(1) + self.bias[items]
+        likes: Tensor = self.second(h).squeeze(1) + self.bias[items]
+        return likes
 
 
 def main() -> None:

@@ -90,6 +90,12 @@ def test_a_spread_far_beyond_rounding_decides_nothing(tmp_path: Path, spread: fl
     pair = only_pair(study(tmp_path, HARMLESS, spread, live))
     assert pair.verdict == "nondeterministic"
     assert pair.controls["cpu"]["score"] > 100
+    # the answer says how large a fault would have to be to show
+    score, threshold = pair.controls["cpu"]["score"], pair.threshold
+    seen = f"only a fault that moves the step by more than about {score * threshold:.2g} times that noise could be seen"
+    assert in_text(
+        pair, f"the executions of one step of cpu are up to {score:.2g} times the rounding noise apart", seen
+    )
 
 
 def test_a_spread_that_nothing_shows_decides_nothing(tmp_path: Path) -> None:
