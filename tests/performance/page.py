@@ -25,10 +25,10 @@ A round is one investigation, and one execution of the bare script in each of th
 with the smallest and the largest value in parentheses. They are the times of whole processes, including the start of Python and
 torch. A multiple is computed for each round; the table shows the median. The machine may have been faster or slower for other
 rows, so compare numbers only within a row. The column *bare, both modes* is the time of the bare script in one mode plus its
-time in the other. The columns *runs* and *steps* count the runs of the investigation, as `training_runs` and `steps_trained` in
-`investigation.json` do. Inductor's cache is warm for the investigation and for the bare script. An investigation here includes
-the verdict, the causes with their proofs, and a script for each cause. It does not include the whole run with the causes
-swapped out.
+time in the other. The columns *runs* and *steps* show how many training runs the investigation executed, and how many steps these
+had (`training_runs` and `steps_trained` in `investigation.json`). Inductor's cache is warm for the investigation and for the bare
+script. An investigation here includes the verdict, the causes with their proofs, and a script for each cause. It does not include
+the whole run with the causes swapped out.
 
 {trainings}
 """

@@ -35,8 +35,9 @@ often as it runs. Variants of an op count as one op: for example add_, _foreach_
 permute. Ops that change no values (views, fills, detach, clone) are shown only with --all. But a copy that changes
 the memory layout of an input of a product or sum is always shown, because the library may choose a different kernel
 for the new layout. Without --modes, each run of an investigation is compared with the first run of its batch.
-The JSON contains `schema` (1) and `pairs`, a list of differences: `a` and `b` (run, mode, step, graphs, cuts),
-`answers`, `counts`, `pairs` (with `graph` and `node` of each place), `casts` and `post_changed`.
+The JSON contains `schema` (1) and `pairs`, a list with one entry per pair of runs. Each entry has `a` and `b` (run,
+mode, step, graphs, cuts), `answers`, `counts`, `pairs` (with `graph` and `node` of each place), `casts` and
+`post_changed`.
 Exit codes: 0 compared, 2 wrong usage or no graphs recorded, 3 a file cannot be read.
 """
 

@@ -32,7 +32,7 @@ Input sets:
 Columns (the worst value over the outputs and the input sets; --verbose prints a row for each input set):
   max, p99, median  |result - exact| in units in the last place (ULP) of the result
   rho               the error divided by the error that rounding the inputs would cause; above 16 is a fault
-  bias, z           mean signed error in ULP; if |z| is above 6, it is systematic, and a word names its direction
+  bias, z           mean signed error in ULP; if |z| is above 6, the error is systematic: up, down, from 0 or to 0
   differs           share of elements whose bits differ from aten's
   non-finite        how often the reference is finite and the kernel's result is not, or vice versa
 The extremes in `special` overflow inside a kernel, so only the last column takes this set into account.

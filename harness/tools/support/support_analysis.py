@@ -33,7 +33,7 @@ first."""
 
 @dataclass(frozen=True, slots=True)
 class SupportAnalysis:
-    """The support of a script's operators by a mode's backend, according to the backend itself.
+    """Which of a script's operators a mode's backend supports, according to the backend itself.
 
     mode: the full text of the analyzed mode
     run: the run of the analysis
