@@ -24,7 +24,7 @@ from ...records.results.experiment import Experiment
 from ...records.run.run_request import NOISE_REPLAYS
 from ...records.run.step_files import write_noise_record
 from ...runs.recorded_run import RecordedRun
-from ...runs.step_outcomes import noise_path, tape_path
+from ...runs.step_outcomes import noise_path, read_noise_record, tape_path
 from ..evidence.pair_evidence import EvidenceFolder
 from ..evidence.pair_scores import spec_of
 from .chosen_steps import ChosenSteps, bytes_of_state
@@ -114,12 +114,17 @@ def settle_tape(laboratory: Laboratory, run: Path, step: int, replays: int = 0) 
 
 
 def poison_tape(laboratory: Laboratory, run: Path, step: int) -> None:
-    """Have a run's worker look for reads of memory that no op has written, in a taped step."""
-    noise = _noise(run, step)
-    if tape_path(run, step).exists() and (noise is None or noise.unwritten is None):
-        replays = NOISE_REPLAYS if noise is None else noise.replays
-        settles = noise is not None and noise.settled
-        measured_by_holder(laboratory, run, step, replays=replays, settles=settles, poisons=True)
+    """Have a run's worker look for reads of memory that no op has written, in a taped step, and note them."""
+    if not tape_path(run, step).exists():
+        return
+    if _noise(run, step) is None:
+        measured_by_holder(laboratory, run, step)
+    record = read_noise_record(run, step)
+    if record is None or record.get("unwritten") is not None:
+        return
+    answer = laboratory.workers.ask(run, {"request": "unwritten", "step": step})
+    if answer is not None:
+        write_noise_record(noise_path(run, step), {**record, "unwritten": answer["unwritten"]})
 
 
 def measured_by_holder(
@@ -130,11 +135,10 @@ def measured_by_holder(
     *,
     replays: int = NOISE_REPLAYS,
     settles: bool = False,
-    poisons: bool = False,
 ) -> bool:
     """Have the run's worker replay a step; return whether a worker answered."""
-    request = {"request": "noise", "step": step, "replays": replays, "edge": edge_replays}
-    answer = laboratory.workers.ask(run, {**request, "settles": settles, "poisons": poisons})
+    request = {"request": "noise", "step": step, "replays": replays, "edge": edge_replays, "settles": settles}
+    answer = laboratory.workers.ask(run, request)
     if answer is not None:
         write_noise_record(noise_path(run, step), answer["noise"])
     return answer is not None

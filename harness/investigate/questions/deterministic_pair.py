@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ...errors import UsageError
 from ...launch.batch_plan import BatchPlan
 from ...records.codec import Unreadable
 from ...records.modes.mode_spec import ModeSpec
@@ -44,7 +45,11 @@ class DeterministicPair:
                 f"no cause of {inquiry.pair.b} is proven, and a mode does not repeat: both are trained again with "
                 "deterministic=on, and investigated"
             )
-            runs = laboratory.free(deterministic_batch(evidence))
+            try:
+                runs = laboratory.free(deterministic_batch(evidence))
+            except UsageError as error:  # an earlier attempt has failed
+                laboratory.progress.say(str(error))
+                continue
             further = replace(plan, step=None, steps=None, confirm=False, envelope=0, seeds=0, partition_bisect=False)
             assert laboratory.investigate is not None
             laboratory.investigate(runs, further, laboratory)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +33,8 @@ from .wire import Message, described, tensors_of
 #     facts                            torch's version, the number of threads, the mode, the pid, and the recorded steps
 #     noise     step replays edge      the step's noise from replays with random rounding, as in the step's noise file;
 #                                      with `"settles": true` the calls that do not repeat are looked for, and the tape
-#                                      is settled; with `"poisons": true` reads of memory that no op has written are
-#                                      looked for
+#                                      is settled
+#     unwritten step                   reads of memory that no op has written, as in the step's noise file
 #     digests   step                   the digests of each call's results in the recorded step
 #     notes     step                   the results that could not be observed, and why
 #     prepare   step positions         nothing; the request announces the calls that will be executed
@@ -111,10 +111,14 @@ class Requests:
                 with settings_of_step(step.tape.settings):
                     replays, edge = whole(options["replays"]), whole(options["edge"])
                     noise = self._noise(step, replays, edge, settles=options.get("settles") is True)
-                    if options.get("poisons") is True:
-                        noise = replace(noise, unwritten=reads_in(self._tape(step.tape.step)))
                 give_back_memory()
                 return Message({"noise": noise.to_json()})
+            case "unwritten":
+                step = self._step(request)
+                with settings_of_step(step.tape.settings):
+                    reads = reads_in(self._tape(step.tape.step))
+                give_back_memory()
+                return Message({"unwritten": None if reads is None else [read.to_json() for read in reads]})
             case "digests":
                 step = self._step(request)
                 with settings_of_step(step.tape.settings):
