@@ -10,10 +10,12 @@ import pytest
 
 from numdrift.harness.investigate.evidence.pair_evidence import evidence_for
 from numdrift.harness.investigate.experiments.investigation_plan import InvestigationRequest
+from numdrift.harness.investigate.experiments.laboratory import Laboratory
 from numdrift.harness.investigate.questions.question import Inquiry
 from numdrift.harness.investigate.questions.taped_calls import TapedCalls
 from numdrift.harness.records.results.experiment import Experiment
 from numdrift.harness.runs.recorded_run import RecordedRun
+from numdrift.harness.runs.step_outcomes import read_noise_record
 
 from .test_mode_spreads import CALL, FORCED, ITSELF
 from .written_evidence import AGAIN, HARMLESS, Outcome, Study, changed, noise_record, only_pair, resynced, training
@@ -95,3 +97,34 @@ def test_it_is_asked_only_if_the_user_asks_for_it(tmp_path: Path) -> None:
     assert [TapedCalls().asks(inquiry, InvestigationRequest(script="train.py", poison=on)) for on in (False, True)] == [
         False, True,
     ]  # fmt: skip
+
+
+class Workers:
+    """Workers that answer every request with one read, and keep the requests."""
+
+    def __init__(self) -> None:
+        self.requests: list[tuple[Path, Mapping[str, Any]]] = []
+
+    def ask(self, run: Path, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        self.requests.append((run, request))
+        return {"unwritten": [READ]}
+
+
+class Progress:
+    def say(self, text: str) -> None:
+        raise AssertionError(text)
+
+
+def test_the_workers_of_taped_steps_look_for_reads_once(tmp_path: Path) -> None:
+    runs = study(tmp_path)
+    taped = evidence_for(*runs).made["a"][ITSELF].path
+    (taped / "tapes/tape-000000.safetensors").write_bytes(b"")
+    inquiry = Inquiry(evidence_for(*runs), None, only_pair(runs))
+    laboratory: Any = Laboratory(Progress(), 1, None, workers=Workers())  # type: ignore[arg-type]
+    before = read_noise_record(taped, 0)
+    for _ in range(2):
+        TapedCalls().look(laboratory, [inquiry], InvestigationRequest(script="train.py", poison=True))
+    assert laboratory.workers.requests == [(taped, {"request": "unwritten", "step": 0})]
+    # the noise of the step stays as it was measured
+    assert before is not None and read_noise_record(taped, 0) == {**before, "unwritten": [READ]}
+    assert any("enter the results" in text for text in only_pair(runs).text)

@@ -15,6 +15,7 @@ from numdrift.harness.records.modes.mode_spec import parse_mode
 from numdrift.harness.records.run.run_config import RunConfig
 from numdrift.harness.tape.files.tape_file import tape_file, write_tape
 from numdrift.harness.tape.recording.call_log import digest_of
+from numdrift.harness.tape.recording.tape_recorder import TapeRecorder
 from numdrift.harness.tape.replaying.laid_out import LaidOut, relaid
 from numdrift.harness.tape.replaying.replay import Replay, executions, is_same
 from numdrift.harness.tape.serving.requests import Requests
@@ -289,3 +290,19 @@ def test_a_step_without_compiled_code_is_not_compiled_anew(tmp_path: Path) -> No
     answer = requests.answer(Message({"request": "recompile", "step": 0, "mode": mode, "name": "backend.eager"}))
     assert answer.fields == {"reason": "no part of the step is compiled"}
     assert not (tmp_path / "recompiled").exists()
+
+
+def test_reads_of_unwritten_memory_are_answered_where_the_tape_lies(tmp_path: Path) -> None:
+    def loss(x: torch.Tensor) -> torch.Tensor:
+        mask = torch.empty(6, 4)
+        mask[:4] = 2.0
+        return (x * mask).sum()
+
+    recorder = TapeRecorder(0, "train.py", modules=False)
+    recorder.start()
+    recorder.watch("loss 0", loss(torch.rand(6, 4)))
+    recorder.stop()
+    answer = held(tmp_path, recorder.tape()).answer(Message({"request": "unwritten", "step": 0}))
+    [read] = answer.fields["unwritten"]
+    assert (read["made_by"]["op"], read["read_by"]["op"]) == ("aten.empty.memory_format", "aten.mul.Tensor")
+    assert set(read["read_by"]) == {"op", "line", "phase", "module"}
