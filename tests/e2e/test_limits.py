@@ -49,7 +49,7 @@ def test_an_endless_training_is_investigated(numdrift: Numdrift, tiny: Path, tmp
     assert pair["without"]["identical"]
     # and what is recorded has the steps that it has
     refused = numdrift("investigate", "runs/endless", "--max-steps", "2")
-    assert refused.returncode == 2 and "is recorded" in refused.stderr
+    assert refused.returncode == 2 and "is already recorded" in refused.stderr
 
 
 ENDS_ITSELF = """

@@ -138,7 +138,7 @@ def test_what_is_not_there_is_named_with_the_nearest(registry: KernelRegistry) -
 
 def test_a_taken_name_is_refused_and_shown() -> None:
     registry = built_in()
-    with pytest.raises(ValueError, match=r"tanh_backward=fma is numdrift\.kernels"):
+    with pytest.raises(ValueError, match=r"tanh_backward=fma is already numdrift\.kernels"):
         registry.add(Kernel("tanh_backward", "fma", "", "", "other:function"))
 
 

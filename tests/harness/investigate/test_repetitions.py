@@ -23,6 +23,7 @@ from numdrift.harness.investigate.experiments.laboratory import Interrupted
 from numdrift.harness.investigate.judging.judge import judge
 from numdrift.harness.investigate.questions.question import Inquiry
 from numdrift.harness.investigate.questions.repetitions import Repeated, Repetitions, recorded_steps, repeated_of
+from numdrift.harness.investigate.questions.taped_calls import TapedCalls
 from numdrift.harness.records.results.culprit import Culprit
 from numdrift.harness.records.results.experiment import Experiment
 from numdrift.harness.records.run.step_selection import StepSelection
@@ -773,7 +774,9 @@ def test_memory_without_values_that_holds_the_same_is_told_by_the_tapes_that_are
         for file in tmp_path.glob("evidence/*/tapes/*"):
             file.write_text('{"schema": 1, "reads": [{}]}', encoding="utf-8")
     # when
-    culprits, sentences = answered(found)
+    evidence = inquiry(found.evidence.a, found.evidence.b, "identical").evidence
+    answer = TapedCalls().answer(evidence, 16.0, None)
+    culprits, sentences = answer.culprits, answer.sentences
     # then the first of these steps is named, and no training was needed
     assert [(culprit.step, culprit.what, culprit.source) for culprit in culprits] == (
         [] if named is None else [(named, "unfilled", f"{SCRIPT}:{10 + named}")]
