@@ -22,7 +22,8 @@ from __future__ import annotations
 import math
 import re
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -32,7 +33,7 @@ import numpy as np
 
 from ..errors import JournalError
 from ..runs.mapped_tensors import TensorFile
-from ..runs.step_outcomes import noise_path, read_noise_record
+from ..runs.step_outcomes import noise_path, noise_steps, read_noise_record
 from .norms import Array, Norm, as_float, difference, is_floating, norm, root_mean_square
 
 JUMP_SHARE = 4.0
@@ -254,6 +255,15 @@ def read_noise(run: Path, step: int) -> Noise | None:
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise JournalError(noise_path(run, step), f"is damaged ({type(error).__name__}: {error})") from error
+
+
+def noises_of(run: Path) -> Iterator[Noise]:
+    """Yield the recorded noise of each step of a run, in order. A damaged file yields nothing."""
+    for step in noise_steps(run):
+        with suppress(JournalError):
+            noise = read_noise(run, step)
+            if noise is not None:
+                yield noise
 
 
 def _size(value: Any) -> float:

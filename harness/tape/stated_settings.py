@@ -30,19 +30,18 @@ SETTINGS_OF_KEY: Mapping[str, Sequence[str]] = {
     "mkldnn": ("mkldnn",),
     "benchmark": ("cudnn_benchmark",),
     "reduced_precision_reduction": REDUCTIONS,
-    "deterministic": ("deterministic", FILL),
+    "deterministic": ("deterministic",),
     "threads": ("threads",),
 }
 """All settings that each key of a mode sets. `tf32` comes first, since `matmul_precision` may set TF32, too."""
 
-ALSO_DETERMINISTIC = (
-    "cudnn_benchmark",
-    "cudnn_deterministic",
-    "attention.flash",
-    "attention.efficient",
-    "attention.cudnn",
-)
-"""The settings that `deterministic` also sets on CUDA, unless another key states them."""
+ALSO_SET: Mapping[str, Sequence[str]] = {
+    "deterministic": (
+        *(FILL, "cudnn_benchmark", "cudnn_deterministic"),
+        *("attention.flash", "attention.efficient", "attention.cudnn"),
+    )
+}
+"""Further settings that a key may set, depending on the device, the value and the other keys."""
 
 
 def stated_settings(spec: ModeSpec) -> dict[str, Sequence[str]]:

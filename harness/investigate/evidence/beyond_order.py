@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from typing import Any
 
-from ...drift.step_noise import read_noise
-from ...errors import JournalError
+from ...drift.step_noise import noises_of
 from ...runs.recorded_run import RecordedRun
-from ...runs.step_outcomes import noise_steps
 
 MOST = 16.0
 """The multiple of what the order of additions explains above which something else makes a call's bits differ. The same
@@ -20,14 +17,12 @@ def calls_beyond_order(run: RecordedRun) -> Iterator[tuple[int, Mapping[str, Any
     """Yield the steps and calls on a run's tapes whose executions are further apart, or further from their result in
     double, than the order of additions explains. Each op and line is yielded once."""
     seen: set[tuple[Any, ...]] = set()
-    for step in noise_steps(run.path):
-        with suppress(JournalError):
-            noise = read_noise(run.path, step)
-            for call in noise.unrepeatable if noise is not None else ():
-                place = (call["op"], call["line"], call["module"])
-                if place not in seen and max(multiples_of(call)) > MOST:
-                    seen.add(place)
-                    yield step, call
+    for noise in noises_of(run.path):
+        for call in noise.unrepeatable:
+            place = (call["op"], call["line"], call["module"])
+            if place not in seen and max(multiples_of(call)) > MOST:
+                seen.add(place)
+                yield noise.step, call
 
 
 def multiples_of(call: Mapping[str, Any]) -> tuple[float, float]:

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ...drift.repetition import COMPUTED, Repetition
-from ...drift.step_noise import Noise, read_noise
+from ...drift.step_noise import Noise, noises_of
 from ...errors import JournalError, RunNotFound
 from ...records.modes.mode_spec import parse_mode
 from ...runs.recorded_run import RecordedRun
-from ...runs.step_outcomes import noise_steps, outcome_path, outcome_steps, read_outcome
+from ...runs.step_outcomes import outcome_path, outcome_steps, read_outcome
 from .kept_repetition import controls_of
 from .own_spread import OwnSpread, joined, of_journals, of_noise, of_outcomes, units_of
 from .pair_evidence import PairEvidence
@@ -76,12 +76,7 @@ def mode_spreads(evidence: PairEvidence, noises: Mapping[int, Noise]) -> Spreads
 
 
 def _taped(runs: tuple[RecordedRun, ...] | list[RecordedRun]) -> Iterator[Noise]:
-    for run in runs:
-        for step in noise_steps(run.path):
-            with suppress(JournalError):
-                noise = read_noise(run.path, step)
-                if noise is not None and noise.equal:
-                    yield noise
+    return (noise for run in runs for noise in noises_of(run.path) if noise.equal)
 
 
 def _of_reference(evidence: PairEvidence, control: Repetition) -> Iterator[OwnSpread]:

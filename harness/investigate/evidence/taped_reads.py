@@ -6,23 +6,20 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from ...drift.step_noise import read_noise
-from ...errors import JournalError
+from ...drift.step_noise import noises_of
 from ...records.values.call_record import CallRecord
 from ...records.values.unfilled_read import UnfilledRead
 from ...runs.recorded_run import RecordedRun
-from ...runs.step_outcomes import noise_steps
 
 
 def reads_on_tapes(run: RecordedRun) -> list[UnfilledRead]:
     """Return the reads in all taped steps of a run, in order; a damaged file contributes none."""
     reads: list[UnfilledRead] = []
-    for step in noise_steps(run.path):
-        with suppress(JournalError, KeyError, TypeError):
-            noise = read_noise(run.path, step)
-            for read in (noise.unwritten or ()) if noise is not None else ():
-                made_by = _call(step, read["made_by"])
-                reads.append(UnfilledRead(made_by, made_by.op, _call(step, read["read_by"])))
+    for noise in noises_of(run.path):
+        for read in noise.unwritten or ():
+            with suppress(KeyError, TypeError):
+                made_by = _call(noise.step, read["made_by"])
+                reads.append(UnfilledRead(made_by, made_by.op, _call(noise.step, read["read_by"])))
     return reads
 
 

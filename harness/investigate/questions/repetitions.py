@@ -132,16 +132,20 @@ def unlike_runs(
 
     Each comes with its control and with the reads of uninitialized memory in its taped step.
     """
+    differing = {
+        side: (run, control)
+        for side, (run, _, control) in controls_of(evidence).items()
+        # If a script ends after a certain time, its number of steps varies, and no call is to blame.
+        if run.manifest.is_one_process and not control.repeatable and control.what != "steps"
+    }
     spreads: Spreads = {}
-    with suppress(JournalError):  # if the evidence is damaged, no spread is known
-        spreads = spreads_of(evidence)
-    for side, (run, _, control) in controls_of(evidence).items():
-        if run.manifest.is_one_process:
-            spread = spreads.get(side)
-            is_noise = spread is not None and replace(control, score=spread.spread.score).is_noise(threshold)
-            # If a script ends after a certain time, its number of steps varies, and no call is to blame.
-            if not control.repeatable and not is_noise and control.what != "steps":
-                yield run, control, _unfilled_of(run)
+    if differing:
+        with suppress(JournalError):  # if the evidence is damaged, no spread is known
+            spreads = spreads_of(evidence)
+    for side, (run, control) in differing.items():
+        spread = spreads.get(side)
+        if spread is None or not replace(control, score=spread.spread.score).is_noise(threshold):
+            yield run, control, _unfilled_of(run)
 
 
 def _unfilled_of(run: RecordedRun) -> list[UnfilledRead]:

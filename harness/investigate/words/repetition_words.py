@@ -130,12 +130,13 @@ def spread_sentence(
     listed = sorted(calls, key=lambda call: -(call.get("share") or 0.0)) or list(adding)
     named = [_unrepeatable(call, several=len(calls) > 1) for call in listed[:MOST_NAMED]]
     more = len(listed) - len(named)
-    which = " and ".join(named) + (f" and {more} more call{'s' if more > 1 else ''}" if more > 0 else "")
+    rest = [f"{more} more call{'s' if more > 1 else ''}"] if more > 0 else []
+    which = (" and " if calls else " or ").join([*named, *rest])
     if calls:
         verb = "computes" if len(calls) == 1 else "compute"
         which = f": {which} {verb} different bits from equal inputs each time"
     elif adding:
-        which = f" (which of its calls is not known; it may be {which.replace(' and ', ' or ')})"
+        which = f" (which of its calls is not known; it may be {which})"
     else:
         which = " (which of its calls is not known)"
     start = f"{label} does not repeat its own bits{which}. Executed several times from one state"

@@ -13,9 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
-from ...tape.replaying.in_double import EXACT_DTYPES, Exact
+from ...tape.replaying.in_double import EXACT_DTYPES, Exact, double_by_default
 from ...tape.replaying.replay import set_apart
 from ..align.storage_flow import SIDES, FlowValue, Side, Use
 from ..errors.local_error import SAMPLES, ExactResults, LocalError, moved_by_rounding, results_of
@@ -156,12 +154,8 @@ class _Doubles:
         self.arithmetic = Exact()
 
     def execute(self, call: PreparedCall) -> list[Any]:
-        before = torch.get_default_dtype()
-        torch.set_default_dtype(torch.float64)  # the dtype of results computed from integers and plain numbers
-        try:
+        with double_by_default():
             return self.arithmetic.execute(call.node.execution, call.arguments, call.keywords)
-        finally:
-            torch.set_default_dtype(before)
 
 
 def _left_values(

@@ -11,7 +11,7 @@ from ...errors import NumdriftError
 from ...records.modes.mode_spec import ModeSpec, parse_mode
 from ...records.modes.setting_keys import SETTING_KEYS, device_of, refused_setting
 from ...records.results.culprit import Culprit, CulpritSetting
-from ...tape.stated_settings import ALSO_DETERMINISTIC, SETTINGS_OF_KEY, in_plain_words, same_value, value_of_key
+from ...tape.stated_settings import ALSO_SET, SETTINGS_OF_KEY, in_plain_words, same_value, value_of_key
 from ...tape.tape import Tape
 from ...torch_private.kernel_settings import TF32, UNSPLIT
 from ..align.storage_flow import SIDES, Side
@@ -55,10 +55,9 @@ def setting_differences(tapes: Mapping[Side, Tape], specs: Mapping[Side, str]) -
     differences, differing = list[SettingDifference](), list(remaining)
     for key in sorted(SETTINGS_OF_KEY, key=lambda key: not stated[key]):  # the sort is stable
         involved = [name for name in SETTINGS_OF_KEY[key] if name in differing]
-        if key == "deterministic" and involved:
-            also = [name for name in ALSO_DETERMINISTIC if name in remaining]
-            involved += also
-            differing = [name for name in differing if name not in also]
+        also = [name for name in ALSO_SET.get(key, ()) if name in remaining] if involved else []
+        involved += also
+        differing = [name for name in differing if name not in also]
         for name in involved:
             remaining.pop(name, None)
         if involved and not (len(modes) == len(SIDES) and all(_is_idle(key, mode) for mode in modes.values())):

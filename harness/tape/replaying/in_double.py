@@ -9,7 +9,8 @@ The referee runs in a clean process in which no kernel is replaced (`recorder/re
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,17 @@ EXACT_DTYPES = {
 
 DRAWN_ONLY = ("bernoulli", "multinomial")
 """Random ops that read numbers and draw discrete values. The recorded draws are used; nothing is drawn again."""
+
+
+@contextmanager
+def double_by_default() -> Iterator[None]:
+    """Let ops convert integers and Python numbers to double within the context."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 class Exact:
@@ -138,12 +150,8 @@ def exact_values(tape: Tape, device: str | None = None) -> tuple[dict[str, torch
     def keep(name: str, value: torch.Tensor) -> None:
         values[name] = value.to(value.device if device is None else device, copy=True)
 
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)  # the dtype to which ops convert integers and Python numbers
-    try:
+    with double_by_default():
         Replay(tape).show(arithmetic, keep)
-    finally:
-        torch.set_default_dtype(before)
     return values, tuple(arithmetic.not_exact)
 
 

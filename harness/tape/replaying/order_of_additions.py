@@ -24,10 +24,10 @@ from typing import Any
 import torch
 
 from ..tape import leaves, mapped
-from .in_double import EXACT_DTYPES, Exact
+from .in_double import EXACT_DTYPES, Exact, double_by_default
 from .replay import AsRecorded, Computation, Replay, executed, results, take_over
 from .rounding import has_digits
-from .settling import SettledStep, wide
+from .settling import SettledStep, finite_square, wide
 
 EXECUTIONS = 8
 """How often each such call is executed."""
@@ -66,6 +66,8 @@ def with_causes(settled: SettledStep) -> SettledStep:
 
 def _shares(settled: SettledStep) -> list[float]:
     """Return each call's share of the step's spread: the spread that is left if all other calls keep their results."""
+    if len(settled.calls) == 1:
+        return [1.0]
     tape, sizes = settled.tape, list[float]()
     expected = tape.expected()
     for call in settled.calls:
@@ -127,14 +129,9 @@ def _in_double(
     arithmetic = Exact()
     wide_arguments = mapped(widened, arguments)
     wide_keywords = {name: mapped(widened, value) for name, value in keywords.items()}
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)  # the dtype to which ops convert integers and Python numbers
-    try:
+    with double_by_default():
         outputs = arithmetic.execute(computation, wide_arguments, wide_keywords)
-        values = results(computation, outputs, wide_arguments, wide_keywords)
-    finally:
-        torch.set_default_dtype(before)
-    return None if arithmetic.not_exact else values
+    return None if arithmetic.not_exact else results(computation, outputs, wide_arguments, wide_keywords)
 
 
 def _measured(
@@ -167,5 +164,4 @@ def _measured(
 
 
 def _norm(value: torch.Tensor) -> float:
-    finite = torch.where(torch.isfinite(value), value, torch.zeros_like(value))
-    return float(finite.norm())
+    return math.sqrt(finite_square(value))

@@ -9,11 +9,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from numdrift.harness.tape.recording.tape_recorder import TapeRecorder
 from numdrift.harness.tape.replaying.replay import Replay
 from numdrift.harness.tape.replaying.settling import settle
 from numdrift.harness.tape.replaying.unwritten import NO_VALUES, _Trial, unwritten_reads
 from numdrift.harness.tape.tape import Tape
+
+from .adding_anywhere import X as ROWS
+from .adding_anywhere import step_of
 
 OPS = torch.library.Library("partly", "DEF")
 OPS.define("padded(Tensor x) -> Tensor")
@@ -33,14 +35,6 @@ OPS.impl("padded", padded, "CPU")
 X = torch.rand(6, 4, generator=torch.Generator().manual_seed(1)) + 0.5
 
 
-def tape_of(work: Callable[[Tensor], Tensor], x: Tensor = X) -> Tape:
-    recorder = TapeRecorder(0, "train.py", modules=False)
-    recorder.start()
-    recorder.watch("loss 0", work(x))
-    recorder.stop()
-    return recorder.tape()
-
-
 def masks_in(tape: Tape) -> dict[str, list[Tensor | None]]:
     trial = _Trial()
     Replay(tape).run(trial)
@@ -50,7 +44,7 @@ def masks_in(tape: Tape) -> dict[str, list[Tensor | None]]:
 def test_rows_beyond_an_inputs_length_are_unwritten() -> None:
     scores = torch.randn(10, 2, 5).log_softmax(2)
     lengths, targets = torch.tensor([10, 6]), torch.randint(1, 5, (2, 3))
-    found = masks_in(tape_of(lambda x: nn.functional.ctc_loss(x, targets, lengths, torch.tensor([3, 2])), scores))
+    found = masks_in(step_of(lambda x: nn.functional.ctc_loss(x, targets, lengths, torch.tensor([3, 2])), scores))
     loss, alphas = found["_ctc_loss"]
     assert loss is None and alphas is not None
     # [batch, time, 2 * target + 1]: the second input has 6 rows of 5 places, after a row that is written as a whole
@@ -62,7 +56,7 @@ def test_rows_beyond_an_inputs_length_are_unwritten() -> None:
 
 def test_the_workspace_of_a_library_is_no_value() -> None:
     lstm = nn.LSTM(4, 5)
-    found = masks_in(tape_of(lambda x: lstm(x)[0].sum(), X[None]))
+    found = masks_in(step_of(lambda x: lstm(x)[0].sum(), X[None]))
     *values, workspace = found["mkldnn_rnn_layer"]
     assert values == [None, None, None] and workspace is not None and workspace.all()
 
@@ -96,26 +90,15 @@ def masked(x: Tensor, rows: int) -> Tensor:
 def test_reads_of_what_no_op_has_written_are_found(
     work: Callable[[Tensor], Tensor], reads: list[tuple[str, str]]
 ) -> None:
-    found = unwritten_reads(tape_of(work))
+    found = unwritten_reads(step_of(work, X))
     assert [(read.made_by.op, read.read_by.op) for read in found] == reads
 
 
 def test_a_call_that_repeats_what_it_writes_does_repeat() -> None:
     # given a step that does not replay, because of another op
-    orders = torch.Generator().manual_seed(0)
-
-    def anywhere(x: Tensor) -> Tensor:
-        total = torch.zeros_like(x[0])
-        for row in torch.randperm(len(x), generator=orders):
-            total += x[row]
-        return total
-
-    OPS.define("anywhere(Tensor x) -> Tensor")
-    OPS.impl("anywhere", anywhere, "CPU")
-    x = torch.rand(64, 16, generator=torch.Generator().manual_seed(1)) + 0.5
-    tape = tape_of(lambda x: torch.ops.partly.anywhere(torch.ops.partly.padded(x)[:64]).tanh().sum(), x)
+    tape = step_of(lambda x: torch.ops.adding.anywhere(torch.ops.partly.padded(x)[:64]).tanh().sum(), ROWS)
     # when
     settled = settle(tape)
     # then
-    assert settled is not None and [call.op for call in settled.calls] == ["partly.anywhere.default"]
+    assert settled is not None and [call.op for call in settled.calls] == ["adding.anywhere.default"]
     assert settled.unwritten
