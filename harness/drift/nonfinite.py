@@ -44,6 +44,12 @@ class Nonfinite:
     loss: NonfiniteValue | None = None
 
     @property
+    def first(self) -> NonfiniteValue | None:
+        """The first value after which nothing is comparable: one that is not finite in only one run, or a loss that is
+        not finite in both. A mask of infinities that both runs have is harmless."""
+        return self.only or self.loss
+
+    @property
     def equal(self) -> bool:
         return self.only is None
 

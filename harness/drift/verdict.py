@@ -4,6 +4,9 @@ A verdict that makes a comparison void takes precedence over verdicts about the 
 
     failed > nondeterministic > different-setup > nonfinite > identical > beyond-rounding > rounding
 
+There is one exception: if a step before the first value that is not finite is beyond the threshold, the verdict is
+beyond-rounding, because that step comes first in time.
+
 A pair that differs and has no scored step is undecided: it has no verdict, but a reason and a remedy.
 """
 
@@ -105,17 +108,19 @@ def _void(evidence: VerdictEvidence) -> Verdict | None:
         if causes[0].kind == "generator":
             text += f"; {evidence.drawing}"
         return Verdict("different-setup", text, step=causes[0].step)
-    # After a value that is not finite in only one run, or a loss that is not finite in both, nothing is comparable. A
-    # mask of infinities that both runs have is harmless.
     nonfinite = evidence.nonfinite
-    value = None if nonfinite is None else nonfinite.only or nonfinite.loss
-    if nonfinite is not None and value is not None:
-        return Verdict("nonfinite", f"nonfinite: {nonfinite.text}", step=value.step)
+    if nonfinite is not None and nonfinite.first is not None and not _drifts_before(evidence, nonfinite.first.step):
+        return Verdict("nonfinite", f"nonfinite: {nonfinite.text}", step=nonfinite.first.step)
     if evidence.identical:
         of = "" if evidence.common_steps is None else f" in their {evidence.common_steps:,} common steps"
         text = f"identical: everything that {evidence.a} and {evidence.b} recorded{of} has the same bits"
         return Verdict("identical", text)
     return None
+
+
+def _drifts_before(evidence: VerdictEvidence, number: int) -> bool:
+    """Check whether a step before this one is beyond the threshold: then that step is where the difference begins."""
+    return any(step.step < number for step in _significant(evidence))
 
 
 def _beyond_rounding(evidence: VerdictEvidence) -> Verdict | None:
@@ -134,6 +139,8 @@ def _beyond_rounding(evidence: VerdictEvidence) -> Verdict | None:
     else:
         names = ", ".join(first.discrete[:3]) + (" and others" if len(first.discrete) > 3 else "")
         text = f"integers differ, although rounding never changes them ({names}, step {first.step})"
+    if evidence.nonfinite is not None and evidence.nonfinite.first is not None:
+        text += f"; afterwards, in {evidence.nonfinite.text}"
     return Verdict("beyond-rounding", f"beyond-rounding: {text}", step=first.step)
 
 
@@ -226,7 +233,8 @@ def _notes(evidence: VerdictEvidence, verdict: Verdict) -> tuple[str, ...]:
     notes += [
         f"{item.text}; nothing is drawn from it afterwards" for item in evidence.setup if item.harmless == "unused"
     ]
-    if evidence.nonfinite is not None and verdict.word != "nonfinite":
+    told = verdict.word == "beyond-rounding" and evidence.nonfinite is not None and evidence.nonfinite.first is not None
+    if evidence.nonfinite is not None and verdict.word != "nonfinite" and not told:
         notes.append(evidence.nonfinite.text)
     significant = _significant(evidence)
     if significant and not any(step.taped for step in significant):
