@@ -61,7 +61,13 @@ class RootModule:
         self.reference = weakref.ref(module)
         self._wrappers = wrapper_paths(module)
         self._parts: list[tuple[str, weakref.ref[torch.nn.Module]]] = []
+        self.shapes = {name: tensor.shape for name, tensor in (*module.named_parameters(), *module.named_buffers())}
         list(self.named())
+
+    @property
+    def is_gone(self) -> bool:
+        """True if neither the module nor a part of it exists any more."""
+        return self.reference() is None and all(part() is None for _, part in self._parts)
 
     def named(self) -> Iterator[NamedTensor]:
         """Yield the module's parameters, then its buffers. A tensor that several modules share is yielded for each."""
@@ -129,6 +135,10 @@ class RootModules:
     def _name(self, module: torch.nn.Module) -> bool:
         if any(root.reference() is module for root in self._roots):
             return False
+        replaced = self._rebuilt(module)
+        if replaced is not None:
+            self._roots[replaced] = RootModule(self._roots[replaced].prefix, module)
+            return True
         # `0.weight` in the first root, `head.0.weight` in a second one, `head2.0.weight` in a third also called `head`.
         prefix = ""
         if self._prefixes:
@@ -140,6 +150,17 @@ class RootModules:
         self._prefixes.add(prefix)
         self._roots.append(RootModule(prefix, module))
         return True
+
+    def _rebuilt(self, module: torch.nn.Module) -> int | None:
+        """Return the index of the root whose place a module takes: it is gone, and had the same class and tensors.
+
+        A script that resumes a training run may build its model anew.
+        """
+        tensors = {name: tensor.shape for name, tensor in (*module.named_parameters(), *module.named_buffers())}
+        for index, root in enumerate(self._roots):
+            if root.is_gone and root.kind is type(module) and root.shapes == tensors:
+                return index
+        return None
 
     def classes(self) -> list[str]:
         """Return the classes of the roots whose tensors still exist."""

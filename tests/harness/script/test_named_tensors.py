@@ -122,6 +122,23 @@ class Perturbed(nn.Module):
         self.base = model
 
 
+def test_a_model_that_is_built_anew_takes_the_names_of_the_one_that_is_gone() -> None:
+    # given a model that its script drops, and builds anew
+    roots, model = RootModules(), nn.Sequential(nn.Linear(2, 3))
+    assert roots.add(model)
+    model = nn.Sequential(nn.Linear(2, 3))
+    assert roots.add(model)
+    assert names(roots) == ["0.weight", "0.bias"]
+    # one with other tensors, or beside the one that is still there, has names of its own
+    wider = nn.Sequential(nn.Linear(2, 4))
+    other = nn.Sequential(nn.Linear(2, 3))
+    assert roots.add(wider) and roots.add(other)
+    assert names(roots)[:2] == ["0.weight", "0.bias"]
+    assert names(roots)[2:] == [
+        f"{prefix}0.{of}" for prefix in ("sequential.", "sequential2.") for of in ("weight", "bias")
+    ]
+
+
 def test_tensors_keep_the_names_that_a_dead_wrapper_gave_them() -> None:
     # given
     roots, model = RootModules(), nn.Sequential(nn.Linear(1, 1), nn.BatchNorm1d(1))
