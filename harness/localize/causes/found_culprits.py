@@ -10,6 +10,7 @@ from ...records.results.culprit import (
     AGAIN,
     KERNEL,
     LAYOUT,
+    ORDER,
     STRUCTURE,
     ArgumentLayouts,
     Culprit,
@@ -150,7 +151,7 @@ class Describer:
 
     def _kernels(self, cause: Cause) -> dict[str, str | None] | None:
         """Return each side's kernel, shared by all sites of the cause; None if the cause is not a different kernel."""
-        if cause.kind != KERNEL:
+        if cause.kind not in (KERNEL, ORDER):
             return None
         leads = [self._pair.blocks[site.lead] for site in cause.sites]
         return {side: self._kernel(side, [number for block in leads for number in block.of(side)]) for side in SIDES}
@@ -228,6 +229,8 @@ def place_of(pair: TapePair, examined: Mapping[int, Examined], cause: Cause) -> 
     first = cause.sites[0].lead if cause.sites else None
     lead = max(tested, key=lambda number: _largest(examined[number]), default=first)
     nodes = pair.all_nodes(lead) if lead is not None else []
+    reader = examined[lead].suspect.reader if lead is not None and cause.kind == ORDER else None
+    nodes = [reader] if reader is not None else nodes
     node, op = nodes[0] if nodes else None, None
     # the place of an input of the step is its first reader
     readers = [op_node for value in cause.inputs if not nodes and (op_node := first_reader(pair, value)) is not None]
@@ -239,8 +242,10 @@ def place_of(pair: TapePair, examined: Mapping[int, Examined], cause: Cause) -> 
             if any(reason.startswith(AGAIN) for reason in cause.reasons)
             else cause.ops["a"] or cause.ops["b"]
         )
-        paired = pair.blocks[cause.sites[0].lead].paired
-        op = f"{node.call.op.split('.')[0]}.{op_name(node) if paired else names[0]}"
+        paired = pair.blocks[cause.sites[0].lead].paired or reader is not None
+        compiled = None if reader is None else reader.call.compiled
+        namespace = (node.call.op if compiled is None else compiled.origin).split(".")[0]
+        op = f"{namespace}.{op_name(node) if paired else names[0]}"
     culprit = Culprit(
         kind=cause.kind,
         phase=cause.phase,

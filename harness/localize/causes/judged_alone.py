@@ -1,6 +1,7 @@
 """The verdict on a cause alone, on the inputs of its block, independent of the noise of the step around it.
 
     different-setup   "generator"   it draws from a different state of a generator
+    beyond-rounding   "order"       it reads memory that a later op has already overwritten
     beyond-rounding   "choice"      an op that returns whole numbers or choices returns different ones on equal inputs
                       "error"       its error is more than 16 times the effect of rounding its inputs, and more than if
                                     its sums were added up one term after the other
@@ -22,7 +23,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ...records.results.culprit import KERNEL, LAYOUT, SETTING, SETUP
+from ...records.results.culprit import KERNEL, LAYOUT, ORDER, SETTING, SETUP
 from ..align.argument_differences import GENERATOR, PART
 from ..align.argument_differences import LAYOUT as RELAID
 from ..align.storage_flow import SIDES, Side
@@ -102,6 +103,8 @@ def judged_alone(
     """
     if cause.kind == SETUP:
         return ("different-setup", "generator") if any(GENERATOR in reason for reason in cause.reasons) else (None, "")
+    if cause.kind == ORDER:
+        return "beyond-rounding", "order"
     if any(reason.startswith((UNREAD, UNROUNDED)) for reason in cause.reasons):
         return None, ""
     leads = [examined[site.lead] for site in cause.sites]

@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import PurePath
 
 import torch
 
+from ...tape.origin import line_of
 from ..align.op_units import op_name
 from ..align.storage_flow import SIDES, Side, StorageFlow, Use
+from ..execute.late_reads import LateRead
 from ..execute.tape_pair import TapePair
 from ..execute.verification import Found
-from .suspects import CASTS, UNROUNDED, Suspect
+from .suspects import UNROUNDED, Suspect
 
 
 def with_kernels(pair: TapePair, suspected: Mapping[int, Suspect], kernels: Mapping[Side, Found]) -> dict[int, Suspect]:
@@ -28,6 +31,8 @@ def with_kernels(pair: TapePair, suspected: Mapping[int, Suspect], kernels: Mapp
             suspect = result[home[node]]
             reasons = dict.fromkeys((*suspect.reasons, *_unrounded(flow, node)))
             result[home[node]] = replace(suspect, reasons=tuple(reasons))
+        for node, late in found.late.items():
+            result[home[node]] = Suspect(home[node], "order", _late(flow, late), flow.nodes[late.reader])
     return result
 
 
@@ -51,11 +56,21 @@ def _astray(flow: StorageFlow, number: int, found: Found) -> tuple[str, ...]:
     return reason, f"or the value from {names} is wrong within the graph: reading that value changes the results"
 
 
+def _late(flow: StorageFlow, late: LateRead) -> tuple[str, ...]:
+    """Return the reasons for a read that comes too late: the op that overwrites what is read, and the share of the
+    results that come from the later content."""
+    writer, reader = flow.nodes[late.writer], flow.nodes[late.reader]
+    line = f" ({PurePath(line_of(writer.call.frames[0])).name})" if writer.call.frames else ""
+    overwritten = f"after {op_name(writer)}{line} has overwritten what {op_name(reader)} reads"
+    later = f"{100 * late.share:.0f} % of the results come from the later values, bit for bit or within rounding"
+    return overwritten, f"{later}, and the others from the earlier ones; executed alone, each op is right"
+
+
 def _unrounded(flow: StorageFlow, number: int) -> tuple[str, ...]:
     """Name the inputs of a compiled node that may have more digits than their dtype has.
 
-    Inductor rounds between ops only where it has to. A cast from a wider dtype is not named, because the script
-    requests that rounding.
+    Inductor rounds between ops only where it has to. It even omits the rounding of a cast that the script requests, if
+    the result is cast back within one kernel; PyTorch's maintainers intend that (pytorch#183761).
     """
     node = flow.nodes[number]
     digits = max((_digits(use) for use in node.made), default=0)
@@ -64,8 +79,7 @@ def _unrounded(flow: StorageFlow, number: int) -> tuple[str, ...]:
         if use.value not in flow.makers or not 0 < _digits(use) < digits:
             continue
         maker = flow.nodes[flow.makers[use.value]]
-        is_cast = op_name(maker) in CASTS and max(map(_digits, maker.reads)) >= digits
-        if maker.call.compiled is not None and not is_cast:
+        if maker.call.compiled is not None:
             unrounded[op_name(maker)] = None
     return tuple(f"{UNROUNDED} {name}" for name in unrounded)
 

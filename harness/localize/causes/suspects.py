@@ -25,7 +25,7 @@ from ..align.argument_differences import (
 from ..align.storage_flow import SIDES, FlowNode, Side
 from ..execute.tape_pair import TapePair
 
-Kind = Literal["kernel", "layout", "arguments", "structure", "setup", "setting"]
+Kind = Literal["kernel", "layout", "arguments", "structure", "setup", "setting", "order"]
 
 CASTS = frozenset(("_to_copy", "convert_element_type"))
 """Ops that change the dtype and compute nothing."""
@@ -52,11 +52,16 @@ DRAWS = f"draws different random numbers: {GENERATOR}"
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """A block in which the sides may compute different results, and the reasons for it."""
+    """A block in which the sides may compute different results, and the reasons for it.
+
+    reader: for a block of kind `order`, the call that reads memory too late. Its result may only show in a later call,
+        which is the block's.
+    """
 
     block: int
     kind: Kind
     reasons: tuple[str, ...]
+    reader: FlowNode | None = None
 
 
 def suspects(pair: TapePair) -> dict[int, Suspect]:

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ...records.results.culprit import AGAIN
+from ...records.results.culprit import AGAIN, ORDER
 from ...torch_private.operators import view_behind
 from ..align.storage_flow import SIDES, FlowValue, Side, other
 from ..execute.tape_pair import END, TapePair
@@ -74,7 +74,7 @@ def _lead(
 ) -> int:
     """Return the block after which a site is named, among those that differ."""
     lead = differing[0]
-    kernels = [number for number in differing if examined[number].suspect.kind in ("kernel", "layout")]
+    kernels = [number for number in differing if examined[number].suspect.kind in ("kernel", "layout", ORDER)]
     if lead not in kernels:
         return lead
     # A kernel that is off by rounding does not name a site that contains a wrong kernel. The two may be joined just

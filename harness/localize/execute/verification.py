@@ -24,6 +24,7 @@ from ...tape.tape import NotReplayable
 from ...torch_private.own_operators import has_kernel
 from ..align.storage_flow import Side
 from .hybrid import Hybrid, HybridExecution
+from .late_reads import LateRead, late_read
 from .prepared_call import Kernels, PreparedCall, RecordedResults
 from .tape_pair import TapePair
 from .unrepeatable_calls import UnrepeatableCalls
@@ -45,12 +46,14 @@ class Found:
     unknown: nodes whose bits are not recorded.
     unrepeatable: nodes that compute different bits each time.
     astray: nodes of `in_context` whose values differ by more than rounding from those that they compute alone.
+    late: nodes of `in_context` whose values come from memory that a later node had already overwritten.
     """
 
     foreign: set[int] = field(default_factory=set)
     in_context: set[int] = field(default_factory=set)
     unknown: set[int] = field(default_factory=set)
     astray: set[int] = field(default_factory=set)
+    late: dict[int, LateRead] = field(default_factory=dict)
     unrepeatable: set[int] = field(default_factory=set)
 
     @property
@@ -209,6 +212,11 @@ def verify(
         return first.found, pair.kernels[side]
     calls.prepare([nodes[number] for number in sorted(first.found.special | unchecked)])
     second = _walk(pair, side, CheckedKernels(digests, calls, ask=True))
+    flow = pair.flows[side]
+    for number in sorted(second.found.in_context):
+        found = late_read(flow, number, lambda node: calls.value(flow.nodes[node]))
+        if found is not None:
+            second.found.late[number] = found
     for number in second.found.unrepeatable:
         record = second.recorded[number]
         once.keep(nodes[number].call.op, record.inputs, record.values, replaces=side == "a")

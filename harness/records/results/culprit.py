@@ -11,11 +11,13 @@ from ..codec import plain, read_fields
 SIDES = ("a", "b")
 
 KERNEL = "kernel"
+ORDER = "order"
 LAYOUT = "layout"
 ARGUMENTS = "arguments"
 STRUCTURE = "structure"
 SETUP = "setup"
-"""The kinds of a culprit that is an op. `setup` is also the kind of a difference in the set-up."""
+"""The kinds of a culprit that is an op. `setup` is also the kind of a difference in the set-up. An op of kind `order`
+reads memory in a compiled graph after a later op has overwritten it."""
 
 SETTING = "setting"
 """The kind of a setting of torch that has a different value on each side. It changes the bits of ops' results, or which
