@@ -84,6 +84,23 @@ CASES.of_modes(
 
 
 CASES.of_modes(
+    "compiled_casts_omitted",
+    "Inductor omits a cast to bfloat16 and back, by which the script rounds (intended: pytorch#183761).",
+    models=("casts",),
+    modes=("compile",),
+)
+
+
+CASES.of_modes(
+    "compiled_casts_omitted_of_reference",
+    "The reference is compiled, and omits a cast to bfloat16 and back, by which the script rounds.",
+    models=("casts",),
+    modes=("compile",),
+    against=("cpu",),
+)
+
+
+CASES.of_modes(
     "compiled_contracted",
     "Inductor, whose C++ compiler may contract products and sums.",
     models=("tanh_sam", "gru", "cnn", "unet"),

@@ -74,27 +74,6 @@ CASES.of_modes(
 
 
 CASES.of_modes(
-    "cast_dropped_compiled",
-    "Inductor drops a cast to bfloat16 and back, by which the script rounds: nothing is planted.",
-    models=("casts",),
-    modes=("compile",),
-    hidden=True,
-    culprit={"phase": "forward", "module": "narrow"},
-)
-
-
-CASES.of_modes(
-    "cast_dropped_of_reference",
-    "The reference is compiled, and drops a cast to bfloat16 and back, by which the script rounds: nothing is planted.",
-    models=("casts",),
-    modes=("compile",),
-    against=("cpu",),
-    hidden=True,
-    culprit={"phase": "forward", "module": "narrow"},
-)
-
-
-CASES.of_modes(
     "expm1_compiled",
     "Inductor takes exp(x) - 1 for expm1(x), which loses most digits of small x: nothing is planted.",
     models=("interest",),
