@@ -25,6 +25,7 @@ from ..records.results.culprit import (
     KERNEL,
     LAYOUT,
     MARK_STEP,
+    ORDER,
     PART,
     SETTING,
     SETUP,
@@ -187,16 +188,25 @@ def _fault(pair: PairFindings, proven: Sequence[Culprit]) -> PairAnswer:
     beside = len(causes) < len(proven)
     which = f", which{' together with ordinary rounding' if beside else ''} explains {share}" if share else ""
     what = f"{_deeds(pair, causes)}: a proven fault{since}{which}"
+    if _is_left_over(pair):
+        # The experiment contradicts that this is the whole cause.
+        return PairAnswer(
+            f"{what}, but it is not the whole cause: trained without it, {pair.b} still drifts away",
+            f"{size}; {_proof(pair, causes)}; {pair.without.text if pair.without is not None else ''}",
+            f"look for what is left in a later step (numdrift localize --step N), and start at {_place(causes[0])}",
+            False,
+        )
     todo = "report it to whoever owns that kernel, with report.html"
     if causes[0].setting is not None:
         instead = f": run {pair.b} with {causes[0].swapped} where it is not wanted" if causes[0].swapped else ""
         todo = f"that is the effect of {_value(causes[0].setting)}{instead}"
     elif causes[0].is_of_kernel and pair.closer_to_fp64 == pair.b:
         todo = f"it is {pair.a} that is wrong: {todo}"
+    elif causes[0].kind == ORDER:
+        todo = f"report it to whoever owns the compiler of {pair.b}, with report.html"
     elif causes[0].kind in (ARGUMENTS, STRUCTURE, SETUP):
-        place = PurePath(causes[0].source).name if causes[0].source else "there"
         todo = (
-            f"look at {place}: fix it if the script itself makes that difference, "
+            f"look at {_place(causes[0])}: fix it if the script itself makes that difference, "
             f"otherwise report it to whoever owns {pair.b}, with report.html"
         )
     elif causes[0].swapped:
@@ -240,6 +250,8 @@ def _deed(culprit: Culprit, pair: PairFindings) -> str:
         values = {side: f"{culprit.setting.name}={value}" for side, value in culprit.setting.values.items()}
         in_reference = f" where {pair.a} has {values['a']}" if "a" in values else ""
         return f"has {values.get('b', culprit.setting.name)}{in_reference}, so {culprit.setting.what}"
+    if culprit.kind == ORDER:
+        return f"executes {op}{_places_of(culprit)} {culprit.reasons[0] if culprit.reasons else 'too late'}"
     if culprit.kind == LAYOUT:
         return f"computes {op} from a different memory layout{_exactness(culprit, pair).replace(' differently', '')}"
     if culprit.kind == KERNEL:
@@ -280,6 +292,10 @@ def _ops(names: Sequence[str]) -> str:
 def _where(culprit: Culprit) -> str:
     if culprit.setting is not None:
         return _at([culprit]) if culprit.setting.lines else ""
+    return "" if culprit.kind == ORDER else _places_of(culprit)
+
+
+def _places_of(culprit: Culprit) -> str:
     # The names of a Sequential's parts are plain numbers.
     places = [f"module {place}" if place[:1].isdigit() else place for place in culprit.places if place]
     more = len(places) - NAMED
@@ -293,10 +309,25 @@ def _at(causes: Sequence[Culprit]) -> str:
 
 
 def _explained(pair: PairFindings) -> str:
-    """Return the share of the drift that all causes together explain, in words; "" if it is unknown."""
+    """Return the share of the drift that all causes together explain, in words; "" if it is unknown.
+
+    It is the share of one step's drift. That counts as the drift of the training run unless the run without the causes
+    leaves the envelope.
+    """
     if pair.explained is None:
         return ""
-    return f"{'all' if pair.explained >= ALL else f'{100 * pair.explained:.0f} %'} of the drift"
+    step = next((culprit.step for culprit in pair.culprits if culprit.is_proven), None)
+    of_step = f" of step {step}" if _is_left_over(pair) and step is not None else ""
+    return f"{'all' if pair.explained >= ALL else f'{100 * pair.explained:.0f} %'} of the drift{of_step}"
+
+
+def _is_left_over(pair: PairFindings) -> bool:
+    """Check whether the other mode, trained without the causes, leaves the envelope of the reference."""
+    return pair.without is not None and pair.without.inside is False
+
+
+def _place(cause: Culprit) -> str:
+    return PurePath(cause.source).name if cause.source else "there"
 
 
 def _size(pair: PairFindings) -> str:

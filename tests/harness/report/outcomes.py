@@ -139,6 +139,10 @@ OUTCOMES: Mapping[str, PairFindings] = {
                   ops={"a": (), "b": ()}, error_ulp={}, significance="beyond-rounding"),
         ),
     ),
+    "a fault that is there without its cause, too": replace(
+        FAULT, culprits=(cause(significance="beyond-rounding"),),
+        without=TrainedWithout(inside=False, text="trained to the end with kernel.tanh_backward=aten, b leaves the envelope"),
+    ),
     "a fault without a proven cause": replace(FAULT, culprits=(), explained=None, unexplained="the step has no tape"),
     "drift that no rounding can cause": replace(FAULT, score=float("inf"), culprits=(cause(significance="beyond-rounding"),)),
     "a different set-up": PairFindings(
@@ -160,6 +164,9 @@ OUTCOMES: Mapping[str, PairFindings] = {
     ),
     "equal bits, two versions of torch": PairFindings(
         "new", "old", "identical", ("identical: everything that new and old recorded has the same bits",), interpreters=SAME_MODE,
+    ),
+    "rounding, and without its causes a curve of its own": replace(
+        ROUNDING, without=TrainedWithout(inside=False, text="compile without its culprits leaves the envelope at step 1")
     ),
     "rounding, one mode in two versions": replace(
         ROUNDING, a="new", b="old", interpreters=SAME_MODE,

@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from numdrift.harness.records.results.findings import Findings, PairFindings, TrainedWithout
 from numdrift.harness.report.answer import answer_of, answers_of
@@ -32,6 +34,45 @@ def test_a_sentence_says_what_and_what_to_do_without_a_number_of_the_score(pair:
     if pair.score and pair.verdict in ("rounding", "beyond-rounding"):
         assert f"{pair.score:.3g}" not in answer.sentence  # the numbers are in `sure`, with what they are compared with
         assert pair.score == float("inf") or f"{pair.score:.3g}" in answer.sure
+
+
+ENVELOPES = (None, True, False)
+
+
+@given(
+    st.sampled_from(
+        ["rounding", "beyond-rounding", "nonfinite", "nondeterministic", "different-setup", "failed", None]
+    ),
+    st.sampled_from(["culprit", "suspect", "none"]),
+    st.one_of(st.none(), st.floats(0, 1)),
+    st.booleans(),
+    st.sampled_from(ENVELOPES),
+    st.sampled_from(["kernel", "structure", "arguments"]),
+)
+def test_no_sentence_claims_more_than_an_experiment_has_shown(
+    verdict: str | None, status: str, explained: float | None, identical: bool, inside: bool | None, kind: str
+) -> None:
+    """Each claim, and what must have been seen for it."""
+    culprits = () if status == "none" else (cause(status=status, kind=kind, significance=verdict),)
+    without = TrainedWithout(identical=identical, inside=True if identical else inside)
+    shown = replace(ROUNDING if verdict == "rounding" else FAULT, verdict=verdict, explained=explained)
+    pair = replace(shown, culprits=culprits, without=without if status == "culprit" else None)
+    answer = answer_of(pair)
+    proven = status == "culprit" and verdict in ("rounding", "beyond-rounding")
+    left_over = pair.without is not None and pair.without.inside is False
+    claims = {
+        "a proven fault": proven and verdict == "beyond-rounding",
+        "swapping": proven,
+        "bit for bit": proven and identical,
+        "explains all of the drift": proven and explained is not None and explained >= 0.995,
+        "explains all of the drift;": not left_over,
+        "nothing to do": verdict == "rounding",
+        "it is not the whole cause": proven and left_over,
+    }
+    said = f"{answer.sentence} {answer.sure if proven else answer.what}"
+    assert [words for words, holds in claims.items() if words in said and not holds] == []
+    if left_over and "explains" in answer.what:
+        assert "of the drift of step" in answer.what
 
 
 def test_what_is_rounding_beside_a_fault_is_not_called_a_fault() -> None:
