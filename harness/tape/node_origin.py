@@ -16,19 +16,29 @@ TORCH = str(Path(torch.__file__).parent)
 HARNESS = str(Path(__file__).absolute().parents[1])
 
 
+EXPRESSION = re.compile(r"^([LG])\['(\w+)'\]")
+"""The beginning of dynamo's expression for a module or tensor: the local (L) or global (G) variable."""
+
+
+def innermost_module(stack: Mapping[str, Any]) -> tuple[str, Any]:
+    """Return dynamo's expression for the innermost module of a node's module stack, and the module's class."""
+    innermost = list(stack.values())[-1]
+    expression, kind = innermost if isinstance(innermost, (list, tuple)) else (innermost, None)
+    return str(expression), kind
+
+
 def module_path(stack: Mapping[str, Any]) -> str:
     """Return the path of the innermost module of a node's module stack.
 
     It is `net.1` for `L['self'].net.1`, and "" for the outermost module, `L['module']`.
     """
-    innermost = list(stack.values())[-1]
-    return path_in_source(str(innermost[0] if isinstance(innermost, (list, tuple)) else innermost))
+    return path_in_source(innermost_module(stack)[0])
 
 
 @functools.cache
 def path_in_source(expression: str) -> str:
     """Return the dotted path from the outermost module to a module or tensor, given dynamo's expression for it."""
-    path = re.sub(r"^[LG]\['\w+'\]", "", expression)
+    path = EXPRESSION.sub("", expression)
     path = re.sub(r"\['?(\w+)'?\]", r".\1", path)
     return re.sub(r"\._(modules|parameters|buffers|orig_mod)(?=\.|$)", "", path).strip(".")
 

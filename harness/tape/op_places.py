@@ -14,6 +14,7 @@ from ..torch_private.dispatching import (
     sequence_number,
 )
 from ..torch_private.operators import written_values
+from .module_frames import ModuleFrames
 from .tape import Call, Phase, View, Watched, views_in
 
 
@@ -29,13 +30,14 @@ class OpPlace:
 class StepPlaces:
     """Follows one step, and determines the place of each op.
 
-    With `modules`, it hooks the calls of all modules until `close`. Without `modules`, the paths of modules are
-    unknown, but a compiler traces no hooks.
+    With `modules`, it hooks the calls of all modules until `close`. A compiler would trace the hooks, so without
+    `modules` the modules that are running are read from Python's frames.
     """
 
     def __init__(self, *, modules: bool) -> None:
         self._phase: Phase = "data"
         self._modules = ModulePaths() if modules else None
+        self.frames = ModuleFrames()
         self._of_sequence: dict[int, str | None] = {}
         self._next = next_sequence_number()
 
@@ -46,7 +48,7 @@ class StepPlaces:
         """
         node = current_autograd_node()
         before, self._next = self._next, next_sequence_number()
-        current = None if self._modules is None else self._modules.current
+        current = (self.frames if self._modules is None else self._modules).current
         if node is not None:
             self._phase = "optimizer"
             number = sequence_number(node)
@@ -61,7 +63,7 @@ class StepPlaces:
         if self._phase != "forward" or not grad:
             return OpPlace(self._phase, current, None)
         number = next_sequence_number() - 1
-        self._of_sequence[number] = current
+        self._of_sequence.setdefault(number, current)  # later ops without an autograd node see the same number
         return OpPlace("forward", current, number)
 
     def compiled(self) -> Phase:

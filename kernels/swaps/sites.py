@@ -81,11 +81,30 @@ class Sites:
             self._modules = None
 
 
+class ModuleNames:
+    """The paths of modules in the modules that contain them."""
+
+    def __init__(self) -> None:
+        self._names: weakref.WeakKeyDictionary[torch.nn.Module, dict[int, str]] = weakref.WeakKeyDictionary()
+
+    def path(self, module: torch.nn.Module, root: torch.nn.Module) -> str:
+        """Return the path of a module from a root: "" for the root itself.
+
+        A module that the root does not contain, for example one created in a forward, is named by its class.
+        """
+        names = self._names.get(root)
+        if names is None or id(module) not in names:  # the root is new, or the module was added to it later
+            named = root.named_modules(remove_duplicate=True)
+            names = {id(submodule): without_wrapper(name) for name, submodule in named}
+            self._names[root] = names
+        return names.get(id(module), type(module).__name__)
+
+
 class ModulePaths:
     """Tracks the path of the module whose forward runs, and marks the autograd nodes that it creates."""
 
     def __init__(self) -> None:
-        self._names: weakref.WeakKeyDictionary[torch.nn.Module, dict[int, str]] = weakref.WeakKeyDictionary()
+        self._names = ModuleNames()
         self._stack: list[str] = []
         self._roots: list[torch.nn.Module] = []
         self._hooks = ExitStack()
@@ -104,14 +123,7 @@ class ModulePaths:
             self._mark(inputs, self._stack[-1])
         else:
             self._roots = [module]
-        root = self._roots[0]
-        names = self._names.get(root)
-        if names is None or id(module) not in names:  # the root is new, or the module was added to it later
-            named = root.named_modules(remove_duplicate=True)
-            names = {id(submodule): without_wrapper(name) for name, submodule in named}
-            self._names[root] = names
-        # a module that its root does not contain (for example, one created in a forward) is named by its class
-        self._stack.append(names.get(id(module), type(module).__name__))
+        self._stack.append(self._names.path(module, self._roots[0]))
 
     def _left(self, module: torch.nn.Module, _: Any, outputs: Any) -> None:
         if not self._stack:  # the hooks were added while the module ran

@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from ...tape.node_origin import module_path
+from ...tape.module_frames import ModuleFrames
+from ...tape.node_origin import innermost_module, path_in_source
 from ...tape.op_places import OpPlace
 from ...tape.origin import frames_in
 from ...tape.recording.call_log import CallLog, produced_by
@@ -196,6 +197,11 @@ class Interpreter:
         return value if layout_of(value) == layout_of(wanted) else laid_out_like(wanted, value)
 
 
+def stack_of(node: torch.fx.Node) -> Mapping[str, Any] | None:
+    """Return dynamo's module stack of a node, or of its forward node; None if it has none."""
+    return next((node.meta[name] for name in STACKS if node.meta.get(name)), None)
+
+
 def flat_outputs(node: torch.fx.Node) -> list[Any]:
     """Return the results of a graph from its output node."""
     outputs = node.args[0]
@@ -237,7 +243,15 @@ class NodeNames:
         self._script = script
         self._sequences: dict[Hashable, int] = {}
         self._groups: dict[Hashable, int] = {}
-        self._modules: dict[tuple[int, Any], str] = {}
+        self._modules: dict[Hashable, str] = {}
+        self._paths: dict[Hashable, Mapping[str, str]] = {}
+        self._callers: dict[Hashable, str | None] = {}
+
+    def entered(self, graph: CompiledGraph, run: int, frames: ModuleFrames) -> None:
+        """Note the modules that a graph's nodes belong to. Call this before the graph's forward is executed."""
+        stacks = (stack_of(node) for node in graph.module.graph.nodes)
+        self._paths[graph.region, run] = frames.paths(innermost_module(stack) for stack in stacks if stack)
+        self._callers[graph.region, run] = frames.current
 
     def describe(self, graph: CompiledGraph, run: int, node: torch.fx.Node) -> CompiledNode:
         origin = node.meta.get("original_aten")
@@ -259,18 +273,21 @@ class NodeNames:
             return None
         return self._sequences.setdefault((run, number), -len(self._sequences) - 1)
 
-    def module(self, graph: CompiledGraph, node: torch.fx.Node) -> str | None:
+    def module(self, graph: CompiledGraph, run: int, node: torch.fx.Node) -> str | None:
         """Return the path of the node's module. A backward node has the path of its forward node."""
-        key = (graph.region, node.meta.get("seq_nr"))
-        for name in STACKS:
-            if node.meta.get(name):
-                path = module_path(node.meta[name])
-                if graph.phase == "forward":
-                    self._modules.setdefault(key, path)
-                return path
-        if key in self._modules:
+        execution, sequence = (graph.region, run), self.sequence(run, node)
+        key = (*execution, sequence)
+        path: str | None = None
+        if stack := stack_of(node):
+            expression, _ = innermost_module(stack)
+            path = self._paths.get(execution, {}).get(expression, path_in_source(expression))
+        elif key in self._modules:
             return self._modules[key]
-        return "" if graph.phase == "forward" and node.meta.get("stack_trace") else None
+        elif graph.phase == "forward" and node.meta.get("stack_trace"):
+            path = self._callers.get(execution, "")
+        if graph.phase == "forward" and sequence is not None and path is not None:
+            self._modules.setdefault(key, path)
+        return path
 
     def frames(self, node: torch.fx.Node) -> tuple[str, ...]:
         """Return the user's frames inside the compiled region, as the compiler recorded them, innermost first."""

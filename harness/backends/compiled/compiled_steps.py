@@ -24,8 +24,6 @@ from .unrolling import Regions, UnrolledRegion
 class CompiledStepRecorder(TapeRecorder):
     """A recorder of the ops of a step, including those of its compiled graphs.
 
-    Each node of a compiled graph names its module, so no hooks are needed to follow the calls of modules.
-
     graphs: the compiled graphs, which are executed through this recorder from `start` to `stop`.
     values: receives the real results of the nodes.
     compile_: compiles single nodes; None if the mode generates no kernels.
@@ -80,7 +78,7 @@ class CompiledStepRecorder(TapeRecorder):
         region: UnrolledRegion | None = None
         with self._looking():
             assert self._places is not None and self._regions is not None
-            region = self._regions.enter(graph, self._places.compiled(), inputs)
+            region = self._regions.enter(graph, self._places.compiled(), inputs, self._places.frames)
         # Ops that are dispatched from here on belong to the graph, or to its repetitions with probes.
         before, self._suspended = self._suspended, True
         random = RandomCalls()

@@ -91,7 +91,7 @@ class CompiledExecution:
         graph, run = self.graph, self.wish.execution.count
 
         def describe(node: torch.fx.Node) -> Described:
-            module, sequence = names.module(graph, node), names.sequence(run, node)
+            module, sequence = names.module(graph, run, node), names.sequence(run, node)
             place = OpPlace("backward" if graph.phase == "backward" else "forward", module, sequence)
             return Described(place, names.frames(node), names.describe(graph, run, node))
 

@@ -18,6 +18,7 @@ from ...records.run.execution_facts import INPUTS
 from ...snapshots.camera import Camera, is_finite
 from ...snapshots.snapshot_observer import SnapshotObserver
 from ...snapshots.snapshot_record import Circumstances, Reason, bytes_of_tensors
+from ...tape.module_frames import ModuleFrames
 from ...tape.recording.compiled_graphs import CompiledGraph
 from ...tape.replaying.replay import generator_state
 from ...torch_private.compiler.graph_stages import (
@@ -190,6 +191,8 @@ class CompiledExecutions(SnapshotObserver):
         # At least the inputs will be written to disk. The size of the outputs is not known yet.
         if wish is None or not self._camera.has_room(wish, bytes_of_tensors(inputs) if INPUTS in wish.held else 0):
             return None
+        if graph.compiled.phase == "forward":
+            self._node_names.entered(graph.compiled, wish.execution.count, ModuleFrames())
         kinds = sorted({"cpu", *(str(device) for device in devices)} - {"meta"})
         return CompiledExecution(
             graph=graph.compiled,

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from ...tape.module_frames import ModuleFrames
 from ...tape.op_places import OpPlace
 from ...tape.recording.call_log import CallLog
 from ...tape.recording.compiled_graphs import CapturedGraph, CompiledGraph
@@ -59,8 +60,8 @@ class Regions:
             if call is not None:
                 self.captured.calls.append(call.returned(outputs))
 
-    def enter(self, graph: CompiledGraph, phase: Phase, inputs: Sequence[Any]) -> UnrolledRegion:
-        """Record the inputs of a graph that is about to be executed."""
+    def enter(self, graph: CompiledGraph, phase: Phase, inputs: Sequence[Any], frames: ModuleFrames) -> UnrolledRegion:
+        """Record the inputs of a graph that is about to be executed, and the modules that call it."""
         backward = graph.phase == "backward"
         input_views = viewed_by(self.log, inputs, are_inputs=True)
         views = [value for value in input_views if isinstance(value, View)]
@@ -76,10 +77,13 @@ class Regions:
                 if region == graph.region
             ]
             run = max(runs)[1] if runs else run
-        elif self._open is not None:
-            self._open.forwards[run] = input_views
         else:
-            self.captured.reason = self.captured.reason or "a compiled graph that dynamo did not capture was executed"
+            self.names.entered(graph, run, frames)
+            if self._open is not None:
+                self._open.forwards[run] = input_views
+            else:
+                reason = "a compiled graph that dynamo did not capture was executed"
+                self.captured.reason = self.captured.reason or reason
         return UnrolledRegion(self, graph, "backward" if backward else phase, run, inputs)
 
 
@@ -228,7 +232,7 @@ class UnrolledRegion:
     def _describe(self, node: torch.fx.Node) -> Described:
         names, graph = self._regions.names, self._graph
         sequence = names.sequence(self._run, node)
-        place = OpPlace(self._phase, names.module(graph, node), sequence)
+        place = OpPlace(self._phase, names.module(graph, self._run, node), sequence)
         return Described(place, names.frames(node), names.describe(graph, self._run, node))
 
     def _adopt(self, interpreted: Sequence[Any], outputs: Sequence[Any]) -> None:

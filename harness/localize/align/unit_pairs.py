@@ -42,6 +42,7 @@ def paired_units(a: StorageFlow, b: StorageFlow) -> PairedUnits:
     firm = _reversed(_by_readers(right, left, _reversed(firm)))
     loose = _by_tensors(left, right, firm)
     loose |= _paired(left, right, firm | loose, lambda unit: unit.place, lambda unit: unit.name)
+    loose |= _by_arguments(left, right, a, b, firm | loose)
     loose |= _paired(left, right, firm | loose, lambda unit: unit.place[:2], lambda unit: (unit.name, unit.look))
     products, right = _with_products(left, right, b, firm | loose)
     loose |= products
@@ -119,6 +120,43 @@ def _by_tensors(left: Sequence[OpUnit], right: Sequence[OpUnit], pairs: Pairs) -
                 groups.setdefault((unit.place, unit.name, tensors), []).append(number)
     firsts, seconds = sides
     return {firsts[key][0]: seconds[key][0] for key in firsts if len(firsts[key]) == len(seconds.get(key, ())) == 1}
+
+
+def _by_arguments(
+    left: Sequence[OpUnit], right: Sequence[OpUnit], a: StorageFlow, b: StorageFlow, pairs: Pairs
+) -> Pairs:
+    """Pair units that `pairs` lacks, by the units whose results they read.
+
+    Two units are a pair if they are the only ones of their side with this op and look that read a result of the same
+    paired units. Each new pair may lead to others. Order alone is not enough, as an extra op shifts it. Here, each
+    "add" of side a has its counterpart further down, but in order, the first two would be paired with the last two:
+
+        side a    add    add           add
+        side b    add    mul    add    add
+    """
+    new_pairs = Pairs()
+    while True:
+        known = pairs | new_pairs
+        sides: list[dict[Hashable, list[int]]] = []
+        for units, flow, pair_of in ((left, a, {i: i for i in known}), (right, b, _reversed(known))):
+            homes = {node: number for number, unit in enumerate(units) for node in unit.nodes}
+            groups: dict[Hashable, list[int]] = {}
+            for number, unit in enumerate(units):
+                if number in pair_of:
+                    continue
+                makers = (flow.makers.get(use.value) for node in unit.nodes for use in flow.nodes[node].reads)
+                for source in {pair_of.get(homes[maker]) for maker in makers if maker is not None} - {None}:
+                    groups.setdefault((source, unit.place[:2], unit.name, unit.look), []).append(number)
+            sides.append(groups)
+        firsts, seconds = sides
+        found = Pairs()
+        for key, numbers in firsts.items():
+            partners = seconds.get(key, ())
+            if len(numbers) == len(partners) == 1 and numbers[0] not in found and partners[0] not in found.values():
+                found[numbers[0]] = partners[0]
+        if not found:
+            return new_pairs
+        new_pairs |= found
 
 
 def _with_products(

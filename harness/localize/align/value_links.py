@@ -31,13 +31,13 @@ corresponds to the product.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from .blocks import Block
 from .links import Link, Links, is_turned_product
 from .repeats import again_within
-from .storage_flow import SIDES, FlowNode, FlowValue, Side, StorageFlow, Use, common_reads, layout_of, readers_of
+from .storage_flow import SIDES, FlowNode, FlowValue, Side, StorageFlow, Use, common_reads, layout_of, other, readers_of
 from .view_copies import before_expansion, link_copies, view_copies
 
 
@@ -182,11 +182,13 @@ class _Linking:
         readers: Mapping[Side, Mapping[FlowValue, Sequence[int]]],
         read_alike: set[tuple[FlowValue, FlowValue]],
     ) -> None:
-        """Link the results of an op that a side computes with several nodes.
+        """Link the inputs and the results of an op that a side computes with several nodes.
 
-        For each number of elements and dtype, the last results that are used elsewhere are linked. Nothing is linked if
-        pairs read results of both sides at the same places (`read_alike`): such links are surer.
+        An input is linked if it is the only one of its side that has no counterpart among the other side's inputs. For
+        each number of elements and dtype, the last results that are used elsewhere are linked. No results are linked
+        if pairs read results of both sides at the same places (`read_alike`): such links are surer.
         """
+        self._inputs(ways)
         made = {side: [use for number in ways[side] for use in self._flows[side].nodes[number].made] for side in SIDES}
         if any((use_a.value, use_b.value) in read_alike for use_a in made["a"] for use_b in made["b"]):
             return
@@ -200,6 +202,29 @@ class _Linking:
         }
         for key in last_uses["a"].keys() & last_uses["b"].keys():
             self.links.connect(last_uses["a"][key], last_uses["b"][key])
+
+    def _inputs(self, ways: Mapping[Side, Sequence[int]]) -> None:
+        """Link the one input of each side that has no counterpart among the other side's inputs."""
+        inputs: dict[Side, dict[FlowValue, Use]] = {}
+        for side in SIDES:
+            nodes = [self._flows[side].nodes[number] for number in ways[side]]
+            made = {use.value for node in nodes for use in node.made}
+            inputs[side] = {use.value: use for node in nodes for use in node.reads if use.value not in made}
+        alone = {
+            side: [
+                use
+                for value, use in inputs[side].items()
+                if not any(self.links.are_linked(*pair) for pair in _sorted_pairs(side, value, inputs[other(side)]))
+            ]
+            for side in SIDES
+        }
+        if len(alone["a"]) == len(alone["b"]) == 1:
+            (use_a,), (use_b,) = alone["a"], alone["b"]
+            makers = self._flows["a"].makers.get(use_a.value), self._flows["b"].makers.get(use_b.value)
+            if use_a.view.dtype == use_b.view.dtype and (
+                makers[0] in self._loose["a"] or makers[1] in self._loose["b"]
+            ):
+                self.links.connect(use_a, use_b)
 
     def names(self) -> None:
         """Link the values that have a name on both sides."""
@@ -215,6 +240,12 @@ class _Linking:
                     link = None if earlier is None else own_links.get(earlier.value)
                     if repeated is not None and link is not None and repeated.view.size == link.own_view.size:
                         own_links.setdefault(repeated.value, Link(repeated.view, link.far_view, link.value))
+
+
+def _sorted_pairs(side: Side, value: FlowValue, others: Iterable[FlowValue]) -> Iterator[tuple[FlowValue, FlowValue]]:
+    """Yield the pairs of a value of a side with values of the other side, side a's value first."""
+    for far in others:
+        yield (value, far) if side == "a" else (far, value)
 
 
 def transposed(use: Use) -> Use:

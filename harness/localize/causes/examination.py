@@ -204,7 +204,8 @@ def _slices(
     for place, side in enumerate(SIDES):
         outputs = [uses[place] for uses in compared]
         nodes = block.of(side)
-        instead = execution.instead(side, nodes[0], number) if block.is_pair else {}
+        replacements = execution.instead(side, number).values()
+        instead = {slot: views for replacement in replacements for slot, views in replacement.items()}
         with suppress(Unbound):
             slices[side] = slice_of(execution.pair.flows[side], side, nodes, before.fork(), outputs, instead)
     return slices

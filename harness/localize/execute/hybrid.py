@@ -87,10 +87,8 @@ class HybridExecution:
 
     def run_as(self, side: Side, number: int, memory: Memory) -> None:
         """Execute one side's version of a block, in this memory."""
-        pair, block = self.pair, self.pair.blocks[number]
-        for node in block.of(side):
-            instead = self.instead(side, node, number) if pair.is_same_op(number) else {}
-            run_node(pair.flows[side], node, side, self.kernels[side], memory, instead)
+        for node, instead in self.instead(side, number).items():
+            run_node(self.pair.flows[side], node, side, self.kernels[side], memory, instead)
 
     def values(self) -> Values:
         """Return the values by which steps are compared, by name.
@@ -119,20 +117,31 @@ class HybridExecution:
                 return self.memory.tensor(other(base), far).clone()
         return self.memory.tensor(base, own).clone()
 
-    def instead(self, side: Side, node: int, number: int) -> dict[int, list[Stand]]:
-        """Return, by slot, the views of the other side that a paired call reads in place of its own.
+    def instead(self, side: Side, number: int) -> dict[int, Instead]:
+        """Return, for each node of a side of a block, the views of the other side that it reads in place of its own.
 
-        The values of these views were made later than the call's own. A slot may have several such views, for example
+        The values of these views were made later than the node's own. A slot may have several such views, for example
         of the parts of one product that a fused attention reads.
         """
-        if number in self.pair.own_reads:
-            return {}
-        block, replacements = self.pair.blocks[number], dict[int, list[Stand]]()
-        own_node, far_node = (
-            self.pair.flows[side].nodes[node],
-            self.pair.flows[other(side)].nodes[block.of(other(side))[0]],
-        )
-        for own, far in common_reads(own_node, far_node):
+        pair, nodes = self.pair, self.pair.blocks[number].of(side)
+        if number in pair.own_reads:
+            return {node: {} for node in nodes}
+        if pair.is_same_op(number):
+            far_node = pair.nodes(number, other(side))[0]
+            return {
+                node: self._replacements(side, common_reads(pair.flows[side].nodes[node], far_node)) for node in nodes
+            }
+        reads = pair.reads_for(side, number)
+        own_values = {node: {use.value for use in pair.flows[side].nodes[node].reads} for node in nodes if reads}
+        return {
+            node: self._replacements(side, [uses for uses in reads if uses[0].value in own_values[node]])
+            for node in nodes
+        }
+
+    def _replacements(self, side: Side, reads: Sequence[Stand]) -> Instead:
+        """Return, by slot, those of the other side's views that are later than the corresponding ones of this side."""
+        replacements: dict[int, list[Stand]] = {}
+        for own, far in reads:
             # If both sides store the value in the same layout, two views correspond only if they show the same part.
             # Otherwise, the layouts of the views prove nothing.
             link = self.pair.links.of[side].get(own.value)

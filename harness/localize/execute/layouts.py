@@ -91,7 +91,7 @@ def _prepared_call(execution: HybridExecution, number: int, before: Memory, side
     pair, memory = execution.pair, before.fork()
     node_number = pair.blocks[number].of(side)[0]
     node = pair.flows[side].nodes[node_number]
-    storages = storages_read(node, side, memory, execution.instead(side, node_number, number))
+    storages = storages_read(node, side, memory, execution.instead(side, number)[node_number])
     return prepared(node_number, node, side, memory, storages)
 
 

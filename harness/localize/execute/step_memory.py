@@ -178,8 +178,9 @@ class Lifetimes:
         for _ in range(3):  # chains of links are short: y of one side, x of the other, x of the first
             for side in SIDES:
                 for value, link in links.of[side].items():
-                    own_key, far_key = (side, value), (other(side), link.value)
-                    last[far_key] = max(last.get(far_key, 0), last.get(own_key, 0))
+                    keys = (side, value), (other(side), link.value)
+                    # Each may be read in place of the other: see `TapePair.reads_for`.
+                    last |= dict.fromkeys(keys, max(last.get(key, 0) for key in keys))
         self.ending: dict[int, list[tuple[Side, FlowValue]]] = {}
         for key, number in last.items():
             self.ending.setdefault(number, []).append(key)

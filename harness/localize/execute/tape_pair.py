@@ -9,7 +9,7 @@ from ...tape.replaying.unwritten import NO_VALUES
 from ...tape.tape import Phase
 from ..align.alignment import align
 from ..align.blocks import Block
-from ..align.links import Links
+from ..align.links import Link, Links
 from ..align.storage_flow import SIDES, FlowNode, FlowValue, Side, StorageFlow, Use, other
 from ..align.value_links import linked
 from .prepared_call import Kernels, PlainKernels
@@ -103,6 +103,58 @@ class TapePair:
             return False
         call, makes = self.flows[side].nodes[node].call, self.flows[side].nodes[node].makes
         return any((made := makes[at]) is not None and made.value == value for at in NO_VALUES.get(call.name, ()))
+
+    def reads_for(self, side: Side, number: int) -> list[tuple[Use, Use]]:
+        """Return the inputs of a block with different ops, each with a value of the other side that corresponds to it
+        here, although it is linked to another one.
+
+        If side b scales a sum before both sides normalize it, side a's normalization reads the sum, and side b's ops
+        read the scaled sum. Executed on side b's values, both must read the scaled sum. So must the backward of side
+        a's normalization, although the other side's backward does not read that value.
+        """
+        far_side = other(side)
+        if not (self.blocks[number].a and self.blocks[number].b):
+            return []
+        far_inputs = self._inputs(far_side, number)
+        own_of = {link.value: (value, link) for value in far_inputs if (link := self.links.of[far_side].get(value))}
+        reads = []
+        for value in self._inputs(side, number):
+            counterpart = self.links.of[side].get(value)
+            if counterpart is not None and counterpart.value not in far_inputs:
+                found = own_of.get(value) or self._changed_by_others(side, value, counterpart.value)
+                if found is not None:
+                    far_value, link = found
+                    reads.append((Use(link.far_view, value), Use(link.own_view, far_value)))
+        return reads
+
+    def _inputs(self, side: Side, number: int) -> dict[FlowValue, None]:
+        """Return the values that a side of a block reads and does not make."""
+        nodes = self.nodes(number, side)
+        made = {use.value for node in nodes for use in node.made}
+        return {use.value: None for node in nodes for use in node.reads if use.value not in made}
+
+    def _changed_by_others(self, side: Side, value: FlowValue, counterpart: FlowValue) -> tuple[FlowValue, Link] | None:
+        """Return what the ops that only the other side has make of a value's counterpart, with its link to the value.
+
+        Return None if the counterpart has other readers, or if these ops make nothing that is linked to the value.
+        """
+        far_side, found = other(side), None
+        while True:
+            readers = self.readers[far_side].get(found[0] if found else counterpart, set())
+            if len(readers) != 1 or END in readers or any(self.blocks[reader].of(side) for reader in readers):
+                return found
+            first_nodes = (
+                self.flows[far_side].nodes[node]
+                for reader in readers
+                for node in self.blocks[reader].of(far_side)
+                if node not in self.links.again[far_side]
+            )
+            made = (use.value for node in first_nodes for use in node.made)
+            links = self.links.of[far_side]
+            changed = {far: link for far in made if (link := links.get(far)) and link.value == value}
+            if len(changed) != 1:
+                return found
+            (found,) = changed.items()
 
     def maker(self, side: Side, value: FlowValue) -> int:
         """Return the number of the block that makes a value; -1 for a value from before the step."""

@@ -77,6 +77,41 @@ def test_an_inserted_op_and_its_backward_are_all_that_is_unpaired() -> None:
     ]
 
 
+class Sum(nn.Module):
+    """x + y, as a module of its own."""
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return x + y
+
+
+class Chain(Training):
+    """Sums of one another, all of the same shape; `add` adds, and `after` follows the first of them."""
+
+    def __init__(self) -> None:
+        self.layers = nn.ModuleList([nn.Linear(8, 8) for _ in range(4)])
+        super().__init__(self.layers, torch.optim.SGD(self.layers.parameters()))
+        self.x = torch.randn(4, 8)
+        self.add: Callable[[Tensor, Tensor], Tensor] = Sum()
+        self.after: Callable[[Tensor], Tensor] = lambda h: h
+
+    def work(self) -> None:
+        self.optimizer.zero_grad()
+        h = self.x
+        for number, layer in enumerate(self.layers):
+            h = self.add(h, layer(h))
+            h = self.after(h) if number == 0 else h
+        self.backward(h.sum())
+        self.optimizer.step()
+
+
+def test_ops_in_other_places_are_paired_by_what_they_read_and_not_by_their_order() -> None:
+    # given sums that side b computes outside of a module, with an op between them
+    def elsewhere(training: Chain) -> None:
+        training.add, training.after = torch.add, lambda h: h.neg()
+
+    assert unpaired(sides(Chain, elsewhere)) == [([], ["neg"]), ([], ["neg"])]
+
+
 def test_a_removed_op_and_its_backward_are_all_that_is_unpaired() -> None:
     two = sides(Small, between(lambda h: h), before=between(lambda h: h * 2))
     assert unpaired(two) == [(["mul"], []), (["mul"], [])]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -11,14 +13,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from numdrift.harness.localize.align.storage_flow import SIDES, FlowValue, other
+from numdrift.harness.localize.align.storage_flow import SIDES, FlowValue, flow_of, other
 from numdrift.harness.localize.causes.examination import examine
 from numdrift.harness.localize.causes.suspects import suspects
 from numdrift.harness.localize.causes.swap_sites import SwapSite, sites_of
 from numdrift.harness.localize.execute.hybrid import Hybrid, Values, execute
 from numdrift.harness.localize.execute.step_memory import Unbound
-from numdrift.harness.localize.execute.tape_pair import TapePair
-from numdrift.harness.tape.tape import Tape
+from numdrift.harness.localize.execute.tape_pair import TapePair, paired
+from numdrift.harness.tape.tape import CompiledNode, Tape
 
 from ..tape.trainings import TRAININGS, started
 from .pairs import Plant, Sides, Small, differing, nothing, real, sides, taped
@@ -130,6 +132,49 @@ def test_a_structural_change_comes_and_goes_as_a_whole(plant: Plant) -> None:
     chosen = blocks(sites(pair))
     assert not differing(execute(pair, Hybrid("a", chosen)), real(Small, plant))
     assert not differing(execute(pair, Hybrid("b", chosen)), real(Small, nothing))
+
+
+def gelu_of_a_sum(watch: Callable[[str, Tensor], None], *, scale: float | None, in_ops: bool) -> None:
+    """The gelu of a sum that may be scaled before, and its derivative, which as ops does not read the sum again."""
+    h = torch.linspace(-1, 1, 7).sin() + torch.linspace(0, 1, 7).cos()
+    h = h if scale is None else h * scale
+    if not in_ops:
+        out = h + torch.nn.functional.gelu(h)
+        watch("loss 0", out)
+        watch("gradient 0 h", torch.ops.aten.gelu_backward(out, h))
+        return
+    root = h * 0.5**0.5
+    twice = root.erf() + 1
+    out = h + (h * 0.5) * twice
+    watch("loss 0", out)
+    density = (root * -root).exp() * root
+    watch("gradient 0 h", out * (twice * 0.5 + density * torch.pi**-0.5))
+
+
+def with_groups(tape: Tape) -> Tape:
+    """A tape whose ops a compiler has put in place of a gelu and of its backward, and did so in this order."""
+    groups = {"aten.gelu.default": range(6, 11), "aten.gelu_backward.default": range(12, 20)}
+    calls = list(tape.calls)
+    for group, (origin, numbers) in enumerate(groups.items()):
+        for number in numbers:
+            node = CompiledNode("0 forward", f"node_{number}", origin, group)
+            calls[number] = replace(calls[number], compiled=node)
+    return replace(tape, calls=tuple(calls))
+
+
+def test_a_value_that_one_side_changes_is_read_changed_by_ops_of_another_kind() -> None:
+    # given a sum that only side b scales, and whose gelu both sides compute by other ops
+    def side(*, scale: float | None, in_ops: bool) -> Tape:
+        return taped(partial(gelu_of_a_sum, scale=scale, in_ops=in_ops))
+
+    a, b = side(scale=None, in_ops=False), with_groups(side(scale=1.01, in_ops=True))
+    pair = paired(flow_of(a), flow_of(b))
+    scaling = {n for n in range(len(pair.blocks)) if not pair.names(n, "a")}
+    assert [pair.names(number, "b") for number in scaling] == [["mul"]]
+    # then with and without the scaling alone, both have the bits of that step
+    scaled = side(scale=1.01, in_ops=False).expected()
+    assert not differing(execute(pair, Hybrid("a", scaling)), scaled)
+    assert not differing(execute(pair, Hybrid("b", scaling)), side(scale=None, in_ops=True).expected())
 
 
 def swapped(a: Callable[[Tensor], Tensor], b: Callable[[Tensor], Tensor]) -> tuple[Values, ...]:

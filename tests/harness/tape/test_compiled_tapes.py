@@ -74,6 +74,29 @@ class Broken(Plain):
         self.optimizer.step()
 
 
+class Gated(nn.Module):
+    """A block that dynamo captures in two pieces; what lies between them is executed op by op."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.inner = nn.LayerNorm(6), nn.Linear(6, 6)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x + self.norm(x)
+        torch._dynamo.graph_break()
+        gated: torch.Tensor = x * self.inner(x).sigmoid()
+        return gated
+
+
+class Repeated(Plain):
+    """One code for two blocks, whose graphs are compiled once and executed for each of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = nn.Sequential(Gated(), Gated(), nn.Linear(6, 4))
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+
+
 class Choosing(nn.Module):
     """Calls a higher-order op."""
 
@@ -125,6 +148,7 @@ KINDS: dict[str, Callable[[], Training]] = {
     **TRAININGS,
     "dropping": Dropping,
     "broken": Broken,
+    "repeated": Repeated,
     "branching": Branching,
     "pooling": Pooling,
 }
@@ -218,6 +242,14 @@ def _step(training: Training, number: int, recording: TapeRecording) -> dict[str
     return seen
 
 
+def taped_as_it_is(kind: str) -> Tape:
+    """Step 1 of the same training, in eager mode."""
+    torch.manual_seed(0)
+    training = KINDS[kind]()
+    training.step()
+    return training.taped(1)
+
+
 def replayed(tape: Tape) -> dict[str, torch.Tensor]:
     return Replay(tape).run(AsRecorded())
 
@@ -283,6 +315,24 @@ def test_two_regions_and_their_lines(tmp_path: Path) -> None:
         ("addmm", "out: torch.Tensor = self.second(hidden)"),
     }
     assert len({region for _, region, _ in found}) == 2
+
+
+def test_a_graph_that_runs_for_two_modules_names_the_one_that_it_runs_for(tmp_path: Path) -> None:
+    # given the same step without a compiler, where hooks follow the modules
+    compiled, plain = taped("repeated", AOT, tmp_path).tape, taped_as_it_is("repeated")
+    graphs = {call.compiled.graph for call in compiled.calls if call.compiled is not None and call.phase == "forward"}
+    assert len(graphs) < 2 * 2  # blocks share their graphs
+
+    def places(tape: Tape, phase: str, *names: str) -> set[tuple[str, str | None]]:
+        ops = [call.name if call.compiled is None else call.compiled.origin.split(".")[1] for call in tape.calls]
+        pairs = zip(ops, tape.calls, strict=True)
+        return {(op, call.module) for op, call in pairs if call.phase == phase and op in names}
+
+    forward = ("native_layer_norm", "addmm", "sigmoid", "add", "mul")
+    backward = ("native_layer_norm_backward", "sigmoid_backward", "mm")
+    of_blocks = {(op, f"{block}{of}") for block in "01" for op, of in (("add", ""), ("addmm", ".inner"))}
+    assert of_blocks <= places(plain, "forward", *forward) == places(compiled, "forward", *forward)
+    assert places(plain, "backward", *backward) == places(compiled, "backward", *backward)
 
 
 def test_what_cannot_be_taken_apart_is_a_reason(tmp_path: Path) -> None:
