@@ -168,8 +168,8 @@ def _undecided(evidence: VerdictEvidence) -> Verdict | None:
         remedy = (
             f"look at step {first} (--steps {first})"
             if first is not None and first not in looked
-            else "the difference is neither in parameters and buffers nor in the optimizer's state: look for other "
-            "state that the script carries from step to step"
+            else "the difference is neither in parameters and buffers, nor in the optimizer's state, nor in the script's own "
+            "tensors: look for other state that the script carries from step to step"
         )
         reason = f"the runs differ{since}, but every step that both modes computed from the same state has equal bits"
         return _no_word(f"{reason}: {remedy}", first)

@@ -33,6 +33,7 @@ class Observer:
 
         taken_over, begins, adopted            a root module is about to be called for the first time
         called, called_with, reached forward   an outermost module is called
+        returned                               it has returned
         backward_started, reached backward, backward_ended, closing backward, settled, reached optimizer
         optimizer_steps                        an optimizer is about to step
         step_ended, closing step, settled, reached step, begins
@@ -63,6 +64,9 @@ class Observer:
 
     def called_with(self, module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """An outermost module is about to be called with these arguments."""
+
+    def returned(self, module: torch.nn.Module, outputs: Any) -> None:
+        """An outermost module has returned these outputs."""
 
     def calls_unseen(self) -> None:
         """Root modules are called without their arguments being observed."""

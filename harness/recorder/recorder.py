@@ -183,6 +183,9 @@ class Recorder:
             self._in_forward = True
             self._tell(Observer.reached, "forward", self.step)
 
+    def module_returned(self, module: torch.nn.Module, outputs: Any) -> None:
+        self._tell(Observer.returned, module, outputs)
+
     def module_reached(self, module: torch.nn.Module) -> None:
         self._tell(Observer.calls_unseen)
         self.module_called(module, (), {})

@@ -11,6 +11,9 @@ import torch
 Called = Callable[[torch.nn.Module, Sequence[Any], Mapping[str, Any]], None]
 """A function that receives a module that is about to be called, and the call's arguments."""
 
+Returned = Callable[[torch.nn.Module, Any], None]
+"""A function that receives a module that has been called, and what it returned."""
+
 
 class ModuleCalls:
     """Reports outermost module calls while it is open.
@@ -20,7 +23,7 @@ class ModuleCalls:
     trace the replacement, which then only calls torch's own `__call__`.
     """
 
-    def __init__(self, called: Called) -> None:
+    def __init__(self, called: Called, returned: Returned = lambda module, outputs: None) -> None:
         self._original = torch.nn.Module.__call__
         self._called = called
         self._open = False
@@ -32,7 +35,9 @@ class ModuleCalls:
             self._replace_call(original)
             try:
                 self._called(module, args, kwargs)
-                return original(module, *args, **kwargs)
+                outputs = original(module, *args, **kwargs)
+                returned(module, outputs)
+                return outputs
             finally:
                 if self._open:  # the call may have ended the recording
                     self._replace_call(self._replacement)

@@ -61,7 +61,7 @@ class RootModule:
         self.reference = weakref.ref(module)
         self._wrappers = wrapper_paths(module)
         self._parts: list[tuple[str, weakref.ref[torch.nn.Module]]] = []
-        self.shapes = {name: tensor.shape for name, tensor in (*module.named_parameters(), *module.named_buffers())}
+        self.shapes = _shapes(module)
         list(self.named())
 
     @property
@@ -80,6 +80,12 @@ class RootModule:
                 for name, tensor in getattr(part, attribute).items():
                     if tensor is not None:
                         yield NamedTensor(self.prefix + plain_name(path + name, self._wrappers), kind, tensor)
+
+
+def _shapes(module: torch.nn.Module) -> dict[str, torch.Size | None]:
+    """Return the shapes of a module's tensors by name, None for those that are not materialized yet."""
+    tensors = (*module.named_parameters(), *module.named_buffers())
+    return {name: None if is_lazy(tensor) else tensor.shape for name, tensor in tensors}
 
 
 class RootModules:
@@ -156,9 +162,8 @@ class RootModules:
 
         A script that resumes a training run may build its model anew.
         """
-        tensors = {name: tensor.shape for name, tensor in (*module.named_parameters(), *module.named_buffers())}
         for index, root in enumerate(self._roots):
-            if root.is_gone and root.kind is type(module) and root.shapes == tensors:
+            if root.is_gone and root.kind is type(module) and root.shapes == _shapes(module):
                 return index
         return None
 

@@ -31,6 +31,9 @@ class TrainingListener(Protocol):
     def module_called(self, module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Observe that an outermost module is about to be called with these arguments."""
 
+    def module_returned(self, module: torch.nn.Module, outputs: Any) -> None:
+        """Observe that an outermost module has returned these outputs."""
+
     def module_reached(self, module: torch.nn.Module) -> None:
         """Observe that a compiled function is about to call a module. The module's calls and arguments are not seen."""
 
@@ -104,7 +107,7 @@ class Hooks:
         self._observer = observer
         self._compiles = compiles
         self._gradients = gradients
-        self.calls = ModuleCalls(observer.module_called)
+        self.calls = ModuleCalls(observer.module_called, observer.module_returned)
         self._nesting = StepNesting()
         self._in_backward = False
         self._stepped_in_backward: Optimizer | None = None

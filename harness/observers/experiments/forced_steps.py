@@ -31,6 +31,7 @@ from ...tape.files.tensor_file import read_tensors
 from ...tape.replaying.replay import is_same
 from ...torch_private.dispatching import unseen
 from ..state.batches import has_value, tensors_in
+from ..state.carried_tensors import PREFIX, CarriedTensors
 from ..state.training_state import GENERATOR, TrainingState, load_generators, load_state, training_state
 from ..state.variation import perturb_
 from ..values.digest import Digester, hash_text
@@ -53,6 +54,7 @@ class ForcedSteps:
         write: Callable[..., None],
         notice: Callable[[str], None],
         digester: Digester,
+        carried: CarriedTensors,
     ) -> None:
         self._folder = Path(config.resync)
         self._own = Path(config.rejoin) if config.rejoin else None
@@ -61,6 +63,7 @@ class ForcedSteps:
         self._write = write
         self._notice = notice
         self._digester = digester
+        self._carried = carried
         self._step = -1
         self._perturb = config.perturb
         chosen = config.steps if config.outcomes is None else config.outcomes
@@ -168,7 +171,7 @@ class ForcedSteps:
         """Load a state and the generators. Return the names that exist on one side only. Raises JournalError."""
         self._execute()
         try:
-            missing = load_state(state, training)
+            missing = load_state(state, training, self._mode.device, self._carried.all_named())
             # The copies must not become part of the step's first graph.
             self._execute()
             if self._mode.device in DEFERRED_DEVICES:
@@ -183,10 +186,11 @@ class ForcedSteps:
     ) -> bool:
         """Check that the training is already in exactly this state, bit for bit."""
         self._execute()
-        state = training_state(training, self._mode.device, step)
+        carried = {key: value for key, value in self._carried.all_named().items() if key in tensors}
+        state = training_state(training, self._mode.device, step, carried)
         own = {key: value for key, value in state.tensors.items() if not is_lazy(value)}
         # A generator that one of the two runs has not drawn from yet may exist on one side only.
-        if any(not key.startswith(GENERATOR) for key in own.keys() ^ tensors.keys()):
+        if any(not key.startswith((GENERATOR, PREFIX)) for key in own.keys() ^ tensors.keys()):
             return False
         if json.loads(json.dumps(state.facts)) != json.loads(json.dumps(facts)):
             return False

@@ -25,12 +25,16 @@ from ...tape.files.tensor_file import write_tensors
 from ...tape.shards import local_tensor
 from ...torch_private.dispatching import unseen
 from ...torch_private.untraced import transformation_level
-from ..state.batches import has_value, input_tensors
+from ..state.batches import has_value, input_tensors, tensors_in
+from ..state.carried_tensors import CarriedTensors, is_kept
 from ..state.optimizer_state import state_tensors
 from ..state.training_state import Checkpoints, StateFiles, training_state
 from .forced_steps import ForcedSteps
 from .step_watcher import StepWatcher
 from .tape_recording import TapeRecording
+
+MOST_EVALUATIONS = 8
+"""The number of a model's calls outside of the training whose outputs are compared in one step."""
 
 SCHEMA = 1
 """Schema version of the outcome files."""
@@ -88,9 +92,12 @@ class Experiments(Observer):
         # With `mark_step=off`, a lazy mode has no state between two steps: keeping one would split its graph.
         checkpoints = Checkpoints(config.checkpoints) if config.checkpoints and not self._holds_back() else None
         self._states = StateFiles(around.folder, config.states, around.notice, checkpoints)
+        self._carried = CarriedTensors(config.script, around.training)
         self._forced = None
         if config.resync:
-            self._forced = ForcedSteps(config, mode, self._execute, around.write, around.notice, around.digester)
+            self._forced = ForcedSteps(
+                config, mode, self._execute, around.write, around.notice, around.digester, self._carried
+            )
         self._keeps_inputs = config.keep_inputs
         self._roots: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
         self._outcomes: OutcomeFiles | None = None
@@ -104,7 +111,7 @@ class Experiments(Observer):
         self._watching: list[StepWatcher] = []
         self._step = -1
         self._called = True
-        self._losses = self._backwards = 0
+        self._losses = self._backwards = self._evaluations = 0
 
     def install(self) -> None:
         self.doing = "beginning to watch"
@@ -116,6 +123,7 @@ class Experiments(Observer):
 
     def begins(self, step: int) -> None:
         self._step, self._losses, self._backwards, self._called = step, 0, 0, False
+        self._evaluations = 0
         self.doing = "starting a step from another run's state"
         is_resynced = False
         if self._forced is not None:
@@ -126,6 +134,9 @@ class Experiments(Observer):
             self._keep_state(step)
         self.doing = "beginning to watch a step"
         self._watching = [watcher for steps, watcher in self._watchers if step in steps]
+        if self._watching or self._states.wants(step + 1):
+            with unseen():
+                self._carried.begins()
         for watcher in self._watching:
             watcher.begins(step)
         if self._watching:
@@ -134,7 +145,8 @@ class Experiments(Observer):
                 watcher.starts_from(values)
 
     def watches_calls(self, step: int) -> bool:
-        return self._keeps_inputs or (self._forced is not None and self._forced.has_inputs)
+        has_inputs = self._forced is not None and self._forced.has_inputs
+        return self._keeps_inputs or has_inputs or bool(self._watchers)
 
     def called_with(self, module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         if module not in self._roots or self._called:
@@ -156,6 +168,20 @@ class Experiments(Observer):
             path.parent.mkdir(parents=True, exist_ok=True)
             write_tensors(path, values, {"schema": SCHEMA, "step": self._step})
 
+    def returned(self, module: torch.nn.Module, outputs: Any) -> None:
+        """Show what a model returned outside of the training, such as in an evaluation between two steps.
+
+        What it returns within the training leads to the loss, and to the gradients.
+        """
+        if not self._watching or module not in self._roots or (module.training and torch.is_grad_enabled()):
+            return
+        self.doing = "looking at the outputs of a model"
+        number, self._evaluations = self._evaluations, self._evaluations + 1
+        if number < MOST_EVALUATIONS:
+            outputs = list(outputs.values()) if isinstance(outputs, Mapping) else [outputs]
+            floats = [tensor for tensor in tensors_in(outputs) if tensor.is_floating_point() and is_kept(tensor)]
+            self._show({f"evaluation {number} output {place}": tensor for place, tensor in enumerate(floats)})
+
     def backward_started(self, step: int, started: Sequence[torch.Tensor], losses: Sequence[torch.Tensor]) -> None:
         if self._watching:
             self._show({f"loss {number}": loss for number, loss in enumerate(losses, self._losses)})
@@ -169,6 +195,9 @@ class Experiments(Observer):
             self._backwards += 1
 
     def step_ended(self, step: int) -> None:
+        self.doing = "looking at the script's own tensors"
+        with unseen():
+            self._carried.ended()
         self.doing = "watching the end of a step"
         if self._watching:
             self._show(self._values())
@@ -224,7 +253,9 @@ class Experiments(Observer):
             raise NotAvailable(
                 STATE, "its step begins within a transformation of torch.func, where tensors have no values"
             )
-        state = training_state(self._training, self._mode.device, step)
+        with unseen():
+            carried = self._carried.named()
+        state = training_state(self._training, self._mode.device, step, carried)
         values = {name: local_tensor(tensor) for name, tensor in state.tensors.items()}
         if self._mode.device in DEFERRED_DEVICES:
             values = dict(zip(values, self._mode.read(list(values.values())), strict=True))
@@ -233,7 +264,11 @@ class Experiments(Observer):
     def _values(self) -> dict[str, torch.Tensor]:
         """Return the current values that steps start from and leave behind, by name."""
         named = {f"{entry.kind} {entry.name}": entry.tensor for entry in self._training.named()}
-        return {**named, **state_tensors(self._training)}
+        with unseen():
+            carried = self._carried.named()
+        # Whole numbers come from choices, such as a prediction, which rounding may turn without any harm.
+        floats = {key: tensor for key, tensor in carried.items() if tensor.is_floating_point() or tensor.is_complex()}
+        return {**named, **state_tensors(self._training), **floats}
 
     def _show(self, values: Mapping[str, torch.Tensor]) -> None:
         self.doing = "watching a step"

@@ -1,8 +1,7 @@
 """The state of a training run, by name: read from the run, kept in a file, and loaded into another run.
 
-A state holds parameters, left-over gradients, buffers, the optimizers' state and hyper-parameters, and the random
-generators. It does not hold values that only the script keeps, such as a carried hidden state or a generator that the
-script created.
+A state holds parameters, left-over gradients, buffers, the optimizers' state and hyper-parameters, the random
+generators, and the tensors that the script itself carries from step to step (see `carried_tensors`).
 """
 
 from __future__ import annotations
@@ -16,10 +15,12 @@ from typing import Any
 import torch
 from torch.nn.parameter import is_lazy
 
+from ...records.modes.mode_registry import DEFERRED_DEVICES
 from ...records.run.step_files import state_file
 from ...records.run.step_selection import StepSelection
 from ...script.named_tensors import TrainingTensors, gradients, put
 from ...tape.files.tensor_file import write_tensors
+from ...tape.replaying.replay import is_same
 from ...tape.shards import local_tensor, own_part
 from ...torch_private.dispatching import unseen, without_dispatch_modes, without_function_modes
 from .optimizer_state import hyperparameters, load_optimizer_state, set_hyperparameters, state_values, take_apart
@@ -52,7 +53,9 @@ class TrainingState:
         return sum(tensor.numel() * tensor.element_size() for tensor in self.tensors.values())
 
 
-def training_state(training: TrainingTensors, device: str, step: int) -> TrainingState:
+def training_state(
+    training: TrainingTensors, device: str, step: int, carried: Mapping[str, torch.Tensor] | None = None
+) -> TrainingState:
     """Return the training's current state. `device` is the mode's device."""
     with unseen():
         named = training.named()
@@ -75,13 +78,17 @@ def training_state(training: TrainingTensors, device: str, step: int) -> Trainin
             "hyper": hyperparameters(training.optimizers(), {id(entry.tensor): entry.name for entry in named}),
             "sparse": {key: tensor.sparse_dim() for key, tensor in readable.items() if tensor.is_sparse},
         }
-        return TrainingState(readable | {GENERATOR + name: state for name, state in states.items()}, facts)
+        generators = {GENERATOR + name: state for name, state in states.items()}
+        return TrainingState(readable | dict(carried or {}) | generators, facts)
 
 
-def load_state(state: TrainingState, training: TrainingTensors) -> list[str]:
+def load_state(
+    state: TrainingState, training: TrainingTensors, device: str, carried: Mapping[str, torch.Tensor] | None = None
+) -> list[str]:
     """Load a state, except for the generators. Return the names that exist on one side only.
 
-    Values are copied into the script's own tensors, so that views, tied weights and compiled graphs stay valid.
+    Values are copied into the script's own tensors, so that views, tied weights and compiled graphs stay valid. A
+    carried tensor that already has the state's bits is left alone: it may be a part of the script's data.
     """
     tensors, facts = state.tensors, state.facts
     with unseen():
@@ -109,6 +116,13 @@ def load_state(state: TrainingState, training: TrainingTensors) -> list[str]:
                 new_gradient = torch.empty_like(parameter, requires_grad=False)
                 local_tensor(new_gradient).copy_(value)
                 parameter.grad = new_gradient
+        for key, tensor in (carried or {}).items():
+            value = tensors.get(key)
+            if value is None or value.dtype != tensor.dtype:
+                continue
+            # Where ops are deferred, reading the tensor would execute them.
+            if device in DEFERRED_DEVICES or not is_same(tensor.detach().cpu(), value):
+                put(tensor, value)
         own_names = {f"{entry.kind} {entry.name}" for entry in named}
         missing += [key for key in tensors if key.startswith(("parameter ", "buffer ")) and key not in own_names]
         missing += load_optimizer_state(training, facts["owners"], facts["scalars"], tensors)

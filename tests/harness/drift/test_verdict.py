@@ -161,6 +161,18 @@ def test_a_loss_that_is_nan_in_both_runs_is_nonfinite_even_where_all_bits_agree(
     assert (verdict.word, verdict.step) == ("nonfinite", 2)
 
 
+def test_a_fault_before_the_first_nan_is_what_begins() -> None:
+    # given a NaN at step 2, and scored steps before it and at it
+    before, at = scored(0, 100.0), scored(2, float("inf"))
+    verdict = decide(replace(DIFFERING, **NONFINITE, steps=(before, at)))  # type: ignore[arg-type]
+    assert (verdict.word, verdict.step, verdict.first_significant_step) == ("beyond-rounding", 0, 0)
+    assert verdict.text.endswith("; afterwards, in step 2: loss 0 contains NaN only in compile")
+    assert all("NaN" not in note for note in verdict.notes)
+    # otherwise the NaN is what is known
+    for steps in ((at,), (scored(0, 1.0), at), (scored(0, 1.0),)):
+        assert decide(replace(DIFFERING, **NONFINITE, steps=steps)).word == "nonfinite"  # type: ignore[arg-type]
+
+
 def test_nans_of_both_runs_alike_are_no_drift() -> None:
     both = Nonfinite(NAN, NAN, None, False, "step 2: loss 0 contains NaN in both runs")
     verdict = decide(replace(IDENTICAL, nonfinite=both))

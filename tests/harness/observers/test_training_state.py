@@ -71,7 +71,7 @@ class Training:
         return training_state(self.tensors, "cpu", 0)
 
     def load(self, state: TrainingState) -> list[str]:
-        missing = load_state(state, self.tensors)
+        missing = load_state(state, self.tensors, "cpu")
         return missing + load_generators(state, "cpu")
 
     def everything(self) -> dict[str, Any]:
@@ -205,7 +205,7 @@ def test_a_sparse_gradient_stays_sparse(tmp_path: Path) -> None:
     state = through_a_file(training_state(tensors, "cpu", 1), tmp_path)
     optimizer.zero_grad()
     # when
-    missing = load_state(state, tensors)
+    missing = load_state(state, tensors, "cpu")
     # then
     loaded = next(table.parameters()).grad
     assert missing == [] and loaded is not None and loaded.is_sparse
@@ -247,7 +247,7 @@ def test_a_parameter_that_only_an_optimizer_holds_is_loaded(tmp_path: Path) -> N
     tensors.add_optimizer(optimizer)
     state = through_a_file(training_state(tensors, "cpu", 0), tmp_path)
     weight.data.zero_()
-    assert load_state(state, tensors) == [] and weight.tolist() == [1, 2]
+    assert load_state(state, tensors, "cpu") == [] and weight.tolist() == [1, 2]
 
 
 def test_parameters_without_a_shape_are_left_out() -> None:

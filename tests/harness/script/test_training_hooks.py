@@ -41,6 +41,9 @@ class Seen:
         self.gradients: list[Sequence[Any]] = []
         self.scaled: list[tuple[Any, Any]] = []
 
+    def module_returned(self, module: torch.nn.Module, outputs: Any) -> None:
+        pass
+
     def module_called(self, module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         self.modules.append(module)
         self.arguments.append((args, kwargs))

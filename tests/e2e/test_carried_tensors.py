@@ -1,0 +1,22 @@
+"""A fault in what a script carries from step to step beside the model, and a harmless twin."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numdrift
+
+SCRIPT = Path(__file__).parent / "scripts/carried_queue.py"
+
+
+def test_a_fault_in_a_queue_is_found_where_it_is_made(tmp_path: Path) -> None:
+    modes = ["cpu", "bad=cpu,env.FAULT=0.01", "good=cpu,env.FAULT=0"]
+    found = numdrift.investigate(SCRIPT, modes=modes, out=tmp_path, scripts=False, confirm=False)
+    bad, good = found.pairs
+    assert good.verdict == "identical"
+    assert bad.verdict == "beyond-rounding" and "(carried " in bad.text[0]
+    # only what the step made counts, not what it found
+    [culprit] = bad.culprits
+    line = next(number for number, text in enumerate(SCRIPT.read_text().splitlines(), 1) if 'get("FAULT"' in text)
+    assert culprit.op == "aten.mul" and str(culprit.source).endswith(f"{SCRIPT.name}:{line}")
+    assert culprit.status == "culprit" and (culprit.share_of_drift or 0) > 0.99
