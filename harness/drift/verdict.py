@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from ..records.results.findings import StepFindings, Verdict
 from .calibration import Threshold
 from .nonfinite import Nonfinite
+from .referee_accuracy import Accuracy
 from .repetition import Repetition
 from .setup_difference import SetupDifference
 from .step_score import StepScore
@@ -28,6 +29,18 @@ WITHOUT_EFFECT = ("script", "arguments", "autocast", "generator")
 
 REMEDY = "which starts steps of both modes from the same state"
 
+
+NOWHERE_KNOWN = (
+    "the difference is neither in parameters and buffers, nor in the optimizer's state, nor in the script's own "
+    "tensors: look for other state that the script carries from step to step"
+)
+
+FARTHER = math.log2(1e4)
+"""The log2 of how many times farther from double precision one side may be, if the drift is rounding.
+
+Rounding leaves both sides about equally far. The largest factor that was seen without a fault is 59, where eager mode
+rounds to bfloat16 and compiled code keeps float32.
+"""
 
 SAME_DRAWS = ("use the same seeds in both", "make both draw equally often")
 """The ways to make two modes draw the same random numbers."""
@@ -76,6 +89,23 @@ def decide(evidence: VerdictEvidence) -> Verdict:
         first_significant_step=significant[0].step if significant else None,
         notes=_notes(evidence, verdict),
     )
+
+
+def unless_contradicted(verdict: Verdict, referee: Accuracy | None, a: str, b: str) -> Verdict:
+    """Return the verdict, undecided if it is `rounding` although one side is orders of magnitude farther from the step
+    in double. Where random rounding makes a step jump, as at a branch cut, its noise may hide a fault."""
+    if verdict.word != "rounding" or verdict.score is None or referee is None or referee.closer == "equal":
+        return verdict
+    if abs(referee.median) < FARTHER or "ill-conditioned" in verdict.text:
+        return verdict
+    better, worse = (a, b) if referee.closer == "a" else (b, a)
+    reason = (
+        f"the drift is within the noise ({verdict.score:.3g} times), but the typical error of {worse} is "
+        f"{2.0 ** min(abs(referee.median), 1000.0):.2g} times that of {better}, compared with the step in double: "
+        "rounding leaves both equally far from it, so random rounding may make this step jump, and hide a fault; look "
+        f"at its ops (numdrift localize --step {verdict.step} --suspects)"
+    )
+    return replace(_no_word(reason, verdict.step), score=verdict.score, tensor=verdict.tensor, notes=verdict.notes)
 
 
 def worst_of(steps: Sequence[StepScore] | Sequence[StepFindings]) -> float:
@@ -166,10 +196,7 @@ def _undecided(evidence: VerdictEvidence) -> Verdict | None:
     ):
         looked = {step.step for step in evidence.steps}
         remedy = (
-            f"look at step {first} (--steps {first})"
-            if first is not None and first not in looked
-            else "the difference is neither in parameters and buffers, nor in the optimizer's state, nor in the script's own "
-            "tensors: look for other state that the script carries from step to step"
+            f"look at step {first} (--steps {first})" if first is not None and first not in looked else NOWHERE_KNOWN
         )
         reason = f"the runs differ{since}, but every step that both modes computed from the same state has equal bits"
         return _no_word(f"{reason}: {remedy}", first)

@@ -20,7 +20,7 @@ from ...drift.setup.met_in_files import met_in_files
 from ...drift.setup.setup_triage import environment_differences
 from ...drift.setup_difference import SetupDifference
 from ...drift.step_score import StepScore
-from ...drift.verdict import decide
+from ...drift.verdict import decide, unless_contradicted
 from ...records.modes.repeating_advice import repeating_advice
 from ...records.results.culprit import SETUP, Culprit
 from ...records.results.findings import Findings, PairFindings, RunEnding, StepFindings, TrainedWithout, Verdict
@@ -143,7 +143,7 @@ def _with_causes(verdict: Verdict, evidence: PairEvidence, measured: MeasuredPai
     fault = measured.scores.threshold.fault
     answer = QuestionAnswer.joined([question.answer(evidence, fault, step) for question in questions])
     culprits = in_order(answer.culprits)
-    verdict = with_causes(verdict, culprits, a, b)
+    verdict = unless_contradicted(with_causes(verdict, culprits, a, b), measured.referee, a, b)
     culprits = of_significant_steps(verdict, culprits)
     # A stage, a setting or a part of the model is named only if no op is proven.
     if verdict.word == "beyond-rounding" and not proven(verdict.word, culprits):

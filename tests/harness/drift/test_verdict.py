@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from numdrift.harness.drift.calibration import Threshold
 from numdrift.harness.drift.nonfinite import Nonfinite, NonfiniteValue
+from numdrift.harness.drift.referee_accuracy import Accuracy
 from numdrift.harness.drift.repetition import Repetition
 from numdrift.harness.drift.setup_difference import SetupDifference
 from numdrift.harness.drift.step_score import StepScore
-from numdrift.harness.drift.verdict import VerdictEvidence, decide, worst_of
+from numdrift.harness.drift.verdict import VerdictEvidence, decide, unless_contradicted, worst_of
 from numdrift.harness.records.results.findings import TensorScore
 
 THRESHOLD = Threshold(16.0, 4.0, True, "a study")
@@ -171,6 +172,28 @@ def test_a_fault_before_the_first_nan_is_what_begins() -> None:
     # otherwise the NaN is what is known
     for steps in ((at,), (scored(0, 1.0), at), (scored(0, 1.0),)):
         assert decide(replace(DIFFERING, **NONFINITE, steps=steps)).word == "nonfinite"  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("closer", "times", "undecided"),
+    [("a", 4.3e5, True), ("b", 4.3e5, True), ("a", 59.0, False), ("equal", 4.3e5, False), (None, 0.0, False)],
+)
+def test_rounding_does_not_leave_one_side_far_from_double(closer: str | None, times: float, undecided: bool) -> None:
+    # given a drift within the noise, and a side that is farther from double
+    rounding = decide(replace(DIFFERING, **ROUNDING))  # type: ignore[arg-type]
+    median = math.log2(times or 1.0) * (-1 if closer == "b" else 1)
+    referee = None if closer is None else Accuracy(closer, median, 20, 1e-6, False, "")
+    verdict = unless_contradicted(rounding, referee, "cpu", "compile")
+    assert (verdict.word is None) == undecided
+    if undecided:
+        worse, better = ("compile", "cpu") if closer == "a" else ("cpu", "compile")
+        assert f"the typical error of {worse} is 4.3e+05 times that of {better}" in verdict.undecided
+        assert verdict.score == rounding.score and "localize --step" in verdict.undecided
+    else:
+        assert verdict is rounding
+    # nothing else is called in question
+    beyond = decide(replace(DIFFERING, **BEYOND))  # type: ignore[arg-type]
+    assert unless_contradicted(beyond, referee, "cpu", "compile") is beyond
 
 
 def test_nans_of_both_runs_alike_are_no_drift() -> None:
