@@ -122,7 +122,11 @@ def command(
     count = 0 if script is not None and Path(script).is_dir() else len(modes or parse_modes(DEFAULT_MODES))
     further = count - 1 if request.confirm and request.localize != "none" else 0
     progress = CommandLineProgress(quiet=quiet, expected=2 * count + max(0, further))
-    findings, folder = investigated(request, progress)
+    try:
+        findings, folder = investigated(request, progress)
+    except KeyboardInterrupt:
+        progress.interrupted()
+        return INTERRUPTED
     page = folder / NAME
     try:
         page.write_text(page_of(report_of(folder)), encoding="utf-8")
@@ -141,6 +145,10 @@ def command(
     return findings.exit_code
 
 
+INTERRUPTED = 130
+"""The exit code after Ctrl-C: 128 + SIGINT, as in a shell."""
+
+
 class CommandLineProgress:
     """The progress of rounds of runs. The runs of a round are shown as `numdrift run` shows them.
 
@@ -154,6 +162,7 @@ class CommandLineProgress:
         self._understood = UnderstoodLines()
         self._expected = expected
         self._begun = 0
+        self._known: dict[str, str] = {}
         self._since = time.monotonic()
 
     def round(self, title: str, names: Sequence[str]) -> AbstractContextManager[Reporter]:
@@ -174,8 +183,22 @@ class CommandLineProgress:
         return f", about {seconds / 60:.0f} min left" if seconds >= 90 else f", about {max(1.0, seconds):.0f} s left"
 
     def say(self, text: str) -> None:
+        if " against " in text.partition(":")[0]:  # what is known of a pair so far
+            self._known[text.partition(":")[0]] = text
         if not self._quiet:
             self._console.print(text, soft_wrap=True)
+
+    def interrupted(self) -> None:
+        """Say what is known after Ctrl-C, and how to go on."""
+        known = list(self._known.values()) or ["no verdict yet"]
+        self._console.print("numdrift: interrupted. What is known so far, without further experiments:", soft_wrap=True)
+        for text in known:
+            self._console.print(f"  {text}", soft_wrap=True)
+        self._console.print(
+            "Everything recorded is kept: the same command goes on from there. --quick finds only the verdict, not the "
+            "causes.",
+            soft_wrap=True,
+        )
 
 
 def show(

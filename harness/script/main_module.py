@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.machinery
 import importlib.util
+import os
 import re
 import sys
 import traceback
@@ -106,8 +107,21 @@ def end_of(error: BaseException | None, script: str) -> ScriptEnd:
         place += " (this line executes the graph; the op itself may be on an earlier line)"
         if {"double", "float"} <= set(re.findall("[a-z]+", first_line(error).lower())):
             place += DOUBLED
+    if os.environ.get("DEVICE", "cpu") != "cpu" and MIXED_DEVICES.search(str(error)):
+        place += ELSEWHERE
     return ScriptEnd("out-of-memory" if is_memory else "crashed", 1, first_line(error) + place)
 
+
+MIXED_DEVICES = re.compile(
+    r"on the same device|at least two devices|returned an invalid gradient|expected device|is not a lazy tensor|"
+    r"weight type .* should be the same"
+)
+"""The pattern of torch's errors about tensors on different devices."""
+
+ELSEWHERE = (
+    "; if a part of the model or of the data stays on the CPU, let the script take the device from "
+    'os.environ["DEVICE"] and move both there'
+)
 
 DOUBLED = (
     "; if the script itself uses no double precision, the lazy core created a double from a Python number and a "

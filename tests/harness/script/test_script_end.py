@@ -97,3 +97,20 @@ def test_the_place_is_the_innermost_of_the_users_files_and_the_scripts_line(tmp_
         exec(compile("\n\n\n\nforward(None)\n", train, "exec"), names)  # noqa: S102
     assert end_of(raised.value, str(train)).message.endswith(f" ({model}:4 <- {train}:5)")
     assert end_of(raised.value, str(model)).message.endswith(f" ({model}:4)")
+
+
+MIXED = (
+    "Expected all tensors to be on the same device, but found at least two devices, lazy:0 and cpu!",
+    "Function _UncheckedAssignBackward returned an invalid gradient at index 0 - expected device cpu but got lazy:0",
+    "Input tensor is not a lazy tensor: torch.FloatTensor",
+)
+
+
+@pytest.mark.parametrize("message", MIXED)
+def test_tensors_on_two_devices_are_told_with_their_remedy(message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DEVICE", "lazy")
+    assert 'os.environ["DEVICE"]' in end_of(RuntimeError(message), "train.py").message
+    assert "DEVICE" not in end_of(RuntimeError("size mismatch"), "train.py").message
+    # on the CPU there is nothing to move
+    monkeypatch.setenv("DEVICE", "cpu")
+    assert "DEVICE" not in end_of(RuntimeError(message), "train.py").message
