@@ -28,6 +28,7 @@ from fractions import Fraction
 import numpy as np
 
 from ..records.results.findings import TensorScore
+from ..records.run.step_files import OF_SCRIPT
 from ..runs.mapped_tensors import TensorFile
 from .norms import Array, as_float, difference, is_floating
 from .step_noise import Noise
@@ -86,7 +87,8 @@ class StepScore:
 def score_step(a: TensorFile, b: TensorFile, noise: Noise) -> StepScore:
     """Score the results of a step in mode B against those of the reference A."""
     names = [*a.tensors, *(name for name in b.tensors if name not in a.tensors)]
-    scores = sorted((_score(name, a, b, noise) for name in names), key=_rank)
+    compared = [name for name in names if not name.startswith(OF_SCRIPT) or _are_of_one_shape(name, a, b)]
+    scores = sorted((_score(name, a, b, noise) for name in compared), key=_rank)
     floating = [tensor for tensor in scores if not tensor.discrete]
     worst = floating[0] if floating and floating[0].score > 0 else None
     return StepScore(
@@ -99,6 +101,11 @@ def score_step(a: TensorFile, b: TensorFile, noise: Noise) -> StepScore:
         replays=noise.replays if noise.measured else 0,
         looked_closer=noise.edge_replays > 0,
     )
+
+
+def _are_of_one_shape(name: str, a: TensorFile, b: TensorFile) -> bool:
+    left, right = a.tensors.get(name), b.tensors.get(name)
+    return left is not None and right is not None and left.shape == right.shape
 
 
 def unit_roundoff(name: str, a: TensorFile, b: TensorFile) -> float:

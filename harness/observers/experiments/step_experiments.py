@@ -18,7 +18,7 @@ from ...errors import NotAvailable
 from ...hooks.mode_protocol import CuttingMode, Mode, Moment
 from ...hooks.observer import Observer, RecordingSurroundings
 from ...records.modes.mode_registry import DEFERRED_DEVICES
-from ...records.run.step_files import STATE, STATES, inputs_file, outcome_file
+from ...records.run.step_files import EVALUATION, STATE, STATES, inputs_file, outcome_file
 from ...records.run.step_selection import StepSelection
 from ...script.named_tensors import gradients
 from ...tape.files.tensor_file import write_tensors
@@ -180,7 +180,7 @@ class Experiments(Observer):
         if number < MOST_EVALUATIONS:
             outputs = list(outputs.values()) if isinstance(outputs, Mapping) else [outputs]
             floats = [tensor for tensor in tensors_in(outputs) if tensor.is_floating_point() and is_kept(tensor)]
-            self._show({f"evaluation {number} output {place}": tensor for place, tensor in enumerate(floats)})
+            self._show({f"{EVALUATION}{number} output {place}": tensor for place, tensor in enumerate(floats)})
 
     def backward_started(self, step: int, started: Sequence[torch.Tensor], losses: Sequence[torch.Tensor]) -> None:
         if self._watching:

@@ -22,11 +22,10 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from ...records.modes.mode_registry import DEFERRED_DEVICES
+from ...records.run.step_files import CARRIED
 from ...script.named_tensors import TrainingTensors
 from ...tape.origin import OwnFiles, own_files
 from ...tape.storages import is_plain
-
-PREFIX = "carried "
 
 DEPTH = 3
 """The number of containers and attributes that a path may pass."""
@@ -36,6 +35,9 @@ MOST = 256
 
 LARGEST = 2**26
 """The largest size of a tensor that is kept, in bytes. What is larger is hardly carried over: activations, logits."""
+
+TOTAL = 2**28
+"""The largest size of all tensors that are kept in one state, in bytes. Those of the innermost function come first."""
 
 Look = tuple[int, int, int]
 """The identity of a tensor's object, its address, and its version."""
@@ -64,13 +66,19 @@ class CarriedTensors:
                     self._changing.add(name)
 
     def named(self) -> dict[str, torch.Tensor]:
-        """Return the tensors that steps change, by the key `carried NAME`."""
-        return {key: tensor for key, tensor in self.all_named().items() if key.removeprefix(PREFIX) in self._changing}
+        """Return the tensors that steps change, by the key `carried NAME`, as many as TOTAL allows."""
+        found, free = dict[str, torch.Tensor](), TOTAL
+        for key, tensor in self.all_named().items():
+            size = tensor.numel() * tensor.element_size()
+            if key.removeprefix(CARRIED) in self._changing and size <= free:
+                found[key] = tensor
+                free -= size
+        return found
 
     def all_named(self) -> dict[str, torch.Tensor]:
         """Return all tensors in the script's variables, by the key `carried NAME`."""
         with suppress(Exception):
-            return {PREFIX + name: tensor for name, tensor in self._all()}
+            return {CARRIED + name: tensor for name, tensor in self._all()}
         return {}
 
     def _all(self) -> Iterator[tuple[str, torch.Tensor]]:

@@ -13,6 +13,12 @@ OUTCOMES = "outcomes"
 STATE = "a state of this training"
 """The words for a state that cannot be kept, in a run's notices."""
 
+CARRIED = "carried "
+EVALUATION = "evaluation "
+OF_SCRIPT = (CARRIED, EVALUATION)
+"""The prefixes of the names of values in an outcome that only the script knows: tensors that it carries from step to
+step, and what its model returns in evaluations. They are looked for, so one run may lack some that the other has."""
+
 NUMBERED = re.compile(r"(?:state|outcome)-(\d+)\.safetensors")
 
 FOLDER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")

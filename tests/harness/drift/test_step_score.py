@@ -150,6 +150,16 @@ def test_a_value_that_one_side_lacks() -> None:
     }
 
 
+@pytest.mark.parametrize("name", ["carried hidden", "evaluation 0 output 0"])
+def test_a_value_that_only_one_script_is_known_to_have_says_nothing(name: str) -> None:
+    with_it, without = {"loss 0": [1.0], name: [2.0]}, {"loss 0": [1.0]}
+    for a, b in ((with_it, without), (without, with_it), (with_it, {"loss 0": [1.0], name: [2.0, 2.0]})):
+        found = step(a, b)
+        assert found.score == 0 and [tensor.name for tensor in found.tensors] == ["loss 0"]
+    # where both have it, it counts
+    assert step(with_it, {"loss 0": [1.0], name: [2.5]}).tensor == name
+
+
 def test_integers_rank_below_floating_values() -> None:
     # given
     a = {"buffer n": np.array([1, 2, 3]), "parameter w": [1.0]}

@@ -7,9 +7,11 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 
+from numdrift.harness.observers.state import carried_tensors
 from numdrift.harness.observers.state.carried_tensors import LARGEST, CarriedTensors
 from numdrift.harness.observers.state.training_state import load_state, training_state
 from numdrift.harness.script.named_tensors import TrainingTensors
@@ -84,6 +86,15 @@ def test_what_is_too_large_is_left_out() -> None:
     small, large = torch.ones(2), torch.empty(LARGEST + 1, dtype=torch.uint8)  # noqa: F841
     carried.ended()
     assert list(carried.named()) == ["carried small"]
+
+
+def test_all_together_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(carried_tensors, "TOTAL", 40)
+    carried = CarriedTensors(__file__, training_of(Model()))
+    carried.begins()
+    first, second, third = torch.ones(4), torch.ones(8), torch.ones(6)  # noqa: F841
+    carried.ended()
+    assert list(carried.named()) == ["carried first", "carried third"]
 
 
 def test_no_tensor_lives_longer_and_no_variable_is_lost() -> None:
