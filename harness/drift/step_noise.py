@@ -217,6 +217,26 @@ class Noise:
         return cls(step, len(perturbed), tensors if perturbed else {}, taped=False)
 
 
+def pooled(step: int, noises: Sequence[Noise]) -> Noise:
+    """Return the noise with which a step without a tape is scored: that of the nearest taped step, but for each value
+    at least the median of its relative noise in all taped steps.
+
+    The noise of one step may be tiny by chance: where a value is exact, or where few elements are rounded. A median,
+    because a single step in which rounding makes a value jump must not hide a fault in the others.
+    """
+    nearest = min(noises, key=lambda noise: abs(noise.step - step))
+    tensors = dict(nearest.tensors)
+    for noise in sorted(noises, key=lambda noise: abs(noise.step - step)):
+        for name, tensor in noise.tensors.items():
+            tensors.setdefault(name, tensor)
+    for name, tensor in tensors.items():
+        found = [noise.tensors[name].relative for noise in noises if name in noise.tensors]
+        relatives = [relative for relative in found if relative is not None]
+        if tensor.norm and relatives:
+            tensors[name] = replace(tensor, rms=max(tensor.rms, statistics.median(relatives) * tensor.norm))
+    return replace(nearest, tensors=tensors)
+
+
 def read_noise(run: Path, step: int) -> Noise | None:
     """Return the recorded noise of a step; None if the run recorded none. Raises JournalError for damage."""
     record = read_noise_record(run, step)

@@ -10,11 +10,12 @@ from pathlib import Path
 
 from ...drift.calibration import threshold_of_pair
 from ...drift.referee_accuracy import Accuracy, accuracy, step_errors
-from ...drift.step_noise import Noise, read_noise
+from ...drift.step_noise import Noise, pooled, read_noise
 from ...drift.step_score import StepScore, score_step
 from ...errors import JournalError, RunNotFound
 from ...records.modes.mode_spec import ModeSpec
 from ...records.run.run_config import RunConfig
+from ...records.run.step_files import CARRIED
 from ...runs.mapped_tensors import TensorFile
 from ...runs.recorded_run import RecordedRun
 from ...runs.step_outcomes import (
@@ -90,17 +91,17 @@ def _scored(
     evidence: PairEvidence,
     folder: Path | None = None,
 ) -> StepScore:
-    """Score a step by its own noise, else by the nearest tape's noise, else by the noise of perturbed runs."""
-    nearest = min(noises, key=lambda taped_step: abs(taped_step - step), default=None)
-    if nearest is not None and not evidence.one_against_several:
+    """Score a step by its own noise, else by that of all taped steps, else by the noise of perturbed runs."""
+    taped = noises.get(step) or (pooled(step, list(noises.values())) if noises else None)
+    if taped is not None and not evidence.one_against_several:
         a, b = (_Outcome.of(path, step) for path in (reference.path, folder or run.path))
-        return _scored_once(_Scoring(step, a, b, noises[nearest]))
+        return _scored_once(_Scoring(step, a, b, taped))
     values = read_outcome(reference.path, step)
-    if nearest is None:
+    if taped is None:
         reruns = [rerun for rerun in evidence.several("a", "ulp") if step in outcome_steps(rerun.path)]
         noise = Noise.from_runs(step, values, [read_outcome(rerun.path, step) for rerun in reruns])
     else:
-        noise = _noise_at(step, values, noises[nearest])
+        noise = _noise_at(step, values, taped)
     b_values = outcome_against(evidence, run, step) if folder is None else read_outcome(folder, step)
     return score_step(values, b_values, noise)
 
@@ -130,7 +131,7 @@ class _Outcome:
 
 @dataclass(frozen=True, slots=True)
 class _Scoring:
-    """A step of two runs and the noise to score it by: this step's, or that of the nearest step with a tape."""
+    """A step of two runs and the noise to score it by: this step's, or that of all steps with a tape."""
 
     step: int
     a: _Outcome
@@ -170,6 +171,9 @@ def _starts_in_same_state(evidence: PairEvidence, run: RecordedRun, step: int) -
     left, right = (
         {key: tensor for key, tensor in state.tensors.items() if not key.startswith("generator ")} for state in states
     )
+    # What the script itself carries is looked for, so one of the runs may lack it.
+    of_one = [key for key in left.keys() ^ right.keys() if key.startswith(CARRIED)]
+    left, right = ({key: tensor for key, tensor in side.items() if key not in of_one} for side in (left, right))
     return left.keys() == right.keys() and all(
         tensor.dtype == right[key].dtype
         and tensor.shape == right[key].shape

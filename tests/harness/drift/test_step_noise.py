@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from numdrift.harness.drift.step_noise import Noise, TensorNoise, read_noise
+from numdrift.harness.drift.step_noise import Noise, TensorNoise, pooled, read_noise
 from numdrift.harness.drift.step_score import score_step
 from numdrift.harness.errors import JournalError
 
@@ -121,6 +121,26 @@ def test_at_another_step_what_was_zero_keeps_its_noise_and_integers_their_flips(
     here = Noise(0, 8, {"parameter w": TensorNoise(0.5, 0.0), "buffer n": TensorNoise(0.0, 0.0, 3)})
     moved = here.at(1, tensors({"parameter w": [3.0, 4.0], "buffer n": np.array([1])}))
     assert moved.tensors == {"parameter w": TensorNoise(0.5, 5.0, 0), "buffer n": TensorNoise(0.0, 0.0, 3)}
+
+
+def test_a_step_without_a_tape_has_at_least_the_median_of_the_noise() -> None:
+    # given a value that is exact in the nearest step, and one that jumps in another one
+    def taped(at: int, *rms: float) -> Noise:
+        return Noise(
+            at, 8, {f"gradient 0 {name}": TensorNoise(each, 2.0) for name, each in zip("vw", rms, strict=True)}
+        )
+
+    noises = [taped(0, 2e-4, 1e-6), taped(10, 0.0, 2e-6), taped(20, 4e-4, 0.5)]
+    # when
+    noise = pooled(11, noises)
+    # then
+    assert {name: tensor.rms for name, tensor in noise.tensors.items()} == pytest.approx(
+        {"gradient 0 v": 2e-4, "gradient 0 w": 2e-6}
+    )
+    assert (noise.step, noise.replays) == (10, 8)
+    # a value that the nearest step lacks has the noise of another one, and one step stays as it is
+    assert pooled(1, [Noise(2, 8, {}), noises[0]]).tensors == noises[0].tensors
+    assert pooled(5, noises[:1]) == noises[0]
 
 
 def test_a_member_of_the_ensemble_scores_about_one() -> None:
