@@ -162,7 +162,7 @@ class CommandLineProgress:
         self._understood = UnderstoodLines()
         self._expected = expected
         self._begun = 0
-        self._known: dict[str, str] = {}
+        self._verdicts: dict[str, str] = {}
         self._since = time.monotonic()
 
     def round(self, title: str, names: Sequence[str]) -> AbstractContextManager[Reporter]:
@@ -184,15 +184,15 @@ class CommandLineProgress:
 
     def say(self, text: str) -> None:
         if " against " in text.partition(":")[0]:  # what is known of a pair so far
-            self._known[text.partition(":")[0]] = text
+            self._verdicts[text.partition(":")[0]] = text
         if not self._quiet:
             self._console.print(text, soft_wrap=True)
 
     def interrupted(self) -> None:
         """Say what is known after Ctrl-C, and how to go on."""
-        known = list(self._known.values()) or ["no verdict yet"]
+        verdicts = list(self._verdicts.values()) or ["no verdict yet"]
         self._console.print("numdrift: interrupted. What is known so far, without further experiments:", soft_wrap=True)
-        for text in known:
+        for text in verdicts:
             self._console.print(f"  {text}", soft_wrap=True)
         self._console.print(
             "Everything recorded is kept: the same command goes on from there. --quick finds only the verdict, not the "

@@ -260,9 +260,10 @@ def _notes(evidence: VerdictEvidence, verdict: Verdict) -> tuple[str, ...]:
     notes += [
         f"{item.text}; nothing is drawn from it afterwards" for item in evidence.setup if item.harmless == "unused"
     ]
-    told = verdict.word == "beyond-rounding" and evidence.nonfinite is not None and evidence.nonfinite.first is not None
-    if evidence.nonfinite is not None and verdict.word != "nonfinite" and not told:
-        notes.append(evidence.nonfinite.text)
+    nonfinite = evidence.nonfinite
+    is_in_text = verdict.word == "beyond-rounding" and nonfinite is not None and nonfinite.first is not None
+    if nonfinite is not None and verdict.word != "nonfinite" and not is_in_text:
+        notes.append(nonfinite.text)
     significant = _significant(evidence)
     if significant and not any(step.taped for step in significant):
         notes.append("the noise of the steps beyond the threshold was not measured on their tapes")

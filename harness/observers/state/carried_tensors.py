@@ -83,7 +83,7 @@ class CarriedTensors:
 
     def _all(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Yield the tensors in the script's variables that have no other name, each once."""
-        known = {_address(entry.tensor) for entry in self._training.named()}
+        addresses = {_address(entry.tensor) for entry in self._training.named()}
         visited, names = set[int](), set[str]()
         for scope, of_frame in _scopes(self._files):
             for variable, value in scope:
@@ -91,7 +91,7 @@ class CarriedTensors:
                     continue
                 for path, tensor in _tensors(value, variable, DEPTH, visited, self._files):
                     name = path if path not in names else f"{of_frame}.{path}"
-                    if name in names or len(names) == MOST or not is_kept(tensor) or _address(tensor) in known:
+                    if name in names or len(names) == MOST or not is_kept(tensor) or _address(tensor) in addresses:
                         continue
                     names.add(name)
                     yield name, tensor
