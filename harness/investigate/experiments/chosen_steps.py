@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from ...drift.run_comparison import RunComparison
 from ...drift.setup.step_setup import compared_arguments
 from ...drift.wholes import entries_of
 from ...errors import UsageError
+from ...runs.journal import StepRecord
 from ...runs.recorded_run import RecordedRun
 from ...runs.step_outcomes import state_steps
 from ...search import evenly
@@ -34,6 +36,10 @@ MOST_TAPES = 4
 STATE_SHARE = 9
 """The bytes of a step's state and outcome, as a multiple of the bytes of its parameters and buffers. The state takes 3
 of the 9 (parameters and Adam's two moments), the gradients that are left over take 1, and the outcome takes 5."""
+
+MOST_KINDS = 8
+"""The largest number of kinds of steps of which one is chosen first: steps of other optimizers, and with batches of
+other shapes."""
 
 SUDDEN = 8.0
 """A pair diverges suddenly in a step if its drift exceeds that of each of the BEFORE previous steps by this factor."""
@@ -180,11 +186,14 @@ def within_control(
     last = count - 1 if len(reference.journal.steps) != len(run.journal.steps) else None
     wanted = {step for step in (sudden, None if sudden is None else sudden - 1, last) if step in able}
     chosen = {first, *wanted}
-    # If optimizers take turns, take one step of each: only the tape of such a step has that optimizer's inputs.
-    ended_by = {record.step: record.optimizer for record in reference.journal.steps}
-    for name in dict.fromkeys(ended_by.values()) if len(set(ended_by.values())) > 1 else ():
-        of_name = (step for step in able if ended_by[step] == name and not chosen & {step - 1, step, step + 1})
-        turn = next(of_name, None)
+    # Take one step of each kind. If optimizers take turns, only the tape of its own step has an optimizer's inputs. If
+    # batches have different shapes, a compiler makes a graph for each, and one of them may be wrong.
+    kinds = {record.step: _kind(record) for record in reference.journal.steps}
+    # The rarest kinds come first: they have the fewest steps that are no neighbours of chosen ones.
+    rarest = sorted(Counter(kinds.values()).items(), key=lambda counted: counted[1])
+    for kind, _ in rarest[:MOST_KINDS] if len(rarest) > 1 else ():
+        of_kind = (step for step in able if kinds[step] == kind and not chosen & {step - 1, step, step + 1})
+        turn = next(of_kind, None)
         if turn is not None:
             wanted.add(turn)
             chosen.add(turn)
@@ -194,6 +203,12 @@ def within_control(
     rest = sorted(chosen - {first, *wanted})
     kept = [rest[place] for place in evenly(len(rest), min(len(rest), max(0, most - 1 - len(wanted))))]
     return tuple(sorted({first, *wanted, *kept}))
+
+
+def _kind(record: StepRecord) -> Hashable:
+    """Return what makes a step different from others: the optimizer that ends it, and the shapes of its batch."""
+    batch = record.batches[0] if record.batches else ()
+    return record.optimizer, tuple((dtype, tuple(shape)) for dtype, shape, _ in batch)
 
 
 def late_arguments(a: RecordedRun, b: RecordedRun) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,26 @@ def test_optimizers_that_take_turns_have_a_step_each(tmp_path: Path) -> None:
     assert within_control(a, b, 0, 1, 4) == (0, 1, 4, 7)
     alone = training(tmp_path / "alone", [1.0] * 12, range(13)), training(tmp_path / "other", [1.1] * 12, range(13))
     assert within_control(*alone, 0, 1, 64) == (0, 1, 3, 5, 7, 9, 11)
+
+
+def test_batches_of_each_shape_have_a_step(tmp_path: Path) -> None:
+    # given a training in which every second batch is shorter, and one where each has a length of its own
+    def ragged(name: str, lengths: Sequence[int], gradient: float) -> RecordedRun:
+        steps = [Step(gradients={"w": [gradient]}, batches=((("int64", (4, length), "aa"),),)) for length in lengths]
+        run = record(tmp_path / name, steps)
+        (run.path / "states").mkdir()
+        for step in range(len(steps) + 1):
+            (run.path / "states" / f"state-{step:06d}.safetensors").touch()
+        return run
+
+    turns = [8, 5] * 8
+    chosen = within_control(ragged("a", turns, 1.0), ragged("b", turns, 1.5), 0, None, 64)
+    assert {turns[step] for step in chosen} == {8, 5} and all(after - step > 1 for step, after in pairwise(chosen))
+    lengths = [8, 8, 8, 5, 8, 8, 8, 8, 8, 3, 8, 8, 8]
+    chosen = within_control(ragged("c", lengths, 1.0), ragged("d", lengths, 1.5), 0, None, 4)
+    assert {lengths[step] for step in chosen} == {8, 5, 3}  # of few steps, one of each kind
+    many = [*range(1, 30)]
+    assert len(within_control(ragged("e", many, 1.0), ragged("f", many, 1.5), 0, None, 64)) == 15
 
 
 def test_a_drift_that_grows_steadily_is_not_sudden(tmp_path: Path) -> None:
