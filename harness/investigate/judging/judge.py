@@ -25,6 +25,7 @@ from ...records.modes.repeating_advice import repeating_advice
 from ...records.results.culprit import SETUP, Culprit
 from ...records.results.findings import Findings, PairFindings, RunEnding, StepFindings, TrainedWithout, Verdict
 from ...records.run.interpreters import TwoInterpreters
+from ...records.run.step_files import LEAVES_OUT
 from ...runs.recorded_run import RecordedRun
 from ..evidence.pair_evidence import PairEvidence, evidence_for
 from ..evidence.pair_scores import spec_of
@@ -255,6 +256,7 @@ def _notes(evidence: PairEvidence, measured: MeasuredPair, judged: _JudgedCauses
     scores = measured.scores
     notes = [*verdict.notes, *measured.compared.notes, *around, *scores.notes, *scores.unreplayed, *measured.unreadable]
     notes += judged.answer.notes
+    notes += [text for run in named_runs(evidence).values() for text in run.manifest.notices if LEAVES_OUT in text]
     for run in (evidence.a, evidence.b):
         label, spread = run.manifest.label, measured.spreads.get(run.manifest.label)
         if spread is not None:

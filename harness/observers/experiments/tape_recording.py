@@ -75,6 +75,7 @@ class TapeRecording(StepWatcher):
         self._leaves_noise = bool(config.serve) and is_accelerator(mode.device)
         self._watches_script = not mode.capabilities.compiles
         self._script_compiles = False
+        self._has_left_out = False
         self._patches = Patches("the tapes")
 
     def install(self) -> None:
@@ -183,6 +184,11 @@ class TapeRecording(StepWatcher):
                 if measured:
                     self._write_noise(StepNoise(step, reason=str(error)))
                 return
+            if recorder.left_out and not self._has_left_out:
+                self._has_left_out = True
+                self._notice(
+                    f"from step {step} on, {recorder.left_out}; dense gradients (sparse=False) are taped whole"
+                )
             kernels = recorder.kernels(tape)
             if kernels is not None:
                 self._kernels[step] = kernels

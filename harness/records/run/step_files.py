@@ -19,6 +19,9 @@ OF_SCRIPT = (CARRIED, EVALUATION)
 """The prefixes of the names of values in an outcome that only the script knows: tensors that it carries from step to
 step, and what its model returns in evaluations. They are looked for, so one run may lack some that the other has."""
 
+LEAVES_OUT = "the tape leaves out"
+"""The words of a notice about a step whose tape is not whole."""
+
 NUMBERED = re.compile(r"(?:state|outcome)-(\d+)\.safetensors")
 
 FOLDER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")

@@ -34,6 +34,11 @@ class StepRecorder(Protocol):
         """The reads of uninitialized memory."""
         return ()
 
+    @property
+    def left_out(self) -> str:
+        """What the tape leaves out, as a sentence; "" if it has the whole step."""
+        return ""
+
     @abstractmethod
     def start(self) -> None: ...
 

@@ -10,15 +10,17 @@ from typing import Any
 
 import torch
 
+from ...records.run.step_files import LEAVES_OUT
 from ...torch_private.dispatching import without_dispatch_modes, without_function_modes
 from ..op_names import NAMESPACES, PYTHON_GROUP, SHARDED, unreplayed
 from ..op_places import StepPlaces, owners_of
 from ..origin import StepFrames, script_frames
 from ..shards import is_sharded
 from ..step_settings import current_settings, setting_lines
-from ..tape import Call, NotReplayable, Tape, View, Watched
+from ..tape import Call, NotReplayable, Tape, View, Watched, leaves
 from .call_log import CallLog, NotedCall, raising
 from .followed_calls import FollowedOps, OpCall
+from .sparse_ops import SparseOps
 from .step_recorder import StepRecorder
 
 NAMES_ONLY = ("aten::set_",)
@@ -56,11 +58,12 @@ class TapeRecorder(StepRecorder):
         self._watched: list[Watched] = []
         self._batch: list[Watched] = []
         self._log = CallLog()
-        self._mode = FollowedOps(self._begins, self._ended, self._failed)
+        self._mode = FollowedOps(self._begins, self._ended, self._failed)  # type: ignore[misc]  # two kinds of notes
         self._places: StepPlaces | None = None
         self._settings: Mapping[str, Any] = {}
         self._set_at: Mapping[str, str] = {}
         self._frames = StepFrames(script)
+        self._sparse = SparseOps()
 
     def start(self) -> None:
         if is_group_in_python():  # the tensors that the group receives would look like the step's data
@@ -90,7 +93,7 @@ class TapeRecorder(StepRecorder):
     def _note(self, values: list[Watched], tensors: Mapping[str, torch.Tensor]) -> None:
         with self._looking():
             for name, tensor in tensors.items():
-                if self.reason is None:
+                if self.reason is None and not self._sparse.concerns([tensor]):
                     view = self._log.table.view(tensor.detach(), is_input=True)
                     value = tensor.detach().to("cpu", copy=True)
                     values.append(Watched(len(self._log.calls), name, view, value))
@@ -122,6 +125,13 @@ class TapeRecorder(StepRecorder):
             batch=batch,
             set_at=self._set_at,
         )
+
+    @property
+    def left_out(self) -> str:
+        """What the tape leaves out, as a sentence; "" if it has the whole step."""
+        count = self._sparse.count
+        ops = "1 op that computes" if count == 1 else f"{count} ops that compute"
+        return f"{LEAVES_OUT} {ops} with sparse tensors, and what follows from them" if count else ""
 
     def view_of(self, tensor: torch.Tensor) -> View | None:
         """Return the view that identifies a tensor on the tape, None if its memory has no slot."""
@@ -161,8 +171,8 @@ class TapeRecorder(StepRecorder):
             self._settings, self._set_at = current_settings(), dict(setting_lines.lines)
         return ignored
 
-    def _begins(self, call: OpCall) -> NotedCall | None:
-        """Note the arguments of an op that is about to run."""
+    def _begins(self, call: OpCall) -> NotedCall | OpCall | None:
+        """Note the arguments of an op that is about to run. An op that the tape leaves out is its own note."""
         if self._ignores():
             return None
         if call.is_overload:
@@ -178,15 +188,21 @@ class TapeRecorder(StepRecorder):
             if any(map(is_sharded, call.tensors)):
                 raise NotReplayable(SHARDED)
             place = self._places.here(grad=call.grad, differentiable=call.is_differentiable)
+            if self._sparse.concerns(call.tensors):
+                return call
             return self._log.take(call, place)
         return None
 
-    def _ended(self, noted: NotedCall, outputs: Any) -> None:
+    def _ended(self, noted: NotedCall | OpCall, outputs: Any) -> None:
         with self._looking():
+            returned = [value for value in leaves(outputs) if isinstance(value, torch.Tensor)]
+            if isinstance(noted, OpCall) or self._sparse.concerns(returned):
+                self._sparse.leave_out(noted if isinstance(noted, OpCall) else noted.call, outputs)
+                return
             self._log.complete(noted, outputs, self._frames.here(noted.place.phase, noted.place.sequence))
 
-    def _failed(self, noted: NotedCall, error: BaseException) -> None:
-        if isinstance(error, Exception):
+    def _failed(self, noted: NotedCall | OpCall, error: BaseException) -> None:
+        if isinstance(error, Exception) and isinstance(noted, NotedCall):
             self.raised = raising(noted, script_frames(self._script))
 
 

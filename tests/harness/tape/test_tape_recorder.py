@@ -12,10 +12,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from numdrift.harness.tape.recording.followed_calls import FollowedOps
 from numdrift.harness.tape.recording.tape_recorder import TapeRecorder
 from numdrift.harness.tape.replaying.ensemble import measure_noise
+from numdrift.harness.tape.replaying.replay import AsRecorded, Replay, is_same
 from numdrift.harness.tape.storages import SlotTable
 from numdrift.harness.tape.tape import NotReplayable, Tape
 
-from .trainings import recorded, started
+from .trainings import Training, recorded, started
 
 
 def calls_of(tape: Tape, phase: str) -> list[tuple[str, str | None]]:
@@ -151,11 +152,6 @@ def test_inputs_are_as_they_were_before_anything_wrote_them() -> None:
 NESTED = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged)
 
 
-def sparse() -> None:
-    table = nn.Embedding(4, 2, sparse=True)
-    table(torch.tensor([1])).sum().backward()
-
-
 def subclass() -> None:
     NESTED * 2
 
@@ -177,7 +173,6 @@ def conjugate() -> None:
 @pytest.mark.parametrize(
     ("step", "words"),
     [
-        (sparse, "sparse"),
         (subclass, "class NestedTensor"),
         (higher_order, "higher-order operator associative_scan"),
         (meta, "device meta"),
@@ -195,6 +190,58 @@ def test_what_a_tape_cannot_hold_is_its_reason(step: Any, words: str) -> None:
     assert after.tolist() == [2, 2]
     with pytest.raises(NotReplayable, match=words):
         recorder.tape()
+
+
+class Table(Training):
+    """A table with sparse gradients, and a dense layer behind it."""
+
+    def __init__(self) -> None:
+        self.table, self.top = nn.EmbeddingBag(10, 4, mode="sum", sparse=True), nn.Linear(4, 1)
+        super().__init__(nn.ModuleList([self.table, self.top]), torch.optim.SGD([*self.table.parameters()], 0.1))
+        self.dense = torch.optim.SGD(self.top.parameters(), 0.1)
+        self.rows = torch.randint(10, (6, 3))
+
+    def work(self) -> None:
+        self.optimizer.zero_grad()
+        self.dense.zero_grad()
+        self.backward(self.top(self.table(self.rows)).square().mean())
+        self.optimizer.step()
+        self.dense.step()
+
+
+def test_a_tape_holds_what_is_dense_of_a_step_with_sparse_gradients() -> None:
+    # given a step in which the table's gradient is sparse
+    torch.manual_seed(0)
+    training = Table()
+    with recorded() as recorder:
+        training.step(recorder.watch)
+    tape = recorder.tape()
+    # then what is dense replays bit for bit, and what follows from the sparse gradient is not on the tape
+    names = {watched.name for watched in tape.watched}
+    of_top = {f"{kind} 1.{of}" for kind in ("gradient 0", "parameter") for of in ("weight", "bias")}
+    assert of_top <= names and "loss 0" in names
+    assert not [name for name in names if "0.weight" in name and "state" not in name]
+    values = Replay(tape).run(AsRecorded())
+    assert [name for name, value in tape.expected().items() if not is_same(values[name], value)] == []
+    assert recorder.left_out.startswith("the tape leaves out ") and "sparse" in recorder.left_out
+    # a step without them is whole
+    with recorded() as recorder:
+        started("mlp").step(recorder.watch)
+    assert recorder.left_out == ""
+
+
+def test_what_only_reads_a_sparse_value_is_left_out_too() -> None:
+    with recorded() as recorder:
+        dense = torch.ones(3) * 2
+        sparse = torch.eye(3).to_sparse()
+        product = torch.sparse.mm(sparse, dense[:, None])
+        after = product + 1
+        dense.add_(sparse.sum(0).to_dense())
+        recorder.watch("loss 0", after)
+        recorder.watch("loss 1", dense)
+        recorder.watch("loss 2", torch.ones(2) + 1)
+    assert [watched.name for watched in recorder.tape().watched] == ["loss 2"]
+    assert after.flatten().tolist() == [3, 3, 3] and dense.tolist() == [3, 3, 3]
 
 
 def test_a_collective_is_a_reason() -> None:
