@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import torch
@@ -57,24 +58,27 @@ def late_read(flow: StorageFlow, number: int, recorded: Recorded) -> LateRead | 
     Return None if no read explains it, or if the values that decide it are not known.
     """
     real = recorded(number)
-    if not real:
+    if real is None or [result.shape for result in real] != [use.view.size for use in flow.nodes[number].made]:
         return None
     graph = _execution(flow, number)
     chain = _unknown_before(flow, number, graph, recorded)
     try:
         contents = _contents(flow, chain, recorded)
         early = _results(flow, chain, number, contents)
-        for value, view in _read(flow, chain, number):
-            readers = [node for node in chain if any(use.value == value for use in flow.nodes[node].reads)]
-            for writer, later in _later_contents(flow, graph, min(readers), view, contents, recorded):
-                # the nodes that make the value have no part in what is computed from its later content
-                rest = [node for node in chain if all(use.value != value for use in flow.nodes[node].made)]
+    except (NotReplayable, RuntimeError):
+        return None
+    if all(bool(_same(result, from_early).all()) for result, from_early in zip(real, early, strict=True)):
+        return None
+    for value, view in _read(flow, chain, number):
+        readers = [node for node in chain if any(use.value == value for use in flow.nodes[node].reads)]
+        # the nodes that make the value have no part in what is computed from its later content
+        rest = [node for node in chain if all(use.value != value for use in flow.nodes[node].made)]
+        for writer, later in _later_contents(flow, graph, min(readers), view, contents, recorded):
+            with suppress(NotReplayable, RuntimeError):  # an op may refuse the other content, for example as indices
                 late = _results(flow, rest, number, {**contents, value: later})
                 share = _share_of_late(real, early, late)
                 if share:
                     return LateRead(min(readers), _source(flow, writer), share)
-    except (NotReplayable, RuntimeError):  # an op may refuse the other content, for example as indices
-        return None
     return None
 
 
@@ -167,6 +171,8 @@ def _later_contents(
         node = flow.nodes[writer]
         results = recorded(writer)
         for use, result in zip(node.made, results or (), strict=False):
+            if result.numel() != math.prod(use.view.size):
+                continue
             if use.value.slot == read.value.slot and before is not None:
                 yield writer, _written(flow, use, result, before)
             elif use.view.dtype == read.view.dtype and result.numel() == elements:
