@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
+import os
 import sys
 import traceback
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
 from .. import errors
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
+"""The numbers of the system's errors for a full disk and for a used-up quota."""
 
 INTERNAL_ERROR = 70
 """EX_SOFTWARE of sysexits.h. It differs from the exit codes of verdicts and of wrong usage."""
@@ -119,10 +124,24 @@ def main() -> None:
         sys.exit(130)
     except BrokenPipeError:  # the reader of the output has ended, as `head` does: exit with 128 + SIGPIPE
         sys.exit(141)
+    except OSError as error:
+        if error.errno not in FULL:
+            _crashed(error)
+        of_file = f" ({error.filename})" if error.filename else ""
+        _say(
+            f"{os.strerror(error.errno or 0)}{of_file}: free some space, or write the runs elsewhere with --out; "
+            "everything recorded so far is kept"
+        )
+        sys.exit(errors.NumdriftError.exit_code)
     except Exception as error:  # noqa: BLE001, a crash must not look like a verdict
-        traceback.print_exc()
-        _say(f"this is a bug in numdrift ({type(error).__name__}); everything recorded so far is kept")
-        sys.exit(INTERNAL_ERROR)
+        _crashed(error)
+
+
+def _crashed(error: Exception) -> NoReturn:
+    """Report an error that nothing expects, with its traceback."""
+    traceback.print_exception(error)
+    _say(f"this is a bug in numdrift ({type(error).__name__}); everything recorded so far is kept")
+    sys.exit(INTERNAL_ERROR)
 
 
 def _say(text: str) -> None:
