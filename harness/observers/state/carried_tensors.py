@@ -39,6 +39,10 @@ LARGEST = 2**26
 TOTAL = 2**28
 """The largest size of all tensors that are kept in one state, in bytes. Those of the innermost function come first."""
 
+OF_FRAME_ALONE = 3
+"""The number of references to the dictionary of a frame's variables that only the frame has: the frame's, the one in
+`_variables`, and the argument of `getrefcount`."""
+
 Look = tuple[int, int, int]
 """The identity of a tensor's object, its address, and its version."""
 
@@ -128,12 +132,14 @@ def _variables(frame: FrameType) -> list[tuple[str, Any]]:
 
     Before Python 3.13, a function's frame keeps the dictionary in which it shows its variables, and with it their
     values, until it shows them again. It is emptied, so that no tensor lives longer than in the script. That leaves the
-    variables themselves alone, unless a debugger or a profiler in Python writes them back.
+    variables themselves alone, unless a debugger or a profiler in Python writes them back. The dictionary is left as it
+    is if the script has it, too, as the result of `locals()`.
     """
     variables = frame.f_locals
-    items = list(variables.items())
+    items = [(name, value) for name, value in variables.items() if value is not variables]
     is_copy = frame.f_code.co_flags & inspect.CO_OPTIMIZED and sys.version_info < (3, 13)
-    if is_copy and sys.gettrace() is None and sys.getprofile() is None:
+    is_of_frame_alone = sys.getrefcount(variables) <= OF_FRAME_ALONE
+    if is_copy and is_of_frame_alone and sys.gettrace() is None and sys.getprofile() is None:
         variables.clear()
     return items
 

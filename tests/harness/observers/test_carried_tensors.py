@@ -110,6 +110,20 @@ def test_no_tensor_lives_longer_and_no_variable_is_lost() -> None:
     assert list(carried.named()) == ["carried hidden"] and hidden.tolist() == [1] and other == "other"
 
 
+def test_a_dictionary_of_variables_that_the_script_has_is_left_alone() -> None:
+    def scripts(size: int, name: str) -> dict[str, Any]:
+        settings = locals()
+        carried = CarriedTensors(__file__, training_of(Model()))
+        carried.begins()
+        hidden = torch.ones(size)
+        carried.ended()
+        assert list(carried.named()) == ["carried hidden"]
+        return settings
+
+    settings = scripts(2, "run")
+    assert (settings["size"], settings["name"]) == (2, "run")
+
+
 def test_objects_that_raise_are_no_matter() -> None:
     class Strange:
         def __getattribute__(self, name: str) -> Any:
