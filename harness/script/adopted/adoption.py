@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,9 @@ from .cuda import CudaStandIns
 from .devices import ACCELERATORS, DeviceRedirection
 from .placement import Placement
 from .xla_stand_ins import XlaStandIns
+
+NAMED_BREAKS = 3
+"""The number of different graph breaks that a run names; it only counts the others."""
 
 
 class ScriptAdoption:
@@ -89,5 +93,16 @@ class ScriptAdoption:
             return
         text = f"{regions} region{'s' if regions != 1 else ''} compiled, "
         text += f"{len(breaks) or 'no'} graph break{'s' if len(breaks) != 1 else ''}"
-        shown = "; ".join(f"{graph_break.reason} at {Path(graph_break.source).name}" for graph_break in breaks[:3])
+        shown = named_breaks([(graph_break.reason, graph_break.source) for graph_break in breaks])
         self._notes.note("compile", text + (f": {shown}" if shown else ""))
+
+
+def named_breaks(breaks: Sequence[tuple[str, str]]) -> str:
+    """Name the first graph breaks by reason and line, each once.
+
+    no such call at model.py:105 (2 times); a read of a value at train.py:7; and 4 more
+    """
+    counts = Counter(f"{reason} at {Path(source).name}" for reason, source in breaks)
+    named = [f"{text} ({count} times)" if count > 1 else text for text, count in list(counts.items())[:NAMED_BREAKS]]
+    more = len(counts) - len(named)
+    return "; ".join([*named, *([f"and {more} more"] if more else [])])
