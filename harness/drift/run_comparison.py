@@ -5,13 +5,16 @@ The results are distances. This module does not decide whether they exceed round
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
-from ..errors import UsageError
+from ..errors import JournalError, RunNotFound, UsageError
+from ..records.run.step_files import OF_SCRIPT
 from ..runs.recorded_run import RecordedRun
+from ..runs.step_outcomes import read_state, state_steps
 from .loss_distance import LossDrift, loss_drift
 from .parameter_distance import ParameterComparison, parameter_drift
 from .recorded_drift import common_digests, cut_short, differing_tensors
@@ -87,12 +90,16 @@ class RunComparison:
         return {key: value for key, value in content.items() if value or key not in seldom}
 
 
-def compare_runs(a: RecordedRun, b: RecordedRun) -> RunComparison:
-    """Compare two runs; a is the reference. Raises UsageError if one of them has no step."""
+def compare_runs(a: RecordedRun, b: RecordedRun, ignored: Collection[str] = ()) -> RunComparison:
+    """Compare two runs; a is the reference. Raises UsageError if one of them has no step.
+
+    `ignored` are values that only the scripts know and that do not repeat, such as a time.
+    """
     for run in (a, b):
         if not run.journal.steps:
             raise UsageError(f"{run.path} has no recorded step ({run.manifest.status}): {reason_without_steps(run)}")
     first, compared = _first_tensor(a, b)
+    first = first or _first_of_script(a, b, ignored)
     common = set(a.journal.value_steps) & set(b.journal.value_steps)
     step = max(common) if common else None
     notes = []
@@ -128,6 +135,22 @@ def compare_runs(a: RecordedRun, b: RecordedRun) -> RunComparison:
         notes=notes,
         cut_short="" if short is None else short.manifest.label,
     )
+
+
+def _first_of_script(a: RecordedRun, b: RecordedRun, ignored: Collection[str]) -> TensorDifference | None:
+    """Return the first value that only the scripts know and whose bits differ in the states that both runs kept.
+
+    The step is the one that left the value behind. Such values are compared because runs with equal losses, gradients
+    and parameters may still differ in what a script computes beside them, such as an evaluation.
+    """
+    for step in sorted({*state_steps(a.path)} & {*state_steps(b.path)} - {0}):
+        with suppress(JournalError, RunNotFound):
+            left, right = read_state(a.path, step).tensors, read_state(b.path, step).tensors
+            for name in (key for key in left if key.startswith(OF_SCRIPT) and key in right and key not in ignored):
+                of_a, of_b = left[name], right[name]
+                if of_a.shape == of_b.shape and of_a.dtype == of_b.dtype and of_a.tobytes() != of_b.tobytes():
+                    return TensorDifference(step - 1, name, "value")
+    return None
 
 
 def reason_without_steps(run: RecordedRun) -> str:

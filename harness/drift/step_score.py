@@ -22,7 +22,8 @@ Sources: the study behind the threshold is described in docs/reference/score.md;
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -89,17 +90,29 @@ def score_step(a: TensorFile, b: TensorFile, noise: Noise) -> StepScore:
     names = [*a.tensors, *(name for name in b.tensors if name not in a.tensors)]
     compared = [name for name in names if not name.startswith(OF_SCRIPT) or _are_of_one_shape(name, a, b)]
     scores = sorted((_score(name, a, b, noise) for name in compared), key=_rank)
-    floating = [tensor for tensor in scores if not tensor.discrete]
-    worst = floating[0] if floating and floating[0].score > 0 else None
-    return StepScore(
+    unscored = StepScore(
         step=noise.step,
-        score=worst.score if worst else 0.0,
-        tensor=worst.name if worst else "",
+        score=0.0,
+        tensor="",
         taped=noise.taped and noise.measured,
         tensors=tuple(scores),
-        discrete=tuple(tensor.name for tensor in scores if tensor.discrete and tensor.score > 0),
         replays=noise.replays if noise.measured else 0,
         looked_closer=noise.edge_replays > 0,
+    )
+    return without_values(unscored, ())
+
+
+def without_values(step: StepScore, names: Collection[str]) -> StepScore:
+    """Return the score of a step without these values."""
+    tensors = [tensor for tensor in step.tensors if tensor.name not in names]
+    floating = [tensor for tensor in tensors if not tensor.discrete]
+    worst = floating[0] if floating and floating[0].score > 0 else None
+    return replace(
+        step,
+        score=worst.score if worst else 0.0,
+        tensor=worst.name if worst else "",
+        tensors=tuple(tensors),
+        discrete=tuple(tensor.name for tensor in tensors if tensor.discrete and tensor.score > 0),
     )
 
 

@@ -113,9 +113,8 @@ def partition_script(request: PartitionRequest, spec: ModeSpec, reporter: Report
 
 def _compared(reference: FinishedRun, run: FinishedRun) -> RunComparison | None:
     try:
-        return compare_runs(
-            *(RecordedRun(finished.folder.path, finished.manifest) for finished in (reference, run)),
-        )
+        a, b = (RecordedRun(finished.folder.path, finished.manifest) for finished in (reference, run))
+        return compare_runs(a, b)
     except NumdriftError:  # one of the runs has no step; its ending states the reason
         return None
 

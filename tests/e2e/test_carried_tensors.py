@@ -1,4 +1,4 @@
-"""A fault in what a script carries from step to step beside the model, and a harmless twin."""
+"""Faults in what a script carries from step to step beside the model, and in evaluations; with harmless twins."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from pathlib import Path
 
 import numdrift
 
-SCRIPT = Path(__file__).parent / "scripts/carried_queue.py"
+SCRIPTS = Path(__file__).parent / "scripts"
+SCRIPT = SCRIPTS / "carried_queue.py"
 
 
 def test_a_fault_in_a_queue_is_found_where_it_is_made(tmp_path: Path) -> None:
@@ -20,3 +21,18 @@ def test_a_fault_in_a_queue_is_found_where_it_is_made(tmp_path: Path) -> None:
     line = next(number for number, text in enumerate(SCRIPT.read_text().splitlines(), 1) if 'get("FAULT"' in text)
     assert culprit.op == "aten.mul" and str(culprit.source).endswith(f"{SCRIPT.name}:{line}")
     assert culprit.status == "culprit" and (culprit.share_of_drift or 0) > 0.99
+
+
+def test_an_evaluation_that_computes_something_else_is_found_although_the_training_is_equal(tmp_path: Path) -> None:
+    # given a script that also has a time among its variables
+    script = SCRIPTS / "wrong_evaluation.py"
+    found = numdrift.investigate(
+        script, modes=["cpu", "bad=cpu,env.FAULT=1", "good=cpu"], out=tmp_path, scripts=False, confirm=False
+    )
+    bad, good = found.pairs
+    assert good.verdict == "identical"
+    assert bad.verdict == "beyond-rounding" and "(evaluation 0 output 0" in bad.text[0]
+    assert any("the losses have the same bits at every step" in text for text in bad.text)
+    [culprit] = bad.culprits
+    line = next(number for number, text in enumerate(script.read_text().splitlines(), 1) if "* 1.01" in text)
+    assert (culprit.op, culprit.status) == ("aten.mul", "culprit") and str(culprit.source).endswith(f":{line}")

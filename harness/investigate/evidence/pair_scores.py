@@ -5,17 +5,19 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ...drift.calibration import threshold_of_pair
+from ...drift.recorded_drift import first_computed_difference
 from ...drift.referee_accuracy import Accuracy, accuracy, step_errors
 from ...drift.step_noise import Noise, pooled, read_noise
-from ...drift.step_score import StepScore, score_step
+from ...drift.step_score import StepScore, score_step, without_values
 from ...errors import JournalError, RunNotFound
 from ...records.modes.mode_spec import ModeSpec
 from ...records.run.run_config import RunConfig
-from ...records.run.step_files import CARRIED
+from ...records.run.step_files import CARRIED, EVALUATION, OF_SCRIPT
 from ...runs.mapped_tensors import TensorFile
 from ...runs.recorded_run import RecordedRun
 from ...runs.step_outcomes import (
@@ -65,8 +67,25 @@ def scores_of(evidence: PairEvidence) -> Scores:
         how = (
             f"{count} runs of the script from states that are one ULP off" if count else "rounding of the results alone"
         )
+    ignored = unrepeatable_of_script(evidence)
+    scored = [without_values(step_score, ignored) for step_score in scored] if ignored else scored
     scores = Scores(tuple(scored), threshold, how, tuple(unusable))
     return without_unlooked(scores if scored else replace(scores, why="none of the experiments can be read"))
+
+
+def unrepeatable_of_script(evidence: PairEvidence) -> frozenset[str]:
+    """Return the values that only the script knows and that differ between the reference's two runs, although these
+    runs are equal otherwise: they come from outside, such as a time. Nothing can be said of them."""
+    a, again = evidence.a, evidence.a_again
+    if again is None or first_computed_difference(a, again) is not None:
+        return frozenset()
+    names = set[str]()
+    for step in {*state_steps(a.path)} & {step + 1 for step in outcome_steps(again.path)}:
+        with suppress(JournalError, RunNotFound):
+            before, after = read_state(a.path, step).tensors, read_outcome(again.path, step - 1).tensors
+            common = (name for name in before if name.startswith(OF_SCRIPT) and name in after)
+            names |= {name for name in common if before[name].tobytes() != after[name].tobytes()}
+    return frozenset(names)
 
 
 def score_of(evidence: PairEvidence, run: RecordedRun, step: int, folder: Path | None = None) -> StepScore | None:
@@ -169,7 +188,8 @@ def _starts_in_same_state(evidence: PairEvidence, run: RecordedRun, step: int) -
             return False
         states.append(read_state(having.path, step))
     left, right = (
-        {key: tensor for key, tensor in state.tensors.items() if not key.startswith("generator ")} for state in states
+        {key: tensor for key, tensor in state.tensors.items() if not key.startswith(("generator ", EVALUATION))}
+        for state in states
     )
     # What the script itself carries is looked for, so one of the runs may lack it.
     of_one = [key for key in left.keys() ^ right.keys() if key.startswith(CARRIED)]

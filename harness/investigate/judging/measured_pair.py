@@ -33,7 +33,7 @@ from ..evidence.kept_repetition import controls_of
 from ..evidence.mode_spreads import ModeSpread, Spreads
 from ..evidence.pair_evidence import PairEvidence
 from ..evidence.pair_localizations import localizations
-from ..evidence.pair_scores import accuracy_of, scores_of, spec_of, spreads_of
+from ..evidence.pair_scores import accuracy_of, scores_of, spec_of, spreads_of, unrepeatable_of_script
 from ..experiments.investigation_plan import remedy_of_draws
 from .investigate_command import command_for
 
@@ -77,7 +77,7 @@ def measure(evidence: PairEvidence) -> MeasuredPair:
     a, b = evidence.a, evidence.b
     unreadable: list[str] = []
     several = evidence.one_against_several
-    compared = whole_batch_compared(a, b) if several else compare_runs(a, b)
+    compared = whole_batch_compared(a, b) if several else compare_runs(a, b, unrepeatable_of_script(evidence))
     localized = localizations(evidence)
     empty = Scores((), threshold_of_pair(spec_of(a), spec_of(b)), "", (), "the experiments cannot be read")
     scores = with_explanations(_readable(lambda: scores_of(evidence), empty, unreadable), localized)

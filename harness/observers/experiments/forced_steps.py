@@ -25,7 +25,7 @@ from ...errors import JournalError, UsageError
 from ...hooks.mode_protocol import Mode
 from ...records.modes.mode_registry import DEFERRED_DEVICES
 from ...records.run.run_config import RunConfig
-from ...records.run.step_files import CARRIED, inputs_file, state_file, steps_in
+from ...records.run.step_files import OF_SCRIPT, inputs_file, state_file, steps_in
 from ...script.named_tensors import TrainingTensors
 from ...tape.files.tensor_file import read_tensors
 from ...tape.replaying.replay import is_same
@@ -190,7 +190,7 @@ class ForcedSteps:
         state = training_state(training, self._mode.device, step, carried)
         own = {key: value for key, value in state.tensors.items() if not is_lazy(value)}
         # A generator that one of the two runs has not drawn from yet may exist on one side only.
-        if any(not key.startswith((GENERATOR, CARRIED)) for key in own.keys() ^ tensors.keys()):
+        if any(not key.startswith((GENERATOR, *OF_SCRIPT)) for key in own.keys() ^ tensors.keys()):
             return False
         if json.loads(json.dumps(state.facts)) != json.loads(json.dumps(facts)):
             return False

@@ -112,6 +112,7 @@ class Experiments(Observer):
         self._step = -1
         self._called = True
         self._losses = self._backwards = self._evaluations = 0
+        self._evaluated: dict[str, torch.Tensor] = {}
 
     def install(self) -> None:
         self.doing = "beginning to watch"
@@ -123,7 +124,7 @@ class Experiments(Observer):
 
     def begins(self, step: int) -> None:
         self._step, self._losses, self._backwards, self._called = step, 0, 0, False
-        self._evaluations = 0
+        self._evaluations, self._evaluated = 0, {}
         self.doing = "starting a step from another run's state"
         is_resynced = False
         if self._forced is not None:
@@ -146,7 +147,7 @@ class Experiments(Observer):
 
     def watches_calls(self, step: int) -> bool:
         has_inputs = self._forced is not None and self._forced.has_inputs
-        return self._keeps_inputs or has_inputs or bool(self._watchers)
+        return self._keeps_inputs or has_inputs or bool(self._watchers) or self._states.wants(step + 1)
 
     def called_with(self, module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         if module not in self._roots or self._called:
@@ -173,14 +174,21 @@ class Experiments(Observer):
 
         What it returns within the training leads to the loss, and to the gradients.
         """
-        if not self._watching or module not in self._roots or (module.training and torch.is_grad_enabled()):
+        is_kept_later = self._states.wants(self._step + 1)
+        is_training = module.training and torch.is_grad_enabled()
+        if is_training or module not in self._roots or not (self._watching or is_kept_later):
             return
         self.doing = "looking at the outputs of a model"
         number, self._evaluations = self._evaluations, self._evaluations + 1
-        if number < MOST_EVALUATIONS:
-            outputs = list(outputs.values()) if isinstance(outputs, Mapping) else [outputs]
-            floats = [tensor for tensor in tensors_in(outputs) if tensor.is_floating_point() and is_kept(tensor)]
-            self._show({f"{EVALUATION}{number} output {place}": tensor for place, tensor in enumerate(floats)})
+        if number >= MOST_EVALUATIONS:
+            return
+        outputs = list(outputs.values()) if isinstance(outputs, Mapping) else [outputs]
+        floats = [tensor for tensor in tensors_in(outputs) if tensor.is_floating_point() and is_kept(tensor)]
+        named = {f"{EVALUATION}{number} output {place}": tensor for place, tensor in enumerate(floats)}
+        self._show(named)
+        if is_kept_later:  # copied, as the script may write to them
+            with unseen():
+                self._evaluated |= {name: tensor.detach().clone() for name, tensor in named.items()}
 
     def backward_started(self, step: int, started: Sequence[torch.Tensor], losses: Sequence[torch.Tensor]) -> None:
         if self._watching:
@@ -254,7 +262,7 @@ class Experiments(Observer):
                 STATE, "its step begins within a transformation of torch.func, where tensors have no values"
             )
         with unseen():
-            carried = self._carried.named()
+            carried = self._carried.named() | self._evaluated
         state = training_state(self._training, self._mode.device, step, carried)
         values = {name: local_tensor(tensor) for name, tensor in state.tensors.items()}
         if self._mode.device in DEFERRED_DEVICES:

@@ -10,8 +10,9 @@ from typing import Any
 
 import torch
 
-from ...records.run.step_files import LEAVES_OUT
-from ...torch_private.dispatching import without_dispatch_modes, without_function_modes
+from ...records.run.step_files import LEAVES_OUT, OF_SCRIPT
+from ...torch_private.dispatching import registered_operation, without_dispatch_modes, without_function_modes
+from ...torch_private.operators import written_values
 from ..op_names import NAMESPACES, PYTHON_GROUP, SHARDED, unreplayed
 from ..op_places import StepPlaces, owners_of
 from ..origin import StepFrames, script_frames
@@ -64,6 +65,8 @@ class TapeRecorder(StepRecorder):
         self._set_at: Mapping[str, str] = {}
         self._frames = StepFrames(script)
         self._sparse = SparseOps()
+        self._computed: set[int] = set()  # the slots that the first `_looked_at` calls have made or written
+        self._looked_at = 0
 
     def start(self) -> None:
         if is_group_in_python():  # the tensors that the group receives would look like the step's data
@@ -83,8 +86,23 @@ class TapeRecorder(StepRecorder):
             self._places.close()
 
     def watch(self, name: str, tensor: torch.Tensor) -> None:
-        """Note the present content of a value that is compared between executions of the step."""
-        self._note(self._watched, {name: tensor})
+        """Note the present content of a value that is compared between executions of the step.
+
+        A value of the script's own that no op of the step computed, such as a time, is not noted.
+        """
+        if not name.startswith(OF_SCRIPT) or self._is_computed(tensor):
+            self._note(self._watched, {name: tensor})
+
+    def _is_computed(self, tensor: torch.Tensor) -> bool:
+        """Check whether a call on the tape has made a tensor or written to it."""
+        calls = self._log.calls
+        for call in calls[self._looked_at :]:
+            results = (output for output, fresh in zip(call.outputs, call.fresh, strict=True) if fresh)
+            written = written_values(registered_operation(call.op), call.arguments, call.keywords)
+            self._computed |= {view.slot for view in (*results, *written) if isinstance(view, View)}
+        self._looked_at = len(calls)
+        view = self.view_of(tensor)
+        return view is not None and view.slot in self._computed
 
     def called_with(self, tensors: Mapping[str, torch.Tensor]) -> None:
         """Note the arguments of the first root module before its call: plain tensors, as the script created them."""
@@ -136,7 +154,7 @@ class TapeRecorder(StepRecorder):
     def view_of(self, tensor: torch.Tensor) -> View | None:
         """Return the view that identifies a tensor on the tape, None if its memory has no slot."""
         with self._looking():
-            if self.reason is None and self._log.table.slot_of(tensor) is not None:
+            if self.reason is None and tensor.layout == torch.strided and self._log.table.slot_of(tensor) is not None:
                 return self._log.table.view(tensor.detach(), is_input=False)
         return None
 
