@@ -90,16 +90,18 @@ class RunComparison:
         return {key: value for key, value in content.items() if value or key not in seldom}
 
 
-def compare_runs(a: RecordedRun, b: RecordedRun, ignored: Collection[str] = ()) -> RunComparison:
+def compare_runs(a: RecordedRun, b: RecordedRun, ignored: Collection[str] | None = None) -> RunComparison:
     """Compare two runs; a is the reference. Raises UsageError if one of them has no step.
 
-    `ignored` are values that only the scripts know and that do not repeat, such as a time.
+    If all that a run always records is equal, the values that only the scripts know are compared, too, except for those
+    that are `ignored` because they do not repeat, such as a time. With None, none of them are compared.
     """
     for run in (a, b):
         if not run.journal.steps:
             raise UsageError(f"{run.path} has no recorded step ({run.manifest.status}): {reason_without_steps(run)}")
     first, compared = _first_tensor(a, b)
-    first = first or _first_of_script(a, b, ignored)
+    if first is None and ignored is not None:
+        first = _first_of_script(a, b, ignored)
     common = set(a.journal.value_steps) & set(b.journal.value_steps)
     step = max(common) if common else None
     notes = []

@@ -130,7 +130,7 @@ def decide(runs: Sequence[RecordedRun], plan: InvestigationRequest, laboratory: 
     others = [run for run in able if run is not reference]
     if reference not in able or not others:  # if a side has failed, there is nothing to decide
         return
-    compared = [compare_runs(reference, run) for run in others]
+    compared = [compare_runs(reference, run, ()) for run in others]
     chosen = choose(reference, others, compared, plan, laboratory.progress)
     differing = [run for run, comparison in zip(others, compared, strict=True) if not comparison.identical]
     # If the runs existed already, the causes of their differences may be known, too.

@@ -36,6 +36,9 @@ from .tape_recording import TapeRecording
 MOST_EVALUATIONS = 8
 """The number of a model's calls outside of the training whose outputs are compared in one step."""
 
+LARGEST_OUTPUT = 2**23
+"""The largest size in bytes of an output of an evaluation that is kept with a state."""
+
 SCHEMA = 1
 """Schema version of the outcome files."""
 
@@ -187,8 +190,9 @@ class Experiments(Observer):
         named = {f"{EVALUATION}{number} output {place}": tensor for place, tensor in enumerate(floats)}
         self._show(named)
         if is_kept_later:  # copied, as the script may write to them
+            small = {name: tensor for name, tensor in named.items() if tensor.nbytes <= LARGEST_OUTPUT}
             with unseen():
-                self._evaluated |= {name: tensor.detach().clone() for name, tensor in named.items()}
+                self._evaluated |= {name: tensor.detach().clone() for name, tensor in small.items()}
 
     def backward_started(self, step: int, started: Sequence[torch.Tensor], losses: Sequence[torch.Tensor]) -> None:
         if self._watching:

@@ -95,12 +95,13 @@ class TapeRecorder(StepRecorder):
 
     def _is_computed(self, tensor: torch.Tensor) -> bool:
         """Check whether a call on the tape has made a tensor or written to it."""
-        calls = self._log.calls
-        for call in calls[self._looked_at :]:
-            results = (output for output, fresh in zip(call.outputs, call.fresh, strict=True) if fresh)
-            written = written_values(registered_operation(call.op), call.arguments, call.keywords)
-            self._computed |= {view.slot for view in (*results, *written) if isinstance(view, View)}
-        self._looked_at = len(calls)
+        with self._looking():
+            calls = self._log.calls
+            for call in calls[self._looked_at :]:
+                results = (output for output, fresh in zip(call.outputs, call.fresh, strict=True) if fresh)
+                written = written_values(registered_operation(call.op), call.arguments, call.keywords)
+                self._computed |= {view.slot for view in (*results, *written) if isinstance(view, View)}
+            self._looked_at = len(calls)
         view = self.view_of(tensor)
         return view is not None and view.slot in self._computed
 
