@@ -124,7 +124,7 @@ def test_a_tape_that_is_not_measured_is_there_to_be_asked_about(tmp_path: Path) 
 
 def test_a_step_without_a_tape_says_why_only_where_it_is_measured(tmp_path: Path) -> None:
     with running(tmp_path, "0-2", measured="1") as run:
-        training = Sparse()
+        training = OnMeta()
         for number in range(3):
             run.step(training, number)
     assert run.files() == ["noise-000001.json"]
@@ -171,11 +171,34 @@ class Sparse(Training):
         self.optimizer.step()
 
 
+class OnMeta(Training):
+    """Calls an op on tensors without values."""
+
+    def __init__(self) -> None:
+        model = nn.Linear(3, 1)
+        super().__init__(model, torch.optim.SGD(model.parameters(), lr=0.1))
+
+    def work(self) -> None:
+        torch.ones(2, device="meta") + 1
+        self.backward(self.model(torch.ones(2, 3)).square().sum())
+        self.optimizer.step()
+
+
+def test_what_a_tape_leaves_out_is_said_once(tmp_path: Path) -> None:
+    with running(tmp_path, "0-1") as run:
+        training = Sparse()
+        for step in range(2):
+            run.step(training, step)
+    assert run.noise(0)["equal"] and "loss 0" in run.noise(0)["tensors"]
+    [notice] = run.notices
+    assert notice.startswith("from step 0 on, the tape leaves out ") and "sparse=False" in notice
+
+
 def test_a_step_that_a_tape_cannot_hold_says_why(tmp_path: Path) -> None:
     with running(tmp_path, "0") as run:
-        run.step(Sparse(), 0)
+        run.step(OnMeta(), 0)
     noise = run.noise(0)
-    assert not noise["equal"] and "sparse" in noise["reason"] and noise["tensors"] == {}
+    assert not noise["equal"] and "meta" in noise["reason"] and noise["tensors"] == {}
     assert run.files() == ["noise-000000.json"]
     assert run.notices == [f"step 0 does not replay: {noise['reason']}"]
 
