@@ -97,6 +97,8 @@ class CarriedTensors:
                     name = path if path not in names else f"{of_frame}.{path}"
                     if name in names or len(names) == MOST or not is_kept(tensor) or _address(tensor) in addresses:
                         continue
+                    if not tensor.dim():  # a loss, a metric or a time, by which a script may decide when to end
+                        continue
                     names.add(name)
                     yield name, tensor
 
