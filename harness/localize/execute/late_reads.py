@@ -182,11 +182,15 @@ def _later_contents(
 def _results(
     flow: StorageFlow, chain: Sequence[int], number: int, contents: Mapping[FlowValue, torch.Tensor]
 ) -> list[torch.Tensor]:
-    """Execute the chain with plain kernels, from these contents, and return the node's results."""
+    """Execute the chain with plain kernels, from these contents, and return the node's results.
+
+    Raises NotReplayable if the chain reads a value that has no content.
+    """
     made = {use.value for node in chain for use in flow.nodes[node].made}
-    inputs = {
-        use.value.slot: contents[use.value] for node in chain for use in flow.nodes[node].reads if use.value not in made
-    }
+    read = {use.value for node in chain for use in flow.nodes[node].reads} - made
+    if not read <= contents.keys():  # the other results of a node that was left out with the value that it makes
+        raise NotReplayable("a value that the nodes read is not known")
+    inputs = {value.slot: contents[value] for value in read}
     calls = tuple(flow.nodes[node].call for node in chain)
     outputs = flow.nodes[number].made
     watched = tuple(Watched(len(calls), f"{at}", use.view, torch.empty(0)) for at, use in enumerate(outputs))
