@@ -29,7 +29,7 @@ from fractions import Fraction
 import numpy as np
 
 from ..records.results.findings import TensorScore
-from ..records.run.step_files import OF_SCRIPT
+from ..records.run.step_files import is_lacking
 from ..runs.mapped_tensors import TensorFile
 from .norms import Array, as_float, difference, is_floating
 from .step_noise import Noise
@@ -88,7 +88,7 @@ class StepScore:
 def score_step(a: TensorFile, b: TensorFile, noise: Noise) -> StepScore:
     """Score the results of a step in mode B against those of the reference A."""
     names = [*a.tensors, *(name for name in b.tensors if name not in a.tensors)]
-    compared = [name for name in names if not name.startswith(OF_SCRIPT) or _are_of_one_shape(name, a, b)]
+    compared = [name for name in names if not is_lacking(name, a.tensors.get(name), b.tensors.get(name))]
     scores = sorted((_score(name, a, b, noise) for name in compared), key=_rank)
     unscored = StepScore(
         step=noise.step,
@@ -114,11 +114,6 @@ def without_values(step: StepScore, names: Collection[str]) -> StepScore:
         tensors=tuple(tensors),
         discrete=tuple(tensor.name for tensor in tensors if tensor.discrete and tensor.score > 0),
     )
-
-
-def _are_of_one_shape(name: str, a: TensorFile, b: TensorFile) -> bool:
-    left, right = a.tensors.get(name), b.tensors.get(name)
-    return left is not None and right is not None and left.shape == right.shape
 
 
 def unit_roundoff(name: str, a: TensorFile, b: TensorFile) -> float:

@@ -26,8 +26,8 @@ class ModuleFrames:
     @property
     def current(self) -> str | None:
         """The path of the innermost module that is running, None if no module is."""
-        running = [*_running(sys._getframe(1))]
-        return self._names.path(running[-1], running[0]) if running else None
+        calls = _calls(sys._getframe(1))
+        return self._names.path(_called(calls[0]), _called(calls[-1])) if calls else None
 
     def paths(self, expressions: Iterable[tuple[str, Any]]) -> Mapping[str, str]:
         """Return the path of the module that each expression means. The class of each module is given with it.
@@ -39,11 +39,12 @@ class ModuleFrames:
 
         Modules that the function no longer refers to are left out.
         """
-        here = sys._getframe(1)
-        outermost = next(_running(here), None)
+        caller = sys._getframe(1)
+        calls = _calls(caller)
+        outermost = _called(calls[-1]) if calls else None
         paths: dict[str, str] = {}
         for expression, kind in expressions:
-            found = None if expression in paths else _found(here, expression, kind)
+            found = None if expression in paths else _found(caller, expression, kind)
             if found is not None:
                 root, module = found
                 paths[expression] = self._names.path(module, root if outermost is None else outermost)
@@ -56,17 +57,18 @@ def _frames(frame: FrameType | None) -> Iterator[FrameType]:
         frame = frame.f_back
 
 
-def _running(frame: FrameType | None) -> Iterator[torch.nn.Module]:
-    """Yield the modules whose calls are on the stack, the outermost first."""
-    calls = [
+def _calls(frame: FrameType | None) -> list[FrameType]:
+    """Return the frames of the calls of modules that are on the stack, the innermost first."""
+    return [
         caller
         for caller in _frames(frame)
         if caller.f_code.co_name in CALLS and caller.f_code.co_filename == torch.nn.modules.module.__file__
     ]
-    for call in reversed(calls):
-        module = call.f_locals.get("self")
-        if isinstance(module, torch.nn.Module):
-            yield module
+
+
+def _called(call: FrameType) -> torch.nn.Module:
+    module: torch.nn.Module = call.f_locals["self"]
+    return module
 
 
 def _found(frame: FrameType | None, expression: str, kind: Any) -> tuple[torch.nn.Module, torch.nn.Module] | None:

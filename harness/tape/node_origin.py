@@ -20,6 +20,15 @@ EXPRESSION = re.compile(r"^([LG])\['(\w+)'\]")
 """The beginning of dynamo's expression for a module or tensor: the local (L) or global (G) variable."""
 
 
+STACKS = ("nn_module_stack", "fwd_nn_module_stack")
+"""The names under which a node has dynamo's module stack, and a backward node that of its forward node."""
+
+
+def stack_of(node: torch.fx.Node) -> Mapping[str, Any] | None:
+    """Return dynamo's module stack of a node, or of its forward node; None if it has none."""
+    return next((node.meta[name] for name in STACKS if node.meta.get(name)), None)
+
+
 def innermost_module(stack: Mapping[str, Any]) -> tuple[str, Any]:
     """Return dynamo's expression for the innermost module of a node's module stack, and the module's class."""
     innermost = list(stack.values())[-1]

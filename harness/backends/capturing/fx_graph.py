@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from ...records.tools.graph_record import Node, Value
-from ...tape.node_origin import line_in_stack, module_path
+from ...tape.node_origin import line_in_stack, module_path, stack_of
 from ...torch_private.compiler.graph_stages import CALL, parts_of_op
 from ...torch_private.operators import arguments_of, overloads_of
 
@@ -212,9 +212,8 @@ def _plain(argument: Any, taken_out: Mapping[torch.fx.Node, str]) -> Any:
 
 
 def _module(node: torch.fx.Node, reading: Reading) -> str | None:
-    for key in ("nn_module_stack", "fwd_nn_module_stack"):
-        if node.meta.get(key):
-            return module_path(node.meta[key])
+    if stack := stack_of(node):
+        return module_path(stack)
     if node.meta.get("seq_nr") in reading.modules:
         return reading.modules[node.meta["seq_nr"]]
     return "" if reading.phase != "backward" and node.meta.get("stack_trace") else None

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from ...tape.module_frames import ModuleFrames
-from ...tape.node_origin import innermost_module, path_in_source
+from ...tape.node_origin import innermost_module, path_in_source, stack_of
 from ...tape.op_places import OpPlace
 from ...tape.origin import frames_in
 from ...tape.recording.call_log import CallLog, produced_by
@@ -197,11 +197,6 @@ class Interpreter:
         return value if layout_of(value) == layout_of(wanted) else laid_out_like(wanted, value)
 
 
-def stack_of(node: torch.fx.Node) -> Mapping[str, Any] | None:
-    """Return dynamo's module stack of a node, or of its forward node; None if it has none."""
-    return next((node.meta[name] for name in STACKS if node.meta.get(name)), None)
-
-
 def flat_outputs(node: torch.fx.Node) -> list[Any]:
     """Return the results of a graph from its output node."""
     outputs = node.args[0]
@@ -229,8 +224,6 @@ def laid_out_like(wanted: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
 
 
 # The sites of compiled graphs' nodes in the step: their module, their line, and the group that they belong to.
-
-STACKS = ("nn_module_stack", "fwd_nn_module_stack")
 
 
 class NodeNames:

@@ -18,7 +18,7 @@ from ...drift.norms import as_float, difference, is_floating, norm
 from ...drift.recorded_drift import common_records
 from ...drift.step_noise import Noise
 from ...drift.step_score import unit_roundoff
-from ...records.run.step_files import OF_SCRIPT
+from ...records.run.step_files import is_lacking
 from ...runs.journal import Journal
 from ...runs.mapped_tensors import TensorFile
 
@@ -74,7 +74,7 @@ def of_outcomes(step: int, first: TensorFile, second: TensorFile) -> OwnSpread:
     relative: dict[str, float] = {}
     for name, value in first.tensors.items():
         other = second.tensors.get(name)
-        if name.startswith(OF_SCRIPT) and (other is None or other.shape != value.shape):
+        if is_lacking(name, value, other):
             continue
         if other is None or other.shape != value.shape:
             relative[name] = math.inf

@@ -15,7 +15,7 @@ import torch
 
 from ...drift.step_noise import Noise
 from ...drift.step_score import z_score
-from ...records.run.step_files import OF_SCRIPT
+from ...records.run.step_files import is_lacking
 from ...tape.tape import in_words
 from ..align.storage_flow import Side
 from ..errors.result_distances import unit_roundoff_of
@@ -75,7 +75,7 @@ class Scorer:
         discrete = 0
         for name in {**self._reference, **values}:
             a, b = self._reference.get(name), values.get(name)
-            if name.startswith(OF_SCRIPT) and (a is None or b is None or a.shape != b.shape):
+            if is_lacking(name, a, b):
                 continue
             if a is None or b is None:
                 scores[name] = math.inf

@@ -10,7 +10,7 @@ import torch
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from ...records.tools.profile_record import MODULE
-from ...tape.node_origin import line_in_stack, module_path
+from ...tape.node_origin import line_in_stack, module_path, stack_of
 from ...torch_private.compiler.graph_kernels import Lowered, watch_kernels
 from ...torch_private.compiler.graph_stages import parts_of_op, without_graph_caches
 from ...torch_private.patches import Patches
@@ -18,7 +18,6 @@ from ...torch_private.profiling.torch_profiler import name_inductor_kernels
 from .trace_ranges import Handle, Ranges
 
 ROOT = "(root)"
-STACKS = ("nn_module_stack", "fwd_nn_module_stack")
 
 
 class ModuleRanges:
@@ -90,7 +89,7 @@ class KernelRanges:
                 for node in kernel.origins:
                     parts = parts_of_op(node.target)
                     ops.add("::".join(parts[:2]) if parts is not None else str(node.target))
-                    stack = next((node.meta[key] for key in STACKS if node.meta.get(key)), None)
+                    stack = stack_of(node)
                     path = None if stack is None else module_path(stack)
                     line = line_in_stack(str(node.meta.get("stack_trace") or ""), self._script)
                     modules |= {} if path is None else {path: None}

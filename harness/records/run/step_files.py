@@ -19,6 +19,13 @@ OF_SCRIPT = (CARRIED, EVALUATION)
 """The prefixes of the names of values in an outcome that only the script knows: tensors that it carries from step to
 step, and what its model returns in evaluations. They are looked for, so one run may lack some that the other has."""
 
+
+def is_lacking(name: str, a: Any, b: Any) -> bool:
+    """Check whether a value says nothing because only the script knows it, and one of two runs lacks it or has it in
+    another shape. `a` and `b` are the values of both runs, None for a run without it."""
+    return name.startswith(OF_SCRIPT) and (a is None or b is None or a.shape != b.shape)
+
+
 LEAVES_OUT = "the tape leaves out"
 """The words of a notice about a step whose tape is not whole."""
 

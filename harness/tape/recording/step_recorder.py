@@ -36,7 +36,7 @@ class StepRecorder(Protocol):
 
     @property
     def left_out(self) -> str:
-        """What the tape leaves out, as a sentence; "" if it has the whole step."""
+        """A sentence about the part of the step that the tape leaves out; "" if it has the whole step."""
         return ""
 
     @abstractmethod

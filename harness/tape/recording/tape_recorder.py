@@ -147,7 +147,7 @@ class TapeRecorder(StepRecorder):
 
     @property
     def left_out(self) -> str:
-        """What the tape leaves out, as a sentence; "" if it has the whole step."""
+        """A sentence about the part of the step that the tape leaves out; "" if it has the whole step."""
         count = self._sparse.count
         ops = "1 op that computes" if count == 1 else f"{count} ops that compute"
         return f"{LEAVES_OUT} {ops} with sparse tensors, and what follows from them" if count else ""
