@@ -136,9 +136,9 @@ def _by_arguments(
     """
     new_pairs = Pairs()
     while True:
-        known = pairs | new_pairs
+        paired = pairs | new_pairs
         sides: list[dict[Hashable, list[int]]] = []
-        for units, flow, pair_of in ((left, a, {i: i for i in known}), (right, b, _reversed(known))):
+        for units, flow, pair_of in ((left, a, {i: i for i in paired}), (right, b, _reversed(paired))):
             homes = {node: number for number, unit in enumerate(units) for node in unit.nodes}
             groups: dict[Hashable, list[int]] = {}
             for number, unit in enumerate(units):

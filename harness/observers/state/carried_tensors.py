@@ -109,7 +109,7 @@ def is_kept(tensor: torch.Tensor) -> bool:
 
 
 def _address(tensor: torch.Tensor) -> int:
-    """Return where a tensor's values are; on devices that defer ops, the object stands for them."""
+    """Return where a tensor's values are; on devices that defer ops, the identity of the object."""
     has_memory = tensor.layout == torch.strided and not tensor.is_meta and tensor.device.type not in DEFERRED_DEVICES
     return tensor.data_ptr() if has_memory and not is_lazy(tensor) else id(tensor)
 
