@@ -84,7 +84,7 @@ class StorageFlow:
     """A tape as nodes.
 
     makers: the node that makes each value; a value without one existed before the step.
-    seen: the layouts in which each value is made, read and watched.
+    seen: the layouts in which each value is made, read, watched, passed to the first model and held at the start.
     batch: the arguments of the step's first model, by name.
     """
 
@@ -113,6 +113,11 @@ def is_contiguous(size: Sequence[int], stride: Sequence[int]) -> bool:
     return 0 in size or all(
         n == 1 or step == math.prod(size[dim + 1 :]) for dim, (n, step) in enumerate(zip(size, stride, strict=True))
     )
+
+
+def is_expanded(view: View) -> bool:
+    """Check whether a view shows an element more than once. Such a view cannot be written to."""
+    return any(not step and n > 1 for n, step in zip(view.size, view.stride, strict=True))
 
 
 def readers_of(flow: StorageFlow) -> dict[FlowValue, list[int]]:
@@ -163,7 +168,9 @@ def flow_of(tape: Tape) -> StorageFlow:
     uses |= {entry.name: use(entry.view) for entry in pending}
     watched, batch = ({entry.name: uses[entry.name] for entry in entries} for entries in (tape.watched, tape.batch))
     layouts_seen: dict[FlowValue, set[Layout]] = {}
-    for shown_use in (*(shown for node in nodes for shown in (*node.reads, *node.made)), *watched.values()):
+    starts = [Use(view, FlowValue(view.slot, 0)) for view in tape.starts.values()]
+    shown_uses = [shown for node in nodes for shown in (*node.reads, *node.made)]
+    for shown_use in (*shown_uses, *watched.values(), *batch.values(), *starts):
         layouts_seen.setdefault(shown_use.value, set()).add(layout_of(shown_use.view))
     layouts = {value: frozenset(seen_as) for value, seen_as in layouts_seen.items()}
     return StorageFlow(tape, nodes, watched, makers, layouts, batch)

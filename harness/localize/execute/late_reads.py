@@ -22,8 +22,8 @@ import torch
 
 from ...tape.replaying.replay import AsRecorded, Replay
 from ...tape.storages import HeldSlots
-from ...tape.tape import NotReplayable, Tape, Watched
-from ..align.storage_flow import FlowValue, StorageFlow, Use
+from ...tape.tape import NotReplayable, Tape, Watched, in_words
+from ..align.storage_flow import FlowValue, StorageFlow, Use, is_expanded
 
 Recorded = Callable[[int], Sequence[torch.Tensor] | None]
 """Returns the real results of a node by its number: its fresh outputs, then its written arguments."""
@@ -65,7 +65,7 @@ def late_read(flow: StorageFlow, number: int, recorded: Recorded) -> LateRead | 
     try:
         contents = _contents(flow, chain, recorded)
         early = _results(flow, chain, number, contents)
-    except (NotReplayable, RuntimeError):
+    except NotReplayable:
         return None
     if all(bool(_same(result, from_early).all()) for result, from_early in zip(real, early, strict=True)):
         return None
@@ -74,7 +74,7 @@ def late_read(flow: StorageFlow, number: int, recorded: Recorded) -> LateRead | 
         # the nodes that make the value have no part in what is computed from its later content
         rest = [node for node in chain if all(use.value != value for use in flow.nodes[node].made)]
         for writer, later in _later_contents(flow, graph, min(readers), view, contents, recorded):
-            with suppress(NotReplayable, RuntimeError):  # an op may refuse the other content, for example as indices
+            with suppress(NotReplayable):  # an op may refuse the other content, for example as indices
                 late = _results(flow, rest, number, {**contents, value: later})
                 share = _share_of_late(real, early, late)
                 if share:
@@ -175,7 +175,7 @@ def _later_contents(
                 continue
             if use.value.slot == read.value.slot and before is not None:
                 yield writer, _written(flow, use, result, before)
-            elif use.view.dtype == read.view.dtype and result.numel() == elements:
+            elif use.view.dtype == read.view.dtype and result.numel() == elements and not is_expanded(read.view):
                 yield writer, _written(flow, read, result, before)
 
 
@@ -184,17 +184,25 @@ def _results(
 ) -> list[torch.Tensor]:
     """Execute the chain with plain kernels, from these contents, and return the node's results.
 
-    Raises NotReplayable if the chain reads a value that has no content.
+    Raises NotReplayable if the chain reads a value that has no content, or if an op refuses these contents.
     """
     made = {use.value for node in chain for use in flow.nodes[node].made}
     read = {use.value for node in chain for use in flow.nodes[node].reads} - made
     if not read <= contents.keys():  # the other results of a node that was left out with the value that it makes
         raise NotReplayable("a value that the nodes read is not known")
     inputs = {value.slot: contents[value] for value in read}
+    if len(inputs) < len(read):
+        raise NotReplayable("the nodes read two contents of one storage")
     calls = tuple(flow.nodes[node].call for node in chain)
     outputs = flow.nodes[number].made
     watched = tuple(Watched(len(calls), f"{at}", use.view, torch.empty(0)) for at, use in enumerate(outputs))
-    values = Replay(Tape(flow.tape.step, flow.tape.slots, inputs, calls, watched)).run(AsRecorded())
+    replay = Replay(Tape(flow.tape.step, flow.tape.slots, inputs, calls, watched))
+    try:
+        values = replay.run(AsRecorded())
+    except (NotReplayable, torch.OutOfMemoryError):
+        raise
+    except Exception as error:  # an op may raise anything on values that are not its own
+        raise NotReplayable(in_words(error)) from error
     return [values[f"{at}"] for at in range(len(outputs))]
 
 

@@ -10,7 +10,7 @@ from ...tape.storages import Held, HeldSlots
 from ...tape.tape import NotReplayable, View
 from ..align.blocks import Block
 from ..align.links import Link, Links
-from ..align.storage_flow import SIDES, FlowValue, Side, StorageFlow, Use, layout_of, other
+from ..align.storage_flow import SIDES, FlowValue, Side, StorageFlow, Use, is_expanded, layout_of, other
 
 Flows = Mapping[Side, StorageFlow]
 FOREVER = 1 << 60
@@ -146,11 +146,7 @@ class Memory:
         if has_same_layout(link) and size <= far_storage.nbytes():
             return far_storage if str(far_storage.device) == device else moved_to(far_storage, device)
         whole = whole or self._flows[side].is_whole(link.own_view, value)
-        # an expanded view shows an element more than once, and cannot be written to
-        overlaps = any(
-            not step and size > 1 for size, step in zip(link.own_view.size, link.own_view.stride, strict=True)
-        )
-        if link.own_view.size != link.far_view.size or not whole or overlaps:
+        if link.own_view.size != link.far_view.size or not whole or is_expanded(link.own_view):
             raise Unbound(f"storage {value.slot} of side {side} has a different layout on the other side")
         storage = torch.UntypedStorage(size, device=device)
         self.viewed(side, storage, link.own_view).copy_(self.viewed(far_side, far_storage, link.far_view))

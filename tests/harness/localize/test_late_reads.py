@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from numdrift.harness.localize.align.storage_flow import flow_of
+from numdrift.harness.localize.align.storage_flow import StorageFlow, flow_of
 from numdrift.harness.localize.execute.late_reads import LateRead, late_read
 from numdrift.harness.tape.replaying.replay import AsRecorded, Replay
 from numdrift.harness.tape.tape import CompiledNode, Tape, Watched
@@ -91,26 +91,35 @@ GRAPHS = {
 }  # fmt: skip
 
 
-def graph_of(case: Graph) -> tuple[Tape, list[list[Tensor]], int]:
-    """The tape as that of a compiled graph, the results of each call executed alone, and the call that goes wrong."""
-    start = case.start.clone()
-    plain = taped(lambda watch: watch("loss 0", case.script(start)))
+def as_graph(plain: Tape) -> Tape:
+    """The tape as that of one compiled graph."""
     calls = [
         replace(call, compiled=CompiledNode("0 forward", f"node_{number}", call.op, number))
         for number, call in enumerate(plain.calls)
     ]
-    tape = replace(plain, calls=tuple(calls))
-    flow = flow_of(tape)
+    return replace(plain, calls=tuple(calls))
+
+
+def results_of(flow: StorageFlow) -> list[list[Tensor]]:
+    """The results of each node, executed alone."""
     uses = [(number, use) for number, node in enumerate(flow.nodes) for use in node.made]
     ends = tuple(
         Watched(flow.nodes[number].execution.position + 1, str(at), use.view, torch.empty(0))
         for at, (number, use) in enumerate(uses)
     )
-    shown = Replay(replace(tape, watched=ends)).run(AsRecorded())
+    shown = Replay(replace(flow.tape, watched=ends)).run(AsRecorded())
     results: list[list[Tensor]] = [[] for _ in flow.nodes]
     for at, (number, _) in enumerate(uses):
         results[number].append(shown[str(at)])
-    return tape, results, next(n for n, node in enumerate(flow.nodes) if node.call.name == case.of)
+    return results
+
+
+def graph_of(case: Graph) -> tuple[Tape, list[list[Tensor]], int]:
+    """The tape as that of a compiled graph, the results of each call executed alone, and the call that goes wrong."""
+    start = case.start.clone()
+    tape = as_graph(taped(lambda watch: watch("loss 0", case.script(start))))
+    flow = flow_of(tape)
+    return tape, results_of(flow), next(n for n, node in enumerate(flow.nodes) if node.call.name == case.of)
 
 
 @pytest.mark.parametrize("name", GRAPHS)
@@ -148,6 +157,26 @@ def test_a_node_of_several_results_that_are_not_known_is_no_error() -> None:
     unknown = {n for n, node in enumerate(flow.nodes) if node.call.name in case.unknown}
     real = [results[number][0] + 1]
     assert late_read(flow, number, lambda n: None if n in unknown else real if n == number else results[n]) is None
+
+
+def spread(x: Tensor) -> Tensor:
+    """Reads one number as if it were as many as the later values."""
+    return x.sum().expand(4, 6) * 2 + x.sin()
+
+
+def looked_up(x: Tensor) -> Tensor:
+    """Reads places; the later values of the same memory are none."""
+    return torch.arange(4)[x % 4] + x * 1000
+
+
+@pytest.mark.parametrize(("script", "start", "of"), [(spread, X, "mul"), (looked_up, WORDS, "index")])
+def test_a_later_content_that_an_op_cannot_read_explains_nothing(
+    script: Callable[[Tensor], Tensor], start: Tensor, of: str
+) -> None:
+    case = Graph(script, start, of, all_late, lambda x: x, None)
+    tape, results, number = graph_of(case)
+    real = [results[number][0] + 1]
+    assert late_read(flow_of(tape), number, lambda n: real if n == number else results[n]) is None
 
 
 def test_what_is_not_known_decides_nothing() -> None:
