@@ -242,7 +242,10 @@ def _distances_beyond_rounding(
     The distances come from rounding if each one is at most ASTRAY times the change of its result when the inputs are
     moved by their last bit.
     """
-    if not alone or not all(value.is_floating_point() and bool(value.isfinite().all()) for value in (*values, *alone)):
+    compared = (*values, *alone)
+    if not alone or [value.shape for value in values] != [value.shape for value in alone]:
+        return []
+    if not all(value.is_floating_point() and bool(value.isfinite().all()) for value in compared):
         return []
     signs = torch.Generator().manual_seed(0)
 
@@ -253,11 +256,20 @@ def _distances_beyond_rounding(
         return value + value * sign * torch.finfo(value.dtype).eps
 
     nudged_call = call.with_tensors(nudged)
-    own_results, nudged_results = call.results(call.execute()), nudged_call.results(nudged_call.execute())
+    try:
+        own_results, nudged_results = call.results(call.execute()), nudged_call.results(nudged_call.execute())
+        moves = [
+            float((nudged_result.double() - own_result.double()).norm())
+            for own_result, nudged_result in zip(own_results, nudged_results, strict=True)
+        ]
+    except torch.OutOfMemoryError:
+        raise
+    except Exception:  # noqa: BLE001, an op may refuse the moved inputs, and this process may lack its kernel
+        return []
     distances = [value.double() - value_alone.double() for value, value_alone in zip(values, alone, strict=True)]
-    for distance, own_result, nudged_result in zip(distances, own_results, nudged_results, strict=True):
+    for distance, own_result, move in zip(distances, own_results, moves, strict=True):
         last = float(own_result.double().norm()) * torch.finfo(own_result.dtype).eps
-        if float(distance.norm()) > ASTRAY * (float((nudged_result.double() - own_result.double()).norm()) + last):
+        if float(distance.norm()) > ASTRAY * (move + last):
             return distances
     return []
 

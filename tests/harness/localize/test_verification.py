@@ -80,3 +80,18 @@ def test_a_value_that_is_nothing_but_rounding_is_not_astray() -> None:
         digests[position] = [digest_of(given)]
         found, _ = verify(pair, "b", digests, cast(WorkerCalls, Alone(given, "sum")), UnrepeatableCalls())
         assert found.in_context == {number} and found.astray == ({number} if astray else set())
+
+
+def test_an_op_that_refuses_moved_inputs_has_no_distance() -> None:
+    # given a draw with probabilities of 1, which rounding would move beyond 1, and other numbers in the graph
+    def drawing(saw: Callable[[str, Tensor], None]) -> None:
+        saw("loss 0", torch.bernoulli(torch.linspace(1, 1, 8).mul(1.0)))
+
+    side = taped(drawing)
+    pair = Sides(side, taped(drawing)).pair()
+    [number] = [at for at, node in enumerate(pair.flows["b"].nodes) if node.call.name == "bernoulli"]
+    given = torch.zeros(8)
+    digests = [list(one) for one in ReplayedKernels(lambda: side).digests()]
+    digests[pair.flows["b"].nodes[number].execution.position] = [digest_of(given)]
+    found, _ = verify(pair, "b", digests, cast(WorkerCalls, Alone(given, "bernoulli")), UnrepeatableCalls())
+    assert found.in_context == {number} and not found.astray
