@@ -65,7 +65,10 @@ def prove(tests: HybridTests, causes: Sequence[Cause], threshold: float) -> Proo
             # a set of causes that cannot be swapped in may still contain a significant one: test its parts
             return len(tried) > 1
 
-    alone = bisect_all(causes, fails) if len(causes) > FEW else [cause for cause in causes if fails([cause])]
+    # A cause that another one undoes drifts alone. If the step does not drift, no cause is significant.
+    tried_alone = causes if is_beyond(whole_drift, threshold) else []
+    is_many = len(tried_alone) > FEW
+    alone = bisect_all(tried_alone, fails) if is_many else [cause for cause in tried_alone if fails([cause])]
     remaining = [cause for cause in causes if cause not in alone]
 
     def remains(tried: Sequence[Cause]) -> bool:

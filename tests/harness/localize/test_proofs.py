@@ -87,3 +87,11 @@ def test_parts_that_cannot_be_executed_alone_are_proven_together() -> None:
 
     (one,) = found.significant
     assert one.cause.blocks == {0, 1} and not one.why
+
+
+def test_causes_that_undo_each_other_move_nothing_and_prove_nothing() -> None:
+    # given a cause that another one undoes: alone, it drifts far beyond the threshold, but the step does not drift
+    found = proven([cause(0, "mul"), cause(1, "mul")], lambda blocks: 90.0 if blocks == {0} else 0.0)
+
+    assert not found.significant and found.whole.is_none
+    assert [each.cause.ops["a"] for each in found.others] == [("mul",), ("mul",)]
