@@ -63,7 +63,7 @@ class AlteredSide(AsRecorded):
         watched = tuple(replace(one, value=values[one.name]) for one in self.recorded.watched)
         self.tape = replace(self.recorded, watched=watched)
 
-    def execute(self, computation: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:  # type: ignore[override]
+    def execute(self, computation: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
         """Execute a call of the step as the mode itself does."""
         outputs = super().execute(computation, arguments, keywords)
         made = results(computation, outputs, arguments, keywords)

@@ -118,7 +118,8 @@ def _normed_by_running(m: Holder, x: Tensor, y: Tensor, c: float) -> Tensor:
 
 
 def _again(m: Holder, x: Tensor, y: Tensor, c: float) -> Tensor:
-    return m.shared(matrix(x)) * c
+    found: Tensor = m.shared(matrix(x)) * c
+    return found
 
 
 def _own_noise(m: Holder, x: Tensor, y: Tensor, c: float) -> Tensor:
@@ -151,7 +152,8 @@ def _recomputed(x: Tensor, y: Tensor, c: float) -> Tensor:
 
 
 def _sparse(x: Tensor, y: Tensor, c: float) -> Tensor:
-    return torch.sparse.mm((x.detach() * (x.detach() > 0)).to_sparse(), y) * c
+    found: Tensor = torch.sparse.mm((x.detach() * (x.detach() > 0)).to_sparse(), y) * c
+    return found
 
 
 def _complex(x: Tensor, c: float) -> Tensor:

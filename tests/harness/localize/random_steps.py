@@ -160,6 +160,10 @@ class Pair:
 class Step(Training, nn.Module):
     """One version of a step."""
 
+    mean: Tensor
+    spread: Tensor
+    count: Tensor
+
     def __init__(self, version: Version) -> None:
         nn.Module.__init__(self)
         generator = torch.Generator().manual_seed(5)

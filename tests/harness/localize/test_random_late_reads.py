@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
+import pytest
 import torch
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
@@ -51,7 +52,16 @@ def check(program: Program, chance: int, unknown: Collection[int], wrong: str) -
         assert found is None or (found.share > 0 and found.reader <= number)
 
 
-@settings(max_examples=60, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
 @given(programs(), st.integers(0, 5), st.sets(st.integers(0, 20)), st.sampled_from([*WRONG]))
 def test_no_results_end_the_search_for_late_reads(program: Program, chance: int, unknown: set[int], wrong: str) -> None:
+    check(program, chance, unknown, wrong)
+
+
+@pytest.mark.exhaustive
+@settings(max_examples=2000, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
+@given(programs(), st.integers(0, 5), st.sets(st.integers(0, 20)), st.sampled_from([*WRONG]))
+def test_no_results_of_many_end_the_search_for_late_reads(
+    program: Program, chance: int, unknown: set[int], wrong: str
+) -> None:
     check(program, chance, unknown, wrong)

@@ -59,7 +59,8 @@ def real(version: Version) -> dict[str, Tensor]:
 
 def localized(pair: Pair) -> tuple[dict[Side, Tape], LocalizedStep]:
     tapes, values = dict[Side, Tape](), dict[Side, Values]()
-    for side, version in (("a", pair.a), ("b", pair.wrong)):
+    versions: dict[Side, Version] = {"a": pair.a, "b": pair.wrong}
+    for side, version in versions.items():
         plain = real(version)
         tapes[side] = taped(version)
         expected = tapes[side].expected()
@@ -70,9 +71,9 @@ def localized(pair: Pair) -> tuple[dict[Side, Tape], LocalizedStep]:
         assert not differing(expected, values[side])
     if list_ops(tapes["a"]) != list_ops(tapes["b"]):
         tapes = {side: taken_apart(tapes[side])[0] for side in SIDES}
-    sides = {side: StepSide(tapes[side], side) for side in SIDES}
+    sides: dict[Side, StepSide] = {side: StepSide(tapes[side], side) for side in SIDES}
     own = frozenset[str]() if pair.a.batch else None
-    found = localize_step(sides, noise_of(tapes["a"]), THRESHOLD, lambda text: None, own=own)  # type: ignore[arg-type]
+    found = localize_step(sides, noise_of(tapes["a"]), THRESHOLD, lambda text: None, own=own)
     for side in SIDES:
         assert not differing(execute(found.pair, Hybrid(side)), values[side])
     assert all(found.controls.values())
