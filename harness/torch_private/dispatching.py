@@ -80,7 +80,8 @@ class InterceptedOps(TorchDispatchMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         outputs = self.around(func, args, kwargs or {})
-        return as_torch_xla_gives(outputs, args, kwargs or {}) if "torch_xla" in sys.modules else outputs
+        defers = any(module in sys.modules for module in DEFERRING_MODULES)
+        return as_deferring_device_gives(outputs, args, kwargs or {}) if defers else outputs
 
     def __exit__(self, *raised: object) -> None:
         modes = dispatch_modes()
@@ -110,26 +111,31 @@ def functions_transformed() -> Iterator[None]:
         yield
 
 
-def _takes_xla(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Return whether an op takes an unwrapped tensor of torch_xla, directly or in a list."""
+DEFERRING_MODULES = ("torch_xla", "torch._lazy.ts_backend")
+"""The modules that start a device whose ops are executed later."""
+
+
+def _takes_unwrapped(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Return whether an op takes an unwrapped tensor of a deferring device, directly or in a list."""
     for argument in (*args, *kwargs.values()):
         for tensor in argument if isinstance(argument, (list, tuple)) else (argument,):
-            if isinstance(tensor, torch.Tensor) and tensor.device.type == "xla":
+            if isinstance(tensor, torch.Tensor) and tensor.device.type in ("xla", "lazy"):
                 return not private("torch", "_is_functional_tensor")(tensor)
     return False
 
 
-def as_torch_xla_gives(value: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def as_deferring_device_gives(value: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Return an op's result as the script receives it after a dispatch mode has seen the call.
 
-    torch_xla wraps its tensors so that torch makes their views and in-place writes functional. If an op takes wrapped
-    tensors, torch wraps its results above the mode. The results of any other op, such as a batch moved to the device,
-    are wrapped by torch_xla itself, but not under a mode (2.9). Without the wrapper, an in-place write to a view is
-    lost, and the graphs differ.
+    torch_xla and torch's lazy core wrap their tensors so that torch makes their views and in-place writes functional.
+    If an op takes wrapped tensors, torch wraps its results above the mode. The results of any other op, such as a batch
+    moved to the device, are wrapped by the device itself, but not under a mode (torch_xla 2.9, torch 2.13). Without the
+    wrapper, an in-place write to a view is lost, the graphs differ, and a lazy view in a backward raises an error
+    ("aten::as_strided ... has no implementation for the backend").
     """
-    if not isinstance(value, torch.Tensor) or value.device.type != "xla":
+    if not isinstance(value, torch.Tensor) or value.device.type not in ("xla", "lazy"):
         return value
-    if _takes_xla(args, kwargs) or private("torch", "_is_functional_tensor")(value):
+    if _takes_unwrapped(args, kwargs) or private("torch", "_is_functional_tensor")(value):
         return value
     return private("torch", "_to_functional_tensor")(value)
 

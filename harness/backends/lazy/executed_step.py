@@ -3,8 +3,8 @@
 A lazy tensor has no value when its op is called. The core adds a node to a graph, and executes the graph when a value
 is needed. The execution may differ from executing the ops one by one: views are copies in another layout, values that
 were not kept are computed again with new random numbers, and writes may be lost. The recorder therefore takes each
-executed graph, executes it again op by op on copies of its inputs, and records these calls on the tape. Every value
-must have the same bits as in the core's own execution; otherwise there is no tape.
+executed graph, executes it again op by op on copies of its inputs, and records these calls on the tape. A value may
+differ from the core's own by rounding (see `TapedValues`); if it differs in its layout or its kind, there is no tape.
 
     h = drop(x @ w)          graph 1, executed by `float()`:      t_copy, mm, native_dropout, sum
     print(float(h.sum()))    graph 2, executed by the mark_step:  t_copy, mm, native_dropout, ... again
@@ -13,7 +13,7 @@ must have the same bits as in the core's own execution; otherwise there is no ta
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -49,6 +49,7 @@ from ..call_places import CallPlaces
 from ..called_operators import is_called_by_harness
 from ..deferring.held_back_step import HeldBackStep, apart
 from ..followed_kernels import FollowedKernels, KernelCall
+from .first_executions import FirstExecutions
 from .lazy_following import COPIES
 from .pending_graph import LazyCall, PendingGraph
 from .taped_values import TapedValues
@@ -94,7 +95,7 @@ class LazyStepRecorder(HeldBackStep):
         self._watched: list[tuple[str, torch.Tensor]] = []
         self._phase: Phase = "data"
         self._iteration = 0
-        self._first: dict[Hashable, int] = {}
+        self._firsts = FirstExecutions()
         self._frames = StepFrames(script)
         self._executing = False
         self._executions = 0
@@ -137,8 +138,8 @@ class LazyStepRecorder(HeldBackStep):
         return lazy_has_value(tensor)
 
     def _represented(self, tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        real = self._values.real(tensor)
-        return self._values.standing_for(real), real
+        taped = self._values.standing_for(self._values.real(tensor))
+        return taped, taped
 
     def give_up(self, reason: str) -> None:
         """Abandon the tape. Only the first reason is kept."""
@@ -243,9 +244,13 @@ class LazyStepRecorder(HeldBackStep):
                 self._copied(call, self._values.of(source), outputs)
 
     def _copied(self, call: LazyCall, source: torch.Tensor, real: torch.Tensor) -> None:
-        """Record a copy between the CPU and the core. `real` is its result."""
-        copying: Any = registered_operation("aten._to_copy.default")
-        copy = self._repeated(call, OpCall(copying, (source,), {"dtype": real.dtype}))
+        """Record a copy between the CPU and the core. `real` is its result.
+
+        The values on the tape are all on the CPU, so a copy that keeps the dtype is one in place of a view.
+        """
+        keeps = source.dtype == real.dtype
+        copying: Any = registered_operation("aten.alias_copy.default" if keeps else "aten._to_copy.default")
+        copy = self._repeated(call, OpCall(copying, (source,), {} if keeps else {"dtype": real.dtype}))
         self._values.adopt(copy, real, call.kernel.name)
         if real.device.type == "cpu":
             self._log.table.assign(real, self._log.table.view(copy, is_input=False).slot)
@@ -318,12 +323,13 @@ class LazyStepRecorder(HeldBackStep):
         self._executions += 1
         inputs = [self._values.standing_for(value) for value in execution.inputs]
         graph = execution.executed()
-        known_node = execution.known_nodes(graph, self._calls, self._first, self._executions)
+        self._firsts.next_graph(len(self._calls))
+        known_node = execution.known_nodes(graph, self._calls, self._executions)
         self._generator = generator_state("cpu")
         set_generator_state("cpu", execution.generator)
         try:
             with apart():
-                results = executed_graph(self._log, graph, inputs, known_node)
+                results = executed_graph(self._log, graph, inputs, known_node, self._firsts)
 
                 def once_more(other_inputs: list[torch.Tensor]) -> list[Any]:
                     set_generator_state("cpu", execution.generator)

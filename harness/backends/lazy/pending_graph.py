@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Hashable, MutableMapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,7 +13,7 @@ import torch
 from ...tape.op_places import OpPlace
 from ...tape.origin import CALLED_FROM
 from ...tape.replaying.replay import generator_state
-from ...tape.tape import Call, CompiledNode
+from ...tape.tape import CompiledNode
 from ...torch_private.deferred.lazy import last_torchscript_graph, parsed_torchscript, pending_data, pending_torchscript
 from ...torch_private.device_kernels import DeviceKernel
 from ...torch_private.profiling.lazy_work import lazy_text
@@ -87,13 +87,11 @@ class PendingGraph:
             return graph
         return parsed_torchscript(self.text[self.text.index("graph(") :])
 
-    def known_nodes(
-        self, graph: Any, calls: Sequence[LazyCall], first: MutableMapping[Hashable, int], number: int
-    ) -> Callable[[int], KnownNode]:
+    def known_nodes(self, graph: Any, calls: Sequence[LazyCall], number: int) -> Callable[[int], KnownNode]:
         """Return a function that returns the facts about a node of the graph, by the node's number.
 
-        The calls that made the nodes are found by following the IR and the TorchScript graph side by side. `first` maps
-        each node that was executed earlier to its position on the tape. `number` is the number of this execution.
+        The calls that made the nodes are found by following the IR and the TorchScript graph side by side. `number` is
+        the number of this execution.
         """
         dump = replace(parse(f"## BEGIN_GRAPH\n{self.nodes}\n## END_GRAPH\n"), hashes=[""] * len(self.roots))
         places = {node.number: node.location for node in dump.nodes}
@@ -110,13 +108,16 @@ class PendingGraph:
             part = CompiledNode(f"{number}", name, str(outer.kernel.operation), outer.number)
             key = (call.number, made[call.number])
             made[call.number] += 1
-
-            def noted(position: int, taped_call: Call) -> Call:
-                earlier = first.setdefault(key, position)
-                repeated = None if earlier == position else earlier
-                return replace(taped_call, iteration=outer.iteration, order=outer.number, repeats=repeated)
-
-            within = None if outer is call else part
-            return KnownNode(outer.place, outer.frames, within, operation, call.values, call.reads, noted)
+            return KnownNode(
+                outer.place,
+                outer.frames,
+                None if outer is call else part,
+                operation,
+                call.values,
+                call.reads,
+                outer.iteration,
+                outer.number,
+                key,
+            )
 
         return known_node

@@ -17,6 +17,10 @@ class TapedValues:
     """The memory that represents each value on the tape, by the address of the core's memory for that value.
 
     Both blocks of memory are kept alive, so that no other storage gets their addresses.
+
+    A number may differ from its representative by rounding: TorchScript optimises a graph that it executes for the
+    third time, for example by making one product of several. The tape then holds what the graph's ops compute one by
+    one. The localizer measures how far its results are from those of the step.
     """
 
     def __init__(self, log: CallLog) -> None:
@@ -53,8 +57,13 @@ class TapedValues:
         return taped
 
     def adopt(self, result: torch.Tensor, real: torch.Tensor, maker: str) -> None:
-        """Let a result on the tape represent the core's value `real`. Raise NotReplayable if they differ."""
-        if result.shape != real.shape or result.stride() != real.stride() or not is_same(result.detach(), real):
+        """Let a result on the tape represent the core's value `real`.
+
+        Raise NotReplayable if they have other layouts, or if they differ and are not numbers that rounding may change.
+        """
+        alike = result.shape == real.shape and result.stride() == real.stride() and result.dtype == real.dtype
+        may_be_rounded = real.is_floating_point() and torch.equal(result.isfinite(), real.isfinite())
+        if not alike or not (may_be_rounded or is_same(result.detach(), real)):
             raise NotReplayable(f"{maker} returned values other than those of its ops")
         self._kept += [real, result]
         self._storages[storage_address(real)] = result.untyped_storage()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -12,10 +12,11 @@ import torch
 from ...tape.op_places import OpPlace
 from ...tape.recording.call_log import CallLog
 from ...tape.recording.followed_calls import OpCall
-from ...tape.tape import Call, CompiledNode, NotReplayable
+from ...tape.tape import CompiledNode, NotReplayable
 from ...torch_private.deferred.lazy import torchscript_schema
 from ...torch_private.dispatching import registered_operation
 from ...torch_private.operators import arguments_of, schema_of
+from .first_executions import FirstExecutions, NodeKey
 
 NUMBERS = ("aten::ScalarImplicit", "aten::IntImplicit", "aten::FloatImplicit")
 """Nodes that read a number from a tensor."""
@@ -48,7 +49,9 @@ class KnownNode:
     operation: the op that was called.
     values: the plain values that the op was called with, by position.
     reads: True if the recorder made the call to read a value, so that it is not a call of the training.
-    noted: takes the index of the call on the tape, and the call; returns the call to store at this index instead.
+    iteration: the `iteration` of the call on the tape.
+    order: the `order` of the call on the tape.
+    key: the node's identity in all graphs of the step, None if it is unknown.
     """
 
     place: OpPlace = PLACE
@@ -57,21 +60,30 @@ class KnownNode:
     operation: Any = None
     values: Sequence[Any] = ()
     reads: bool = False
-    noted: Callable[[int, Call], Call] = lambda number, call: call
+    iteration: int = 0
+    order: int | None = None
+    key: NodeKey | None = None
 
 
 UNKNOWN = KnownNode()
 
 
 def executed_graph(
-    log: CallLog, graph: Any, inputs: Sequence[torch.Tensor], described: Callable[[int], KnownNode] | None = None
+    log: CallLog,
+    graph: Any,
+    inputs: Sequence[torch.Tensor],
+    described: Callable[[int], KnownNode] | None = None,
+    firsts: FirstExecutions | None = None,
 ) -> list[Any]:
     """Execute a `torch._C.Graph` and return its outputs.
 
     `described` returns the facts about a node that calls an op, by the node's number. With `described`, a copy in the
-    order of its source becomes a view on the tape, because the script called a view. Raise NotReplayable for a node
-    that a tape cannot hold. Exceptions of an op propagate.
+    order of its source becomes a view on the tape, because the script called a view. `firsts` holds the first execution
+    of each node in earlier graphs of the step, and receives those of this graph. A node that is executed once more, and
+    gives the same results, is not recorded again. Raise NotReplayable for a node that a tape cannot hold. Exceptions of
+    an op propagate.
     """
+    firsts = FirstExecutions() if firsts is None else firsts
     parameters = [parameter.debugName() for parameter in graph.inputs()]
     # The core lists the values in the order of the graph's parameters.
     if len(parameters) != len(inputs):
@@ -83,7 +95,7 @@ def executed_graph(
         arguments = [values[argument.debugName()] for argument in node.inputs()]
         if kind.startswith("aten::") and kind not in NUMBERS:
             known_node = UNKNOWN if described is None else described(number)
-            results = _called(log, kind, node.schema(), arguments, known_node, shares=described is not None)
+            results = _called(log, kind, node.schema(), arguments, known_node, firsts, shares=described is not None)
             flat = list(results) if node.outputsSize() > 1 else [results]
             for output, result in zip(node.outputs(), flat, strict=True):
                 values[output.debugName()] = result
@@ -107,7 +119,16 @@ def executed_graph(
     return [values[graph_output.debugName()] for graph_output in graph.outputs()]
 
 
-def _called(log: CallLog, kind: str, schema: str, values: Sequence[Any], node: KnownNode, *, shares: bool) -> Any:
+def _called(
+    log: CallLog,
+    kind: str,
+    schema: str,
+    values: Sequence[Any],
+    node: KnownNode,
+    firsts: FirstExecutions,
+    *,
+    shares: bool,
+) -> Any:
     operation = _operation(kind, schema)
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
@@ -128,6 +149,9 @@ def _called(log: CallLog, kind: str, schema: str, values: Sequence[Any], node: K
             args.append(meant)
     args, kwargs = as_called(operation, args, kwargs)
     started_call = log.take(OpCall(operation, tuple(args), kwargs), node.place)
+    same = firsts.with_same_results(node.key, started_call)
+    if same is not None:
+        return same.outputs
     outputs = operation(*args, **kwargs)
     name = kind.removeprefix("aten::")
     if shares and (name in SAME_ORDER or (node.reads and name == "clone")):
@@ -135,7 +159,11 @@ def _called(log: CallLog, kind: str, schema: str, values: Sequence[Any], node: K
         if source.is_contiguous() and copy.is_contiguous() and source.numel() == copy.numel():
             return source.view(copy.shape)
     call = log.complete(started_call, outputs, node.frames, node.compiled)
-    log.calls[-1] = node.noted(len(log.calls) - 1, call)
+    position = len(log.calls) - 1
+    first = firsts.of(node.key)
+    repeats = None if first is None else first.position
+    log.calls[-1] = call = replace(call, iteration=node.iteration, order=node.order, repeats=repeats)
+    firsts.add(node.key, started_call, call, position, outputs)
     return outputs
 
 

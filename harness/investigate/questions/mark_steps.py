@@ -106,6 +106,8 @@ def _try_policies(laboratory: Laboratory, inquiry: Inquiry, localization: Locali
         laboratory.make(Round(f"each op of step {step} of {b.manifest.label} executed by itself", [plan]))
         best, scores[BY_ITSELF] = BY_ITSELF, _score(inquiry, "op")
         if scores[best] > min(inquiry.threshold, before / 2) and not is_named:
+            if not _own_cuts(inquiry, own)[1]:  # nothing is drawn again, so the cuts are not known to be the cause
+                return
             best, scores[ON_CPU] = ON_CPU, 0.0
     _write(inquiry, localization, own, best, scores)
 
@@ -147,8 +149,7 @@ def _write(inquiry: Inquiry, localization: Localization, own: str, best: str, sc
             replace(culprit, swapped=remedy) if _is_again(culprit) else culprit for culprit in localization.culprits
         ]
     elif helps:
-        run = EvidenceFolder.of(inquiry.evidence.a).find(inquiry.experiment("cut", own))
-        culprits = [_culprit(inquiry, own, best, scores, run), *localization.culprits]
+        culprits = [_culprit(inquiry, own, best, scores), *localization.culprits]
     else:  # the cuts do not change the step
         return
     content = {**localization.content, "culprits": culprits, "policies": scores}
@@ -184,16 +185,25 @@ def drawn_again(graphs: RunGraphs) -> list[list[Node]]:
     return [nodes for nodes in nodes_of_call.values() if len(nodes) > 1]
 
 
-def _culprit(inquiry: Inquiry, own: str, best: str, scores: Mapping[str, float], run: RecordedRun | None) -> Culprit:
-    """Build the culprit, named after the ops that draw again in the graphs that `run` executed, else after the cause of
-    the cuts."""
+def _own_cuts(inquiry: Inquiry, own: str) -> tuple[list[tuple[str, str]], list[list[Node]]]:
+    """Return what is known of the cuts that the mode's own policy makes in the step.
+
+    These are the ops that fell back to the CPU, each with its line, and the calls that draw random numbers again.
+    """
     fallen, drawn = list[tuple[str, str]](), list[list[Node]]()
+    run = EvidenceFolder.of(inquiry.evidence.a).find(inquiry.experiment("cut", own))
     if run is not None:
         graphs = RunGraphs(run)
         with suppress(NumdriftError):
             cuts = [execution.cut for execution in graphs.executions if execution.cut is not None]
             fallen = [(cut.get("op", ""), cut.get("source", "")) for cut in cuts if cut.get("reason") == "fallback"]
             drawn = drawn_again(graphs)
+    return fallen, drawn
+
+
+def _culprit(inquiry: Inquiry, own: str, best: str, scores: Mapping[str, float]) -> Culprit:
+    """Build the culprit, named after the ops that draw again in the step's graphs, else after the cause of the cuts."""
+    fallen, drawn = _own_cuts(inquiry, own)
     ops = list(dict.fromkeys(op for op, _ in fallen))
     why = (
         f"{', '.join(ops)} {'falls' if len(ops) == 1 else 'fall'} back to the CPU, which executes the graph so far"

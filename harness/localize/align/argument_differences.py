@@ -42,7 +42,9 @@ def argument_differences(left: FlowNode, right: FlowNode, links: Links) -> list[
     substitute may take the arguments in a different order.
     """
     if is_turned_product(left, right, links):
-        return [TURNED]
+        factors = zip(left.reads, reversed(right.reads), strict=True)
+        same = all(links.are_linked(factor.value, turned.value) for factor, turned in factors)
+        return [TURNED] if same else [TURNED, WIRING]
     if is_folded_sum(left, right, links):
         return [FOLDED]
     if left.call.name.startswith(PREFIX) != right.call.name.startswith(PREFIX):

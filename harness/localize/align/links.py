@@ -70,15 +70,22 @@ def are_folded(view_a: View, view_b: View) -> bool:
 def is_turned_product(node_a: FlowNode, node_b: FlowNode, links: Links) -> bool:
     """Check whether two products are transposes of each other, (B'A')' for AB.
 
-    Autograd computes the transpose for a weight that is laid out column by column.
+    Autograd computes the transpose for a weight that is laid out column by column. One factor's link is enough, because
+    the other factor may be the result of an op that only one side executes. Square factors have no telling sizes.
     """
     if not node_a.call.name == node_b.call.name == "mm" or len(node_a.reads) != 2 or len(node_b.reads) != 2:
         return False
     (a, b), (c, d) = node_a.reads, node_b.reads
-    crossed = links.are_linked(a.value, d.value) and links.are_linked(b.value, c.value)
-    straight = links.are_linked(a.value, c.value) and links.are_linked(b.value, d.value)
+    crossed = links.are_linked(a.value, d.value) or links.are_linked(b.value, c.value)
+    straight = links.are_linked(a.value, c.value) or links.are_linked(b.value, d.value)
     return (
         crossed
         and not straight
         and all(straight_use.view.size == turned_use.view.size[::-1] for straight_use, turned_use in ((a, d), (b, c)))
     )
+
+
+def transposed(use: Use) -> Use:
+    """Return a matrix with its dimensions exchanged."""
+    view = use.view
+    return Use(replace(view, size=view.size[::-1], stride=view.stride[::-1]), use.value)

@@ -6,10 +6,10 @@ agrees in place and name, or in name and look but not in place.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from .common_subsequence import common_subsequence
 from .op_units import OpUnit, units_of
 from .repeats import alike
 from .storage_flow import FlowValue, StorageFlow
@@ -73,14 +73,8 @@ def _paired(
                 parts.setdefault(within(unit), ([], []))[side].append(number)
     matched = Pairs()
     for numbers_a, numbers_b in parts.values():
-        a, b = [key(left[n]) for n in numbers_a], [key(right[n]) for n in numbers_b]
-        if a == b:
-            matched |= zip(numbers_a, numbers_b, strict=True)
-            continue
-        # autojunk ignores frequent elements as noise, and fifty equal layers are frequent
-        matcher = difflib.SequenceMatcher(None, a, b, autojunk=False)
-        for match in matcher.get_matching_blocks():
-            matched |= {numbers_a[match.a + k]: numbers_b[match.b + k] for k in range(match.size)}
+        common = common_subsequence([key(left[n]) for n in numbers_a], [key(right[n]) for n in numbers_b])
+        matched |= {numbers_a[i]: numbers_b[j] for i, j in common}
     return matched
 
 

@@ -32,10 +32,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 
 from .blocks import Block
-from .links import Link, Links, is_turned_product
+from .links import Link, Links, is_turned_product, transposed
 from .repeats import again_within
 from .storage_flow import SIDES, FlowNode, FlowValue, Side, StorageFlow, Use, common_reads, layout_of, other, readers_of
 from .view_copies import before_expansion, link_copies, view_copies
@@ -246,9 +245,3 @@ def _sorted_pairs(side: Side, value: FlowValue, others: Iterable[FlowValue]) -> 
     """Yield the pairs of a value of a side with values of the other side, side a's value first."""
     for far in others:
         yield (value, far) if side == "a" else (far, value)
-
-
-def transposed(use: Use) -> Use:
-    """Return a matrix with its dimensions exchanged."""
-    view = use.view
-    return Use(replace(view, size=view.size[::-1], stride=view.stride[::-1]), use.value)

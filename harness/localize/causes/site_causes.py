@@ -10,13 +10,15 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from ...records.results.culprit import AGAIN
 from ...tape.replaying.replay import bits_of
 from ...tape.storages import viewed
 from ...tape.tape import Phase
+from ..align.op_units import state_slots
 from ..align.storage_flow import SIDES, FlowValue, Side
 from ..execute.layout_words import both_in_words, looks_of
 from ..execute.tape_pair import TapePair
-from .examination import Examined
+from .examination import Examined, flagged
 from .setting_difference import SettingDifference
 from .suspects import READ, Kind
 from .swap_sites import SwapSite
@@ -70,7 +72,11 @@ def causes_of(pair: TapePair, examined: Mapping[int, Examined], sites: Iterable[
         if look in causes:
             causes[look] = replace(causes[look], sites=(*causes[look].sites, site))
         else:
-            reasons = (*suspect.reasons, *_not_tested_apart(pair, examined, site))
+            reasons = (
+                *suspect.reasons,
+                *_not_tested_apart(pair, examined, site),
+                *_again_as_well(pair, examined, site),
+            )
             causes[look] = Cause(suspect.kind, phase, ops, reasons, (site,))
     return list(causes.values())
 
@@ -86,6 +92,33 @@ def _not_tested_apart(pair: TapePair, examined: Mapping[int, Examined], site: Sw
     ]
     names = dict.fromkeys(name for number in entangled for name in pair.names(number, "a"))
     return (f"cannot be distinguished from {', '.join(names)} in the same graph",) if entangled else ()
+
+
+def _again_as_well(pair: TapePair, examined: Mapping[int, Examined], site: SwapSite) -> tuple[str, ...]:
+    """Name the other ops of a site that draw or update a state again, if its lead is an op that a mode executes again.
+
+    Each of them may be a cause of its own, such as a batch normalization beside a dropout.
+    """
+    if not any(reason.startswith(AGAIN) for reason in examined[site.lead].suspect.reasons):
+        return ()
+    states = {side: state_slots(pair.flows[side]) for side in SIDES}
+    lead, ops = pair.all_names(site.lead), dict[str, dict[str, None]]()
+    for number in flagged(examined, site.blocks - {site.lead}):
+        names = pair.all_names(number)
+        repeated = [
+            (side, node) for side in SIDES for node in pair.nodes(number, side) if node.call.repeats is not None
+        ]
+        acts = any(
+            node.call.draw is not None or any(use.value.slot in states[side] for use in node.made)
+            for side, node in repeated
+        )
+        if acts and names.isdisjoint(lead):
+            ops.setdefault(", ".join(sorted(names)), {})[pair.module(number) or ""] = None
+    where = [
+        f"{op}{' in ' if any(modules) else ''}{', '.join(module for module in modules if module)}"
+        for op, modules in ops.items()
+    ]
+    return (f"also {AGAIN}: {'; '.join(where)}",) if where else ()
 
 
 def joined_causes(causes: Sequence[Cause], reasons: tuple[str, ...]) -> Cause:

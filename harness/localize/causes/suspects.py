@@ -41,6 +41,7 @@ KINDS: Mapping[tuple[str, ...], Kind] = {
     (WIRING,): "structure",
     (LAYOUT,): "kernel",
     (TURNED,): "kernel",
+    (TURNED, WIRING): "structure",
     (FOLDED,): "kernel",
 }
 """The kind of a suspect that has these reasons and no others."""

@@ -23,7 +23,8 @@ from dataclasses import dataclass
 import torch
 
 from ...tape.replaying.replay import call_arguments, set_apart
-from ..align.storage_flow import FlowNode, FlowValue, Side, StorageFlow, Use, common_reads, layout_of, other
+from ..align.links import is_turned_product, transposed
+from ..align.storage_flow import SIDES, FlowNode, FlowValue, Side, StorageFlow, Use, common_reads, layout_of, other
 from .prepared_call import Kernels, PreparedCall
 from .step_memory import Memory, Stand, Unbound, has_same_layout
 from .tape_pair import TapePair
@@ -125,7 +126,7 @@ class HybridExecution:
         """
         pair, nodes = self.pair, self.pair.blocks[number].of(side)
         if number in pair.own_reads:
-            return {node: {} for node in nodes}
+            return {node: self._replacements(side, self._turned_factors(side, number)) for node in nodes}
         if pair.is_same_op(number):
             far_node = pair.nodes(number, other(side))[0]
             return {
@@ -137,6 +138,16 @@ class HybridExecution:
             node: self._replacements(side, [uses for uses in reads if uses[0].value in own_values[node]])
             for node in nodes
         }
+
+    def _turned_factors(self, side: Side, number: int) -> list[Stand]:
+        """Return the factors of a product with those of the other side, if that side computes the transpose."""
+        pair = self.pair
+        nodes_a, nodes_b = (pair.nodes(number, each) for each in SIDES)
+        if len(nodes_a) != 1 or len(nodes_b) != 1 or not is_turned_product(nodes_a[0], nodes_b[0], pair.links):
+            return []
+        factors = zip(nodes_a[0].reads, reversed(nodes_b[0].reads), strict=True)
+        linked = [(a, b) for a, b in factors if pair.links.are_linked(a.value, b.value)]
+        return [(a, transposed(b)) if side == "a" else (b, transposed(a)) for a, b in linked]
 
     def _replacements(self, side: Side, reads: Sequence[Stand]) -> Instead:
         """Return, by slot, those of the other side's views that are later than the corresponding ones of this side."""

@@ -1,0 +1,76 @@
+"""Common subsequences of two sequences: the elements that both have, in the same order."""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from collections.abc import Hashable, Sequence
+
+Match = tuple[int, int]
+"""The positions of an element in both sequences."""
+
+MOST_EDITS = 1000
+"""The most elements that the sequences may have apart for a longest subsequence to be searched.
+
+The search takes time and memory proportional to the square of this number; 1,000 edits take about a second."""
+
+
+def common_subsequence(a: Sequence[Hashable], b: Sequence[Hashable]) -> list[Match]:
+    """Return a common subsequence, preferably one with long contiguous blocks.
+
+    difflib chooses the longest block first, which may exclude many others. The blocks of a loop whose first pass has an
+    extra element are then matched one pass too late, so that a whole pass remains on each side:
+
+        a    m t m t m t m t
+        b    m x t m t m t m t    the block of difflib is "m t m t m t", from the start of a and the second m of b
+
+    So a longest subsequence is returned if it is longer than that of difflib.
+    """
+    if a == b:
+        return [(n, n) for n in range(len(a))]
+    # autojunk ignores frequent elements as noise, and fifty equal layers are frequent
+    matcher = difflib.SequenceMatcher(None, a, b, autojunk=False)
+    blocks = [(block.a + k, block.b + k) for block in matcher.get_matching_blocks() for k in range(block.size)]
+    if len(blocks) == (Counter(a) & Counter(b)).total():
+        return blocks
+    longest = _longest(a, b)
+    return blocks if longest is None or len(longest) <= len(blocks) else longest
+
+
+def _longest(a: Sequence[Hashable], b: Sequence[Hashable]) -> list[Match] | None:
+    """Return a longest common subsequence, None if the sequences are more than MOST_EDITS elements apart.
+
+    This is the greedy algorithm of E. W. Myers, "An O(ND) Difference Algorithm and Its Variations" (Algorithmica 1,
+    1986). `furthest[k]` is the furthest position in `a` that a path with `edits` edits reaches on the diagonal k, on
+    which a's position is k more than b's. A path goes along equal elements at no cost.
+    """
+    numbers: dict[Hashable, int] = {}
+    first, second = ([numbers.setdefault(element, len(numbers)) for element in elements] for elements in (a, b))
+    furthest, history = {1: 0}, list[dict[int, int]]()
+    for edits in range(min(len(a) + len(b), MOST_EDITS) + 1):
+        reached = dict[int, int]()
+        for k in range(-edits, edits + 1, 2):
+            down = k == -edits or (k != edits and furthest[k - 1] < furthest[k + 1])
+            x = furthest[k + 1] if down else furthest[k - 1] + 1
+            while x < len(first) and 0 <= x - k < len(second) and first[x] == second[x - k]:
+                x += 1
+            reached[k] = x
+            if x >= len(first) and x - k >= len(second):
+                return _path([*history, furthest], k, len(first))
+        history.append(furthest)
+        furthest = reached
+    return None
+
+
+def _path(history: Sequence[dict[int, int]], k: int, x: int) -> list[Match]:
+    """Return the matches of the path that ends at the position x of the diagonal k."""
+    matches: list[Match] = []
+    for edits in range(len(history) - 1, -1, -1):
+        furthest = history[edits]
+        down = k == -edits or (k != edits and furthest[k - 1] < furthest[k + 1])
+        begin = furthest[k + 1] if down else furthest[k - 1] + 1
+        while x > begin:
+            x -= 1
+            matches.append((x, x - k))
+        k, x = (k + 1, begin) if down else (k - 1, begin - 1)
+    return matches[::-1]
