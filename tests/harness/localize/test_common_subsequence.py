@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -27,7 +28,7 @@ def test_no_common_subsequence_is_longer(a: str, b: str) -> None:
     matches = common_subsequence(a, b)
     assert len(matches) == longest(a, b)
     assert all(a[i] == b[j] for i, j in matches)
-    assert all(i < k and j < n for (i, j), (k, n) in zip(matches, matches[1:], strict=False))
+    assert all(i < k and j < n for (i, j), (k, n) in pairwise(matches))
 
 
 def test_an_extra_op_in_the_first_pass_of_a_loop_does_not_shift_the_others() -> None:
