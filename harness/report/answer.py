@@ -30,6 +30,7 @@ from ..records.results.culprit import (
     SETTING,
     SETUP,
     STRUCTURE,
+    WEIGHTS,
     Culprit,
     CulpritSetting,
 )
@@ -202,6 +203,11 @@ def _fault(pair: PairFindings, proven: Sequence[Culprit]) -> PairAnswer:
         todo = f"that is the effect of {_value(causes[0].setting)}{instead}"
     elif causes[0].is_of_kernel and pair.closer_to_fp64 == pair.b:
         todo = f"it is {pair.a} that is wrong: {todo}"
+    elif causes[0].kind == WEIGHTS:
+        todo = (
+            f"look at {_place(causes[0])}: there, the losses of all parts must add up to the loss of the whole batch "
+            "(the mean of means is not the mean if the parts average over different numbers of elements)"
+        )
     elif causes[0].kind == ORDER:
         todo = f"report it to whoever owns the compiler of {pair.b}, with report.html"
     elif causes[0].kind in (ARGUMENTS, STRUCTURE, SETUP):
@@ -252,6 +258,8 @@ def _deed(culprit: Culprit, pair: PairFindings) -> str:
         return f"has {values.get('b', culprit.setting.name)}{in_reference}, so {culprit.setting.what}"
     if culprit.kind == ORDER:
         return f"executes {op}{_places_of(culprit)} {culprit.reasons[0] if culprit.reasons else 'too late'}"
+    if culprit.kind == WEIGHTS:
+        return "weights the losses of a batch's parts differently"
     if culprit.kind == LAYOUT:
         return f"computes {op} from a different memory layout{_exactness(culprit, pair).replace(' differently', '')}"
     if culprit.kind == KERNEL:

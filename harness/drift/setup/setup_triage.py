@@ -20,6 +20,7 @@ from ..recorded_drift import bits, cut_short, first_computed_difference
 from ..setup_difference import KINDS, SetupDifference
 from ..step_score import UNIT_ROUNDOFF
 from ..ulp import max_ulp
+from .split_batch import SplitBatch
 from .step_setup import batch_setup, generator_setup, hyper_differences
 
 # The parameters and buffers that two runs start from.
@@ -143,12 +144,14 @@ def setup_differences(
     state_b: TensorFile | None = None,
     from_the_model: Collection[int] = (),
     rounded: Collection[int] = (),
+    split: SplitBatch | None = None,
 ) -> list[SetupDifference]:
     """Compare the inputs of two runs. Return the first difference of each kind and name, causes first.
 
     state_a, state_b: the states in which step 0 began; without them, distances between initial values come from digests
     from_the_model: the arguments that the training script is known to compute itself
     rounded: the arguments that the mode computes itself and that differ from the reference's by rounding only
+    split: how one side splits the other side's batches, if it does
     """
     drifting_from = first_computed_difference(a, b)
     setup, left, right = [], a.manifest, b.manifest
@@ -170,7 +173,7 @@ def setup_differences(
     setup += initial_differences(a, b, state_a, state_b)
     setup += hyper_differences(a, b, drifting_from)
     setup += generator_setup(a, b)
-    setup += batch_setup(a, b, drifting_from, from_the_model, rounded)
+    setup += batch_setup(a, b, drifting_from, from_the_model, rounded, split)
     counts = [len(run.journal.steps) for run in (a, b)]
     # A run that failed is shorter because it failed.
     failed = any(manifest.failed and manifest.status != "nonfinite" for manifest in (left, right))

@@ -11,6 +11,7 @@ from ...runs.journal import StepRecord
 from ...runs.recorded_run import RecordedRun
 from ..recorded_drift import GENERATORS, common_steps, generator_differences
 from ..setup_difference import SetupDifference
+from .split_batch import SplitBatch
 
 # The inputs of the steps of two runs: random numbers and batches. Only the first call of a root module in a step is
 # compared, since later calls may get inputs that earlier calls computed. Even an argument of the first call may come
@@ -90,6 +91,7 @@ def batch_setup(
     drifting_from: int | None,
     from_the_model: Collection[int] = (),
     rounded: Collection[int] = (),
+    split: SplitBatch | None = None,
 ) -> list[SetupDifference]:
     """Return the first batch that differs by more than rounding and does not come from the model.
 
@@ -100,12 +102,16 @@ def batch_setup(
     drifting_from: the first step whose results differ
     from_the_model: the places of arguments that the training script computes itself
     rounded: the places of arguments that differ by rounding only
+    split: how one side splits the other side's batches, if it does; steps with the same data do not differ
     """
+    same = split.steps if split is not None and split.is_same_data else frozenset()
     equal_after_drift: set[int] = set()
     follows = by_rounding = None
     for record_a, record_b in common_steps(a.journal, b.journal):
         # Once the runs have diverged, an argument that differs may come from the model; an argument that is equal in
         # such a step is data.
+        if record_a.step in same:
+            continue
         late = drifting_from is not None and record_a.step > drifting_from
         compared = list(compared_arguments(record_a, record_b))
         if any(place < 0 for place, *_ in compared):
@@ -119,10 +125,22 @@ def batch_setup(
             elif not equal and place in rounded:
                 by_rounding = by_rounding or replace(_differing(record_a.step, place, left), harmless="rounding")
             elif not equal and place not in from_the_model and (not late or place in equal_after_drift):
-                return [*([follows] if follows else []), _differing(record_a.step, place, left)]
+                differing = _differing(record_a.step, place, left)
+                if split is not None and record_a.step in split.steps:
+                    differing = replace(differing, text=f"{differing.text}; {_splits(split, a, b)}")
+                return [*([follows] if follows else []), differing]
             elif not equal and follows is None:
                 follows = _differing(record_a.step, place, left, follows=True)
     return [difference for difference in (follows, by_rounding) if difference is not None]
+
+
+def _splits(split: SplitBatch, a: RecordedRun, b: RecordedRun) -> str:
+    """Say that one side may split the other side's batch, and what is known about the rows."""
+    whole = (b if split.side == "a" else a).manifest.label
+    words = split.in_words(a.manifest.label, b.manifest.label)
+    if split.unlike is not None:
+        return f"{words}, and in step {split.unlike} the rows are not those of the batch of {whole}"
+    return f"{words}; `numdrift investigate` compares the rows with the batch of {whole}"
 
 
 def compared_arguments(a: StepRecord, b: StepRecord) -> Iterator[tuple[int, Argument, bool]]:

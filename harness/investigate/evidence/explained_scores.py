@@ -23,6 +23,7 @@ class Scores:
 
     steps: the scores; empty if there can be none, and then `why` is the reason
     noise: a sentence about how the noise was measured
+    parts: if one side divides the other side's batches, a clause that says so, else ""
     unreplayed: the reasons why steps cannot be replayed or read
     """
 
@@ -32,6 +33,7 @@ class Scores:
     unreplayed: tuple[str, ...]
     why: str = ""
     notes: tuple[str, ...] = ()
+    parts: str = ""
 
 
 def suspicious_steps(scores: Scores) -> list[int]:

@@ -12,6 +12,8 @@ from pathlib import Path
 from ...drift.calibration import threshold_of_pair
 from ...drift.recorded_drift import first_computed_difference
 from ...drift.referee_accuracy import Accuracy, accuracy, step_errors
+from ...drift.setup.split_batch import SplitBatch
+from ...drift.setup.split_step import PartWeights, last_backward, of_whole_step, part_weights
 from ...drift.step_noise import Noise, pooled, read_noise
 from ...drift.step_score import StepScore, score_step, without_values
 from ...errors import JournalError, RunNotFound
@@ -33,6 +35,7 @@ from .explained_scores import Scores, without_unlooked
 from .joined_outcome import outcome_against
 from .mode_spreads import Spreads, mode_spreads
 from .pair_evidence import PairEvidence
+from .split_batches import split_of
 
 ANEW = " (remove that run's folder; `numdrift investigate` then repeats the run)"
 
@@ -47,7 +50,7 @@ def scores_of(evidence: PairEvidence) -> Scores:
     threshold = threshold_of_pair(spec_of(evidence.a), spec_of(evidence.b))
     outcomes = _reference_outcomes(evidence)
     noises, reasons = _noise_of_pair(evidence)
-    started = _started(evidence)
+    started, split = _started(evidence), _same_data(evidence)
     if not started or not outcomes:
         return Scores((), threshold, "", reasons, "no step was started from the reference's state")
     scored, unusable = [], list(reasons)
@@ -55,7 +58,16 @@ def scores_of(evidence: PairEvidence) -> Scores:
         if step not in outcomes:
             continue
         try:
-            scored.append(_scored(step, outcomes[step], started[step], noises, evidence))
+            scored.append(
+                _scored(
+                    step,
+                    outcomes[step],
+                    started[step],
+                    noises,
+                    evidence,
+                    is_split=split is not None and step in split.steps,
+                )
+            )
         except (JournalError, RunNotFound) as error:
             unusable.append(f"step {step} is not scored: {error}{ANEW}")
     if noises:
@@ -69,7 +81,8 @@ def scores_of(evidence: PairEvidence) -> Scores:
         )
     ignored = unrepeatable_of_script(evidence)
     scored = [without_values(step_score, ignored) for step_score in scored] if ignored else scored
-    scores = Scores(tuple(scored), threshold, how, tuple(unusable))
+    parts = "" if split is None else split.in_words(evidence.a.manifest.label, evidence.b.manifest.label)
+    scores = Scores(tuple(scored), threshold, how, tuple(unusable), parts=parts)
     return without_unlooked(scores if scored else replace(scores, why="none of the experiments can be read"))
 
 
@@ -99,7 +112,30 @@ def score_of(evidence: PairEvidence, run: RecordedRun, step: int, folder: Path |
     outcomes = _reference_outcomes(evidence)
     if step not in outcomes or step not in outcome_steps(folder or run.path):
         return None
-    return _scored(step, outcomes[step], run, _noise_of_pair(evidence)[0], evidence, folder)
+    split = _same_data(evidence)
+    is_split = split is not None and step in split.steps
+    return _scored(step, outcomes[step], run, _noise_of_pair(evidence)[0], evidence, folder, is_split=is_split)
+
+
+def _same_data(evidence: PairEvidence) -> SplitBatch | None:
+    """Return how one side splits the other side's batches; None unless the parts were seen to be the batches."""
+    split = split_of(evidence)
+    return split if split is not None and split.is_same_data else None
+
+
+def weights_of(evidence: PairEvidence, step: int) -> PartWeights | None:
+    """Return the weights of the parts of a split batch in a step that both sides began in the same state; None if one
+    side did not keep the step, or if its gradients say nothing. Raises JournalError."""
+    outcomes, started, noises = _reference_outcomes(evidence), _started(evidence), _noise_of_pair(evidence)[0]
+    if step not in outcomes or step not in started or not noises:
+        return None
+    split = split_of(evidence)
+    a, b = (read_outcome(of_step[step].path, step) for of_step in (outcomes, started))
+    if split is None:
+        return None
+    noise = _noise_at(step, a, noises.get(step) or pooled(step, list(noises.values())))
+    whole, parts = (b, a) if split.side == "a" else (a, b)
+    return part_weights(of_whole_step(whole, last_backward(a)), parts, noise)
 
 
 def _scored(
@@ -109,10 +145,12 @@ def _scored(
     noises: Mapping[int, Noise],
     evidence: PairEvidence,
     folder: Path | None = None,
+    *,
+    is_split: bool = False,
 ) -> StepScore:
     """Score a step by its own noise, else by that of all taped steps, else by the noise of perturbed runs."""
     taped = noises.get(step) or (pooled(step, list(noises.values())) if noises else None)
-    if taped is not None and not evidence.one_against_several:
+    if taped is not None and not evidence.one_against_several and not is_split:
         a, b = (_Outcome.of(path, step) for path in (reference.path, folder or run.path))
         return _scored_once(_Scoring(step, a, b, taped))
     values = read_outcome(reference.path, step)
@@ -122,6 +160,9 @@ def _scored(
     else:
         noise = _noise_at(step, values, taped)
     b_values = outcome_against(evidence, run, step) if folder is None else read_outcome(folder, step)
+    if is_split:
+        last = last_backward(values)
+        values, b_values = of_whole_step(values, last), of_whole_step(b_values, last)
     return score_step(values, b_values, noise)
 
 

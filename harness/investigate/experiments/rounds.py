@@ -91,13 +91,14 @@ def once_more(reference: RecordedRun, others: Sequence[RecordedRun], chosen: Cho
             tapes=StepSelection.of(chosen.recorded),
             measured=StepSelection.of(chosen.taped),
             noise_replays=0 if is_measured_beside(reference) else NOISE_REPLAYS,
-            keep_inputs=bool(apart),
+            keep_inputs=bool(apart) or any(has_several_calls(run) for run in others),
             held=True,
         )
     ]
     for run in others:
         if run in apart:
-            plans.append(repeating(run, control_of(run), states=StepSelection.of(chosen.forced[:1])))
+            first = StepSelection.of(chosen.forced[:1])
+            plans.append(repeating(run, control_of(run), states=first, keep_inputs=has_several_calls(reference)))
             continue
         forced = chosen.of[run.path]
         kept = set(state_steps(run.path))
@@ -106,6 +107,12 @@ def once_more(reference: RecordedRun, others: Sequence[RecordedRun], chosen: Cho
         own = StepSelection.of(lacking) if lacking else None
         plans.append(replace(plan, rejoin=run.path / STATES, states=own, until=None))
     return Round("each mode once more", plans)
+
+
+def has_several_calls(run: RecordedRun) -> bool:
+    """Check whether the run calls its model several times in its first step, perhaps with parts of a batch."""
+    steps = run.journal.steps
+    return bool(steps) and len(steps[0].batches) > 1
 
 
 def not_of_itself(reference: RecordedRun, others: Sequence[RecordedRun], chosen: ChosenSteps) -> list[RecordedRun]:

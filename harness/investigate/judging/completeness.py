@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ...records.results.culprit import MARK_STEP, Culprit
+from ...records.results.culprit import MARK_STEP, WEIGHTS, Culprit
 from ...records.results.findings import Verdict
 from ...records.results.localization_record import LeftOver, Localization
 from ..evidence.explained_scores import Scores, other_choices
@@ -126,7 +126,8 @@ def _of_a_way(way: Culprit, localized: Sequence[Localization]) -> tuple[float | 
     if before and after is not None:
         share = 1.0 if math.isinf(before) and math.isfinite(after) else max(0.0, 1 - after / before)
     left = "" if share is None or share >= ALL else f"without this cause, z {after:.3g} is left"
-    if way.kind == MARK_STEP and way.places:  # its ops are named: the draws that were executed again
+    if (way.kind == MARK_STEP and way.places) or way.kind == WEIGHTS:
+        # No op is missing: the draws that were executed again are named, and weights are no op.
         return share, left
     reason = next((localization.reason for localization in localized if localization.reason), "")
     why = f"step {way.step} could not be taken apart: {reason}" if reason else "no op is proven to cause it"
@@ -146,6 +147,8 @@ def _not_looked(evidence: PairEvidence, verdict: Verdict, scores: Scores, locali
     if a.manifest.rank:
         why = "with several processes, only the steps of rank 0 are taken apart"
         return f"{start} in rank {a.manifest.rank}: {why}"
+    if scores.parts:
+        return f"{start} op by op, because {scores.parts}: divide the batch in both modes, or in neither"
     if not scores.steps:
         return f"{start}: {scores.why or f'no step of {b.manifest.label} was begun in the state of the reference'}"
     if all(not step_score.score and not step_score.discrete for step_score in scores.steps):

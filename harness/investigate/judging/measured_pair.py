@@ -17,6 +17,7 @@ from ...drift.referee_accuracy import Accuracy
 from ...drift.repetition import Repetition
 from ...drift.run_comparison import RunComparison, compare_runs
 from ...drift.setup.setup_triage import setup_differences
+from ...drift.setup.split_batch import SplitBatch, total_losses
 from ...drift.setup.step_setup import made_by_the_training, rounded_arguments
 from ...drift.setup_difference import SetupDifference
 from ...drift.verdict import VerdictEvidence
@@ -34,6 +35,7 @@ from ..evidence.mode_spreads import ModeSpread, Spreads
 from ..evidence.pair_evidence import PairEvidence
 from ..evidence.pair_localizations import localizations
 from ..evidence.pair_scores import accuracy_of, scores_of, spec_of, spreads_of, unrepeatable_of_script
+from ..evidence.split_batches import split_of
 from ..experiments.investigation_plan import remedy_of_draws
 from .investigate_command import command_for
 
@@ -55,6 +57,7 @@ class MeasuredPair:
     """The measurements of a pair.
 
     setup: the differences in the set-up, without those that follow from how the two runs are compared
+    split: how one side splits the other side's batches; None if none does
     referee: the comparison with the steps in double; None if it was not made, or if the runs are identical
     unreadable: the evidence that could not be read
     length: if computed values decide the lengths of the runs, a sentence about these lengths, else ""
@@ -70,6 +73,7 @@ class MeasuredPair:
     unreadable: Sequence[str]
     length: str
     spreads: Mapping[str, ModeSpread]
+    split: SplitBatch | None
 
 
 def measure(evidence: PairEvidence) -> MeasuredPair:
@@ -78,16 +82,20 @@ def measure(evidence: PairEvidence) -> MeasuredPair:
     unreadable: list[str] = []
     several = evidence.one_against_several
     compared = whole_batch_compared(a, b) if several else compare_runs(a, b, unrepeatable_of_script(evidence))
+    split = None if several else split_of(evidence)
+    if split is not None and split.is_same_data:
+        compared = replace(compared, losses=total_losses(a, b))
     localized = localizations(evidence)
     empty = Scores((), threshold_of_pair(spec_of(a), spec_of(b)), "", (), "the experiments cannot be read")
     scores = with_explanations(_readable(lambda: scores_of(evidence), empty, unreadable), localized)
-    is_alike = compared.identical or several
+    # The referee computes the losses and gradients of each call, which are not those of the other side's calls.
+    is_alike = compared.identical or several or (split is not None and split.is_same_data)
     by_values = ended_by_values(a, b, evidence.forced)
     nothing: Spreads = {}
     spreads = _readable(lambda: spreads_of(evidence), nothing, unreadable)
     return MeasuredPair(
         compared=compared,
-        setup=_setup(evidence, localized, by_values=by_values),
+        setup=_setup(evidence, localized, split, by_values=by_values),
         localized=localized,
         scores=scores,
         controls=_controls(evidence, spreads, by_values=by_values),
@@ -95,6 +103,7 @@ def measure(evidence: PairEvidence) -> MeasuredPair:
         referee=None if is_alike else _readable(lambda: accuracy_of(evidence), None, unreadable),
         unreadable=unreadable,
         length=length_in_words(a, b) if by_values else "",
+        split=split,
     )
 
 
@@ -149,7 +158,9 @@ def failure_of(evidence: PairEvidence) -> list[str]:
     return failures[:1]
 
 
-def _setup(evidence: PairEvidence, localized: Sequence[Localization], *, by_values: bool) -> list[SetupDifference]:
+def _setup(
+    evidence: PairEvidence, localized: Sequence[Localization], split: SplitBatch | None, *, by_values: bool
+) -> list[SetupDifference]:
     a, b, forced = evidence.a, evidence.b, evidence.forced
     states = (_first_state(a, evidence.a_again), _first_state(b, evidence.b_again))
     own, rounded = made_by_the_training(b, forced), rounded_arguments(forced)
@@ -162,7 +173,7 @@ def _setup(evidence: PairEvidence, localized: Sequence[Localization], *, by_valu
         *(("steps",) if by_values else ()),
         *(("generator",) if is_drawn_again else ()),  # the mode repeated some draws, so the generators differ
     }
-    differences = setup_differences(a, b, *states, from_the_model=own, rounded=rounded)
+    differences = setup_differences(a, b, *states, from_the_model=own, rounded=rounded, split=split)
     return [difference for difference in differences if difference.kind not in void]
 
 

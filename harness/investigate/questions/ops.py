@@ -26,6 +26,7 @@ from ..evidence.kept_repetition import controls_of
 from ..evidence.pair_evidence import EvidenceFolder, PairEvidence
 from ..evidence.pair_localizations import inputs_of, localizations
 from ..evidence.pair_scores import spec_of
+from ..evidence.split_batches import split_of
 from ..experiments.investigation_plan import InvestigationRequest
 from ..experiments.laboratory import Laboratory, Round
 from ..experiments.tapes_beside import settle_tape
@@ -42,6 +43,9 @@ class Ops:
     the drift."""
 
     def asks(self, inquiry: Inquiry, plan: InvestigationRequest) -> bool:
+        split = split_of(inquiry.evidence)
+        if split is not None and split.is_same_data:
+            return False  # the calls of a part and of the whole have no common inputs
         return (localization := localization_of(inquiry)) is None or is_to_be_executed(inquiry, localization)
 
     def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationRequest) -> None:

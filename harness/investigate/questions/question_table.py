@@ -14,6 +14,7 @@ from .part_search import ModelParts
 from .preparation import Preparation
 from .question import Question
 from .repetitions import Repetitions
+from .split_weights import SplitWeights
 from .stages_and_settings import StagesAndSettings
 from .taped_calls import TapedCalls
 
@@ -21,6 +22,7 @@ QUESTIONS: dict[str, Question] = {
     "ops": Ops(),
     "mark_steps": MarkSteps(),
     "compiler": StagesAndSettings(),
+    "weights": SplitWeights(),
 }
 """The questions that are asked about every examined step."""
 

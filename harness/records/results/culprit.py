@@ -37,7 +37,10 @@ PART = "part"
 MARK_STEP = "mark-step"
 COMPILER_STAGE = "compiler-stage"
 COMPILER_SETTING = "compiler-setting"
-WAYS = (PART, MARK_STEP, COMPILER_STAGE, COMPILER_SETTING)
+WEIGHTS = "weights"
+"""The kind of a culprit that is the weighting of the parts of a batch, which only one mode splits."""
+
+WAYS = (PART, MARK_STEP, COMPILER_STAGE, COMPILER_SETTING, WEIGHTS)
 """The kinds of culprits that are not an op, but a way in which a mode executes."""
 
 

@@ -14,6 +14,7 @@ from numdrift.harness.records.results.culprit import (
     LAYOUT,
     SETTING,
     STRUCTURE,
+    WEIGHTS,
     Culprit,
     CulpritScript,
     CulpritSetting,
@@ -137,6 +138,12 @@ OUTCOMES: Mapping[str, PairFindings] = {
         FAULT, b="compile", culprits=(
             cause(kind=COMPILER_STAGE, op=None, name="torch.compile's stage inductor", source=None, places=(),
                   ops={"a": (), "b": ()}, error_ulp={}, significance="beyond-rounding"),
+        ),
+    ),
+    "a batch whose parts are weighted differently": replace(
+        FAULT, b="parts", culprits=(
+            cause(kind=WEIGHTS, op=None, name="the weighting of the losses", places=(), ops={"a": (), "b": ()},
+                  error_ulp={}, significance="beyond-rounding"),
         ),
     ),
     "a fault that is there without its cause, too": replace(
