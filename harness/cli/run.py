@@ -15,6 +15,7 @@ from ..launch.batch_plan import BatchPlan
 from ..launch.execute_batch import BatchResult, FinishedRun, execute
 from ..launch.own_folders import in_words
 from ..launch.supervise import PassThrough
+from ..records.frames import REFUSED
 from ..records.modes.mode_registry import OWN, VENDORS
 from ..records.modes.mode_spec import parse_mode
 from ..runs.run_layout import KEPT
@@ -39,7 +40,7 @@ Examples:
 \b
 A mode is written as [NAME=]BASE[,KEY=VALUE]... The first mode is the reference.
   bases  {", ".join([*(entry.name for entry in OWN), *VENDORS])}
-  keys   device, backend, dtype, threads, seed, contract, emulate_casts, fallback_random, draws,
+  keys   device, backend, dtype, threads, seed, contract, emulate_casts, fallback_random, allow_rnn, draws,
          mark_step, execute, python, timeout, env.<NAME>, kernel.<op>[@<module>][:<nth>],
          decompose.<op>, inductor.<option>, and the settings tf32, matmul_precision, sdpa,
          cudnn, mkldnn, benchmark, reduced_precision_reduction, deterministic
@@ -185,7 +186,8 @@ def show_failure(run: FinishedRun, errors: Console) -> None:
     if manifest.failed:
         kept_steps = f"steps 0 to {manifest.steps - 1} are kept" if manifest.steps else "no step was recorded"
         printed = f"; its error output is in {stderr}" if stderr.exists() and stderr.stat().st_size else ""
-        text = f"numdrift: mode {manifest.mode} {manifest.status}: {manifest.message}; {kept_steps}{printed}"
+        ended = "was refused" if manifest.status == REFUSED else manifest.status
+        text = f"numdrift: mode {manifest.mode} {ended}: {manifest.message}; {kept_steps}{printed}"
         errors.print(text, soft_wrap=True)
 
 

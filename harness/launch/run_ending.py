@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from ..drift.agreement import agreement
-from ..records.frames import REFUSED
 from ..runs.journal import Journal
 from ..runs.manifest import INTERRUPTED, RunManifest
 from ..runs.recorded_run import RecordedRun
@@ -39,8 +38,7 @@ def ending(journal: Journal, end: ProcessEnd, stderr: Path) -> Ending:
     if end.why == "with-another":
         return Ending("killed", "ended because another rank had failed")
     if journal.end is not None:
-        outcome = journal.end["status"]
-        return Ending("crashed" if outcome == REFUSED else outcome, journal.end.get("message", ""))
+        return Ending(journal.end["status"], journal.end.get("message", ""))
     if end.returncode < 0:
         try:
             name = signal.Signals(-end.returncode).name

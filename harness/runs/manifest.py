@@ -10,6 +10,7 @@ from typing import Any
 
 from ..errors import RunNotFound
 from ..records.codec import NOT_WRITTEN, UNCHECKED, UNLESS_EMPTY, FileForm, json_text, of_fields, put
+from ..records.frames import REFUSED
 from ..records.results.experiment import Experiment
 from ..records.run.run_files import RunFiles
 from .run_layout import MANIFEST
@@ -17,7 +18,7 @@ from .run_layout import MANIFEST
 SCHEMA = 1
 INTERRUPTED = "interrupted"
 ABANDONED = "numdrift ended before the run did"
-STATUSES = ("running", "complete", "crashed", "killed", "timeout", "nonfinite", "out-of-memory")
+STATUSES = ("running", "complete", "crashed", REFUSED, "killed", "timeout", "nonfinite", "out-of-memory")
 
 
 @dataclass(frozen=True, slots=True)

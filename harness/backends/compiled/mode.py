@@ -26,6 +26,7 @@ from ...torch_private.compiler.compiling import (
     own_compile,
     set_inductor_numerics,
     set_inductor_options,
+    set_traced_rnn,
     undo_compile_in_place,
 )
 from ...torch_private.compiler.triton_numerics import contract_in_triton
@@ -70,6 +71,8 @@ class CompileMode(Mode):
                 f"mode {self.spec.name!r}: inductor.{next(iter(self.spec.inductor))} has no effect with backend "
                 f"{self.backend}; leave one of them out"
             )
+        if self.spec.allow_rnn is not None:
+            set_traced_rnn(self.spec.allow_rnn == "on")
         swaps.install(self.device, compiled=True)
 
     def adopt(self, module: torch.nn.Module) -> None:
@@ -118,15 +121,10 @@ class CompileMode(Mode):
         if moment == "step" and not self._verified:
             self._verified = True
             if compiled_frames() <= self._compiled_before:
-                why = "; ".join(refusals()[:2])
-                explanation = (
-                    f"dynamo left the model to eager mode ({why})"
-                    if why
-                    else "call the model itself (model(x)), not its parts"
-                )
-                raise AdoptionError(
-                    f"nothing was compiled in the first step, so this run would be plain eager: {explanation}"
-                )
+                reasons = refusals()
+                # With `allow_rnn=off`, the user agrees to a run without compiled code; a doubt of the run says so.
+                if self.spec.allow_rnn != "off" or not any(RECURRENT in reason for reason in reasons):
+                    raise AdoptionError(why_uncompiled(reasons))
 
     def leave(self) -> None:
         """Undo the compilation of modules and the mode's settings."""
@@ -157,6 +155,20 @@ class CompileMode(Mode):
 
     def read(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         return self.eager.read(tensors)
+
+
+RECURRENT = "RNN, GRU, or LSTM"
+"""The words of dynamo's reason for a module that it traces only with `allow_rnn`."""
+
+
+def why_uncompiled(reasons: Sequence[str]) -> str:
+    """Say that nothing was compiled in the first step, with dynamo's reasons and the keys of a mode that help."""
+    explanation = "call the model itself (model(x)), not its parts"
+    if reasons:
+        explanation = f"dynamo left the model to eager mode ({'; '.join(reasons[:2])})"
+    if any(RECURRENT in reason for reason in reasons):
+        explanation += "; with allow_rnn=on in the mode it is compiled, with allow_rnn=off the run goes on without"
+    return f"nothing was compiled in the first step, so this run would be plain eager: {explanation}"
 
 
 def require_backend(mode: str, backend: str) -> None:

@@ -7,7 +7,7 @@ other   uniform_  s0 > s1     rand     s1 > s5     dropout  s5 > s6     only the
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Literal
 
@@ -25,6 +25,8 @@ class DrawDifference:
     a, b: the draw of each run
     after: the previous draw, which both runs share
     seeded: whether the call sets the generator to a different state instead of drawing from it
+    forward: if the draw belongs to a recomputation in the backward, the draw of the forward that it repeats with
+        different numbers
     """
 
     side: Side
@@ -33,6 +35,7 @@ class DrawDifference:
     b: CallRecord | None
     after: CallRecord | None = None
     seeded: bool = False
+    forward: CallRecord | None = None
 
     @property
     def call(self) -> CallRecord:
@@ -52,16 +55,17 @@ def extra_draw(a: Iterable[CallRecord], b: Iterable[CallRecord], generator: str)
 
     Return the first difference; None if all draws are equal.
     """
-    a_draws, b_draws = _draws(a, generator), _draws(b, generator)
+    a_calls, b_calls = list(a), list(b)
+    a_draws, b_draws = _draws(a_calls, generator), _draws(b_calls, generator)
     for place, (a_draw, b_draw) in enumerate(zip_longest(a_draws, b_draws)):
         if a_draw is not None and b_draw is not None and a_draw[1] == b_draw[1]:
             continue
         after = a_draws[place - 1][0] if place else None
         if a_draw is None or b_draw is None:
             side: Side = "b" if a_draw is None else "a"
-            return _difference(side, a_draw, b_draw, after)
+            return _recomputed(_difference(side, a_draw, b_draw, after), a_calls, b_calls)
         if _key(a_draw) == _key(b_draw):
-            return _difference("both", a_draw, b_draw, after)
+            return _recomputed(_difference("both", a_draw, b_draw, after), a_calls, b_calls)
         # If this draw of one run is the next draw of the other run, the other run has an extra draw here.
         for key in (_key, _op):
             if place + 1 < len(b_draws) and key(b_draws[place + 1]) == key(a_draw) != key(b_draw):
@@ -70,6 +74,52 @@ def extra_draw(a: Iterable[CallRecord], b: Iterable[CallRecord], generator: str)
                 return _difference("a", a_draw, None, after)
         return _difference("both", a_draw, b_draw, after)
     return None
+
+
+def _recomputed(difference: DrawDifference, a: Sequence[CallRecord], b: Sequence[CallRecord]) -> DrawDifference:
+    """Add the draw of the forward to a draw that a recomputation in the backward makes anew.
+
+    A recomputation executes the ops of the forward on the same values: the calls up to both draws have the same ops,
+    and one of them reads the same values. If both runs recompute, a does so from the state of its forward.
+    """
+    if difference.call.phase != "backward" or not difference.call.op:
+        return difference
+    call, calls = (difference.a, a) if difference.side == "a" else (difference.b, b)
+    assert call is not None
+    earlier_draws = [
+        earlier for earlier in calls if earlier.phase == "forward" and earlier.op == call.op and earlier.drew
+    ]
+    if difference.side == "both":
+        repeated = None if difference.a is None else difference.a.drew
+        if not any(earlier.drew == repeated for earlier in a if earlier.phase == "forward"):
+            return difference
+    run = _run_up(calls, call)
+    for earlier in earlier_draws:
+        own = _run_up(calls, earlier)
+        same_ops = [known.op for known in own] == [known.op for known in run]
+        if same_ops and any(
+            _read(known) and _read(known) == _read(again) for known, again in zip(own, run, strict=True)
+        ):
+            return replace(difference, forward=earlier)
+    return difference
+
+
+RUN_UP = 2
+"""The number of calls up to a draw, the draw included, that are compared with those of the forward. A dropout makes the
+memory of its mask in the call before the draw; that call reads the dropout's input."""
+
+
+def _run_up(calls: Sequence[CallRecord], draw: CallRecord) -> Sequence[CallRecord]:
+    # Autograd detaches tensors to save them, which happens at other places in a recomputation.
+    computing = [call for call in calls if call.name != "aten.detach"]
+    number = next(number for number, call in enumerate(computing) if call is draw)
+    return computing[max(0, number - RUN_UP + 1) : number + 1]
+
+
+def _read(call: CallRecord) -> list[str]:
+    """Return the digests of the values that a call only reads; an empty list if some were not recorded."""
+    digests = [digest for place, (_, digest) in enumerate(call.tensors) if place not in call.written]
+    return digests if all(digests) else []
 
 
 _Draw = tuple[CallRecord, tuple[str, str]]

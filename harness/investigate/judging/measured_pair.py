@@ -22,6 +22,7 @@ from ...drift.setup.step_setup import made_by_the_training, rounded_arguments
 from ...drift.setup_difference import SetupDifference
 from ...drift.verdict import VerdictEvidence
 from ...errors import JournalError
+from ...records.frames import REFUSED
 from ...records.results.culprit import MARK_STEP
 from ...records.results.localization_record import Localization
 from ...records.run.step_files import STATE
@@ -150,12 +151,18 @@ def failure_of(evidence: PairEvidence) -> list[str]:
     """Describe the run that failed: a mode's own run, else an experiment that the verdict needs. The list is empty if
     none did."""
     failures = [
-        f"{name} {ENDED.get(run.manifest.status, run.manifest.status)} after {len(run.journal.steps)} "
-        f"step{'s' if len(run.journal.steps) != 1 else ''}: {run.manifest.message}"
+        f"{_ended(name, run)} after {len(run.journal.steps)} step{'s' if len(run.journal.steps) != 1 else ''}: "
+        f"{run.manifest.message}"
         for name, run in named_runs(evidence).items()
         if run.manifest.failed and run.manifest.status != "nonfinite"
     ]
     return failures[:1]
+
+
+def _ended(name: str, run: RecordedRun) -> str:
+    if run.manifest.status == REFUSED:
+        return f"numdrift ended {name}"
+    return f"{name} {ENDED.get(run.manifest.status, run.manifest.status)}"
 
 
 def _setup(

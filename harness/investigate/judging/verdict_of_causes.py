@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ...drift.setup_difference import SetupDifference
-from ...records.results.culprit import NONDETERMINISM, SETUP, Culprit
+from ...records.results.culprit import NONDETERMINISM, RECOMPUTED, SETUP, Culprit
 from ...records.results.findings import Verdict
 from ..words.culprit_words import title_of, wrong_by_itself
 
@@ -111,6 +111,9 @@ def with_place(verdict: Verdict, causes: Sequence[SetupDifference], culprits: Se
     if verdict.word != "different-setup" or not causes:
         return verdict
     first = causes[0]
+    recomputed = next((culprit for culprit in culprits if culprit.local_rule == RECOMPUTED), None)
+    if recomputed is not None and first.kind == "generator":
+        return replace(verdict, text=f"different-setup: {recomputed.text}")
     names = {"batch": (first.name,), "initial": (f"parameter {first.name}", f"buffer {first.name}")}.get(first.kind, ())
     for culprit in sorted(culprits, key=lambda candidate: candidate.op is None):  # the sort is stable
         if not culprit.batch or not culprit.is_proven:

@@ -16,7 +16,7 @@ from ...drift.recorded_drift import GeneratorDifference, generator_differences
 from ...drift.setup.draw_difference import DrawDifference, extra_draw
 from ...errors import NumdriftError
 from ...records.codec import plain, read_fields
-from ...records.results.culprit import SETUP, Culprit
+from ...records.results.culprit import RECOMPUTED, SETUP, Culprit
 from ...records.results.experiment import Experiment
 from ...records.run.step_selection import StepSelection
 from ...records.values.call_record import SETUP_PHASE, CallRecord
@@ -86,6 +86,7 @@ class Draws:
                         name=difference.generator,
                         text=text,
                         significance="beyond-rounding",
+                        local_rule=RECOMPUTED if draw.forward is not None else None,
                     )
                 )
         return QuestionAnswer(culprits, sentences=[str(culprit.text) for culprit in culprits])

@@ -116,6 +116,7 @@ def with_setting(spec: ModeSpec, text: str) -> ModeSpec:
         contract=None,
         emulate_casts=None,
         fallback_random=None,
+        allow_rnn=None if uncompiled else spec.allow_rnn,  # dynamo captures the graph of every stage
         inductor={},
         decompose={},
         kernel={key: value for key, value in spec.kernel.items() if "@" not in key},

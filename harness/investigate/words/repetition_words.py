@@ -181,6 +181,14 @@ def draw_sentence(difference: DrawDifference, generator: str, a: str, b: str) ->
     """Name the draw that only one of two modes makes; `a` and `b` are their names."""
     when, called = _when(difference.step, (difference.b or difference.call).phase), _generator(generator)
     after = "" if difference.after is None else f", after {place_of(difference.after)}, which is the same in both"
+    if difference.forward is not None:
+        label, call = (a if difference.side == "a" else b), difference.call
+        again = "" if call.line == difference.forward.line else f" at {_shown(call.line)}"
+        return (
+            f"{when} {place_of(difference.forward)} is drawn again, with different numbers, by a recomputation in the "
+            f"backward{again} of {label}; keep the state of the generator for the recomputation "
+            "(in torch.utils.checkpoint, preserve_rng_state=True)"
+        )
     if difference.side != "both":
         alone, without = (a, b) if difference.side == "a" else (b, a)
         does = "draws from" if difference.call.op else "changes the state of"

@@ -125,7 +125,7 @@ COMPILED = Capabilities(
     compiles=True,
     aten_kernels=True,
     draws_as="a compiled mode",
-    keys=frozenset({"backend", "contract", "emulate_casts", "fallback_random", "decompose", "inductor"}),
+    keys=frozenset({"backend", "contract", "emulate_casts", "fallback_random", "allow_rnn", "decompose", "inductor"}),
 )
 
 LAZY = Capabilities(

@@ -55,6 +55,7 @@ class ModeSpec:
     contract: str | None = None
     emulate_casts: str | None = None
     fallback_random: str | None = None
+    allow_rnn: str | None = None
     draws: str | None = None
     tf32: str | None = None
     matmul_precision: str | None = None
@@ -162,6 +163,7 @@ PLAIN_KEYS: Mapping[str, Callable[[str], Any]] = {
     "contract": _one_of("fast", "off"),
     "emulate_casts": _one_of("on", "off"),
     "fallback_random": _one_of("on", "off"),
+    "allow_rnn": _one_of("on", "off"),
     "draws": _one_of("cpu", "device"),
     **{key: _one_of(*values) for key, values in SETTING_KEYS.items()},
     "mark_step": _one_of(*MARK_STEP_POLICIES),

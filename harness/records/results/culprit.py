@@ -33,6 +33,9 @@ AGAIN = "executed again"
 
 Such an op draws random numbers, or updates a tensor, once per execution."""
 
+RECOMPUTED = "recomputed"
+"""The rule of a draw that a recomputation in the backward makes anew. Its text says all about the difference."""
+
 PART = "part"
 MARK_STEP = "mark-step"
 COMPILER_STAGE = "compiler-stage"

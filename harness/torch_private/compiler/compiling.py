@@ -145,6 +145,13 @@ def set_inductor_numerics(*, contract: bool | None, emulate_casts: bool | None, 
         config.fallback_random = fallback_random  # type: ignore[attr-defined]
 
 
+def set_traced_rnn(on: bool) -> None:
+    """Set whether dynamo traces nn.RNN, nn.GRU and nn.LSTM; by default, it leaves them to eager mode."""
+    config = importlib.import_module("torch._dynamo.config")
+    require(config, "allow_rnn")
+    config.allow_rnn = on  # type: ignore[attr-defined]
+
+
 def draws_by_eager() -> bool:
     """Return whether Inductor is set to draw random numbers with eager's kernels."""
     return bool(getattr(sys.modules.get("torch._inductor.config"), "fallback_random", False))

@@ -8,9 +8,12 @@ import torch
 from torch import nn
 
 from numdrift.harness.backends.capturing import compiled_capture as compiled
+from numdrift.harness.backends.compiled.mode import why_uncompiled
 from numdrift.harness.errors import NotAvailable
 from numdrift.harness.tape.recording.followed_calls import FollowedOps, OpCall
 from numdrift.harness.torch_private.compiler import graph_kernels
+from numdrift.harness.torch_private.compiler.compiling import compiled_frames, set_traced_rnn
+from numdrift.harness.torch_private.profiling.compile_work import refusals
 from numdrift.harness.torch_private.registered_kernels import OpaqueOps
 
 from .capturing.test_compiled_capture import mlp_batch, seeded
@@ -288,3 +291,31 @@ def test_what_is_removed_leaves_torch_as_it_was(tmp_path: Path) -> None:
     # then
     assert state() == before
     assert all(one != other for one, other in zip(during[:7], before[:7], strict=True))
+
+
+def test_dynamo_traces_a_recurrent_module_if_the_mode_says_so() -> None:
+    model, batch = nn.RNN(2, 2), torch.ones(1, 1, 2)
+    config = torch._dynamo.config
+    before = config.allow_rnn  # type: ignore[attr-defined]
+
+    def frames() -> int:
+        torch.compiler.reset()
+        torch._dynamo.utils.counters.clear()
+        torch.compile(model, backend="eager")(batch)
+        return compiled_frames()
+
+    try:
+        assert frames() == 0
+        assert "allow_rnn=on" in why_uncompiled(refusals()) and "RNN" in why_uncompiled(refusals())
+        set_traced_rnn(True)
+        assert frames() == 1
+    finally:
+        config.allow_rnn = before  # type: ignore[attr-defined]
+        torch.compiler.reset()
+
+
+def test_another_reason_for_eager_mode_names_no_key() -> None:
+    assert "allow_rnn" not in why_uncompiled(["Unsupported: a reason"]) and "(Unsupported" in why_uncompiled(
+        ["Unsupported: a reason"]
+    )
+    assert why_uncompiled([]).endswith("call the model itself (model(x)), not its parts")

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from numdrift.harness.drift.setup.draw_difference import extra_draw
+from numdrift.harness.investigate.words.repetition_words import draw_sentence
 from numdrift.harness.records.values.call_record import CallRecord
 
 
@@ -66,3 +67,69 @@ def test_of_two_other_draws_that_of_a_module_is_named() -> None:
     theirs = [replace(one, module="drop") for one in theirs]
     found = extra_draw(ours, theirs, "torch")
     assert found is not None and found.call == theirs[0]
+
+
+def step(*calls: str) -> list[CallRecord]:
+    """`forward mask:13 x s>t` makes a mask for the values x in line 13, and draws it: state s becomes t."""
+    made: list[CallRecord] = []
+    for number, call in enumerate(calls):
+        phase, op, values, states = call.split()
+        name, _, line = op.partition(":")
+        before, _, after = states.partition(">")
+        place = f"train.py:{line}"
+        made += [
+            CallRecord(0, "aten.empty_like.default", place, phase, tensors=[(number, values)]),
+            CallRecord(0, "aten.detach.default", place, phase, tensors=[(number, values)]),
+            CallRecord(
+                0, f"aten.{name}.float", place, phase, tensors=[(90 + number, "noise")], written=[0],
+                drew=[("torch", before, after)],
+            ),
+        ]  # fmt: skip
+    return made
+
+
+FORWARD = ("forward mask:13 x r>s", "forward mask:13 y s>t")
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "values"),
+    [
+        # only b recomputes; the last block comes first
+        ((), ("backward mask:13 y t>u", "backward mask:13 x u>v"), "y"),
+        # the recomputation has lines of its own
+        ((), ("backward mask:24 x t>u",), "x"),
+        # both recompute, and a from the state of its forward
+        (("backward mask:13 y s>t",), ("backward mask:13 y t>u",), "y"),
+    ],
+)
+def test_a_recomputation_that_draws_anew_names_the_draw_of_the_forward(
+    a: Sequence[str], b: Sequence[str], values: str
+) -> None:
+    found = extra_draw(step(*FORWARD, *a), step(*FORWARD, *b), "torch")
+    assert found is not None and found.forward is not None
+    assert list(found.forward.drew) == [("torch", "s", "t") if values == "y" else ("torch", "r", "s")]
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        ((), ("backward mask:13 g t>u",)),  # noise on a gradient
+        ((), ("backward other:13 y t>u",)),  # another op
+        ((), ("forward mask:13 y t>u",)),  # a second draw in the forward
+        (("backward mask:13 y t>w",), ("backward mask:13 y t>u",)),  # a draws anew as well
+    ],
+)
+def test_other_draws_are_no_recomputation(a: Sequence[str], b: Sequence[str]) -> None:
+    found = extra_draw(step(*FORWARD, *a), step(*FORWARD, *b), "torch")
+    assert found is not None and found.forward is None
+
+
+def test_the_sentence_names_both_places_and_the_remedy() -> None:
+    found = extra_draw(step(*FORWARD), step(*FORWARD, "backward mask:24 x t>u"), "torch")
+    assert found is not None
+    sentence = draw_sentence(found, "torch", "plain", "checkpointed")
+    assert sentence == (
+        "in step 0 aten.mask in the forward, train.py:13 is drawn again, with different numbers, by a recomputation in "
+        "the backward at train.py:24 of checkpointed; keep the state of the generator for the recomputation "
+        "(in torch.utils.checkpoint, preserve_rng_state=True)"
+    )

@@ -109,6 +109,7 @@ def another_seed(folder: Path) -> Sequence[RecordedRun]:
         ),
         (ended("crashed", 2), "failed", 3, 1, ["failed: compile crashed after 2 steps: no reason"]),
         (ended("crashed", 0), "failed", 3, None, ["failed: compile crashed after 0 steps: no reason"]),
+        (ended("refused", 1), "failed", 3, None, ["failed: numdrift ended compile after 1 step: no reason"]),
         (ended("killed", 2), "failed", 3, 1, ["compile was killed after 2 steps"]),
         (ended("timeout", 2), "failed", 3, 1, ["compile ran out of time after 2 steps"]),
         (ended("out-of-memory", 2), "failed", 3, 1, ["compile ran out of memory after 2 steps"]),

@@ -36,7 +36,7 @@ def decide(folder: Path, last: dict[str, Any] | None, why: Ended, returncode: in
         (said("nonfinite", "from step 3 on"), "exited", 0, "nonfinite", "from step 3 on"),
         (said("out-of-memory", "can't allocate"), "exited", 1, "out-of-memory", "can't allocate"),
         (said("killed", "interrupted"), "exited", 130, "killed", "interrupted"),
-        (said(REFUSED, "there is no backend"), "exited", 2, "crashed", "there is no backend"),
+        (said(REFUSED, "there is no backend"), "exited", 2, "refused", "there is no backend"),
         (said("complete"), "exited", -signal.SIGSEGV, "complete", ""),
         (NOTHING, "exited", -signal.SIGKILL, "killed", "by SIGKILL"),
         (NOTHING, "exited", -signal.SIGSEGV, "killed", "by SIGSEGV"),

@@ -63,7 +63,7 @@ def test_a_manifest_survives_its_file(tmp_path: Path, status: str) -> None:
 
 def test_failed_says_whether_a_run_ended_badly() -> None:
     bad = {status for status in STATUSES if manifest(status=status).failed}
-    assert bad == {"crashed", "killed", "timeout", "nonfinite", "out-of-memory"}
+    assert bad == {"crashed", "refused", "killed", "timeout", "nonfinite", "out-of-memory"}
 
 
 def test_label() -> None:
