@@ -18,6 +18,7 @@ from ..launch.supervise import PassThrough
 from ..records.frames import REFUSED
 from ..records.modes.mode_registry import OWN, VENDORS
 from ..records.modes.mode_spec import parse_mode
+from ..runs.journal import StepRecord
 from ..runs.run_layout import KEPT
 from . import command_options as options
 from .output import console, table, write_json
@@ -117,13 +118,13 @@ def _show(plan: BatchPlan, result: BatchResult, out: Console, *, quiet: bool, ve
         rows = table("mode", "status", ">steps", ">first loss", ">last loss", ">seconds")
         for run in result.runs:
             manifest = run.manifest
-            # one series of losses, or several if optimizers take turns
-            losses = [
-                [record.loss for record in steps if record.loss is not None] for steps in run.journal.series().values()
-            ]
-            first = ", ".join(f"{series[0]:.6g}" for series in losses if series) or "-"
-            last = ", ".join(f"{series[-1]:.6g}" for series in losses if series) or "-"
+            series = [(name, series_losses(steps)) for name, steps in run.journal.series().items()]
+            losses = series[0][1] if len(series) == 1 else []
+            first, last = (f"{losses[place]:.6g}" if losses else "-" for place in (0, -1))
             rows.add_row(manifest.mode, manifest.status, f"{manifest.steps:,}", first, last, f"{manifest.seconds:.1f}")
+            for name, losses in series if len(series) > 1 else ():  # optimizers that take turns
+                first, last = (f"{losses[place]:.6g}" if losses else "-" for place in (0, -1))
+                rows.add_row(f"  {name}", "", f"{len(losses):,}", first, last, "")
             for rank in manifest.ranks[1:]:  # rank 0 is the run itself
                 loss = f"{rank['losses'][-1]:.6g}" if rank["losses"] else "-"
                 rows.add_row(f"  rank {rank['rank']}", str(rank["status"]), f"{rank['steps']:,}", "", loss, "")
@@ -135,8 +136,16 @@ def _show(plan: BatchPlan, result: BatchResult, out: Console, *, quiet: bool, ve
             _show_kernel_calls(result, out, plan.trace_kernels)
     if verbose:
         for run in result.runs:
-            out.print(f"\n{run.manifest.mode} printed:")
-            out.print(run.folder.stdout.read_text(errors="replace").rstrip())
+            for file, where in ((run.folder.stdout, "printed"), (run.folder.stderr, "printed as error output")):
+                text = file.read_text(errors="replace").rstrip() if file.exists() else ""
+                if text or file == run.folder.stdout:
+                    out.print(f"\n{run.manifest.mode} {where}:")
+                    out.print(text, markup=False, highlight=False)
+
+
+def series_losses(steps: Sequence[StepRecord]) -> list[float]:
+    """Return the losses of the steps that have one."""
+    return [record.loss for record in steps if record.loss is not None]
 
 
 def _show_files(plan: BatchPlan, result: BatchResult, out: Console) -> None:

@@ -92,6 +92,15 @@ def localize_runs(runs: Sequence[RecordedRun], plan: InvestigationRequest, labor
     return findings
 
 
+def changed_verdicts(before: Findings, after: Findings) -> list[str]:
+    """Say which pairs have a different verdict now that their causes are known."""
+    return [
+        f"{now.b} against {now.a}: no longer {earlier.verdict or 'undecided'}, because of its causes: {now.text[0]}"
+        for earlier, now in zip(before.pairs, after.pairs, strict=True)
+        if earlier.verdict != now.verdict
+    ]
+
+
 def _found(runs: Sequence[RecordedRun], plan: InvestigationRequest, laboratory: Laboratory) -> Findings:
     laboratory.investigate = investigate_runs
     if plan.partition_bisect:
@@ -104,9 +113,12 @@ def _found(runs: Sequence[RecordedRun], plan: InvestigationRequest, laboratory: 
         if plan.localize != "none":
             for pair in findings.pairs:
                 laboratory.progress.say(f"{pair.b} against {pair.a}: {pair.text[0]}")
+            before = findings
             findings = explain(findings, runs, plan, laboratory)
             if plan.confirm:
                 findings = confirm(findings, runs, plan, laboratory)
+            for sentence in changed_verdicts(before, findings):
+                laboratory.progress.say(sentence)
     except Interrupted:
         raise KeyboardInterrupt from None
     return replace(

@@ -18,7 +18,7 @@ from ..records.modes.mode_spec import ModeSpec
 from ..records.results.experiment import Experiment
 from ..records.run.run_request import LEVELS, RunRequest
 from ..records.run.step_selection import StepSelection
-from ..runs.manifest import read_manifest
+from ..runs.manifest import holds_no_step, read_manifest
 from ..runs.recorded_run import load_run
 from ..runs.run_layout import STATES, InvestigationFolder, check_name, choose_investigation
 from ..runs.step_outcomes import state_steps
@@ -163,7 +163,8 @@ def _check_folder(plan: BatchPlan) -> None:
     for spec in plan.modes:
         of_run = plan.investigation.run(spec.name, plan.suffix)
         if not plan.force:
-            of_run.refuse_collision()
+            if not holds_no_step(of_run):
+                of_run.refuse_collision()
         elif of_run.manifest.exists():
             # `cpu` with the suffix `a_b` and `cpu_a` with the suffix `b` share one folder: neither may replace the
             # other.

@@ -16,7 +16,7 @@ from ..records.run.run_config import RunConfig
 from ..records.run.run_files import OwnFolders
 from ..records.run.run_request import RunRequest
 from ..records.tools.graph_record import lazy_dump, xla_dump
-from ..runs.manifest import RunManifest
+from ..runs.manifest import RunManifest, holds_no_step
 from ..runs.run_layout import RunFolder, rank_folder
 from .batch_plan import BatchPlan, script_sha256
 from .guest_process import Launch
@@ -41,7 +41,7 @@ def prepare_run(plan: BatchPlan, spec: ModeSpec, since: float) -> PreparedRun:
     """
     folder = plan.investigation.run(spec.name, plan.suffix)
     try:
-        folder.create(force=plan.force)
+        folder.create(force=plan.force or holds_no_step(folder))
     except OSError as error:
         raise UsageError(f"{error.filename} cannot be created: {error.strerror}; choose another --out") from None
     files = own_folders(plan, spec, since)

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ..errors import RunNotFound
+from ..errors import NumdriftError, RunNotFound
 from ..records.codec import NOT_WRITTEN, UNCHECKED, UNLESS_EMPTY, FileForm, json_text, of_fields, put
 from ..records.frames import REFUSED
 from ..records.results.experiment import Experiment
 from ..records.run.run_files import RunFiles
-from .run_layout import MANIFEST
+from .run_layout import MANIFEST, RunFolder
 
 SCHEMA = 1
 INTERRUPTED = "interrupted"
@@ -130,3 +130,12 @@ def read_manifest(folder: Path) -> RunManifest:
     except PermissionError:  # the process is alive, but belongs to another user
         pass
     return manifest
+
+
+def holds_no_step(folder: RunFolder) -> bool:
+    """Check whether a folder has only a run that failed before its first step. A new run may replace such a run."""
+    try:
+        manifest = read_manifest(folder.path)
+    except NumdriftError:
+        return False
+    return manifest.failed and not manifest.steps

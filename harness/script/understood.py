@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from ..records.run.adoption_facts import AdoptionFacts, Kind
@@ -24,7 +25,9 @@ def say_parameters(facts: AdoptionFacts, named: Sequence[NamedTensor], modules: 
     buffers = len(named) - len(parameters)
     values = sum(entry.tensor.numel() for entry in parameters)
     unnamed = sum(entry.name.startswith(OPTIMIZED) for entry in parameters)
-    whose = " and ".join(modules) or "outside of modules"
+    counts = Counter(modules)  # a script may train several modules of one class
+    classes = [f"{count} x {name}" if count > 1 else name for name, count in counts.items()]
+    whose = " and ".join(classes) or "outside of modules"
     also = f" and {buffers} buffers" if buffers else ""
     places = f"; {unnamed} parameters are named by their index in the optimizer" if unnamed else ""
     facts.note("parameters", f"{whose}: {len(parameters)} parameters with {values:,} values{also}{places}")

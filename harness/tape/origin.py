@@ -24,6 +24,16 @@ FRAME = re.compile(r'^\s*File "([^"]+)", line (\d+)(?:, in (\S+))?', re.MULTILIN
 """The pattern of a frame in the text of a stack."""
 
 
+def short_place(line: str) -> str:
+    """Return the `file:line` of a place without the folders of the file; an installed file keeps the name of its
+    package, as in `torch/nn/modules/transformer.py:1245`, since a script may have a file of the same name."""
+    path = line.replace("\\", "/")
+    for installed in INSTALLED[:2]:
+        if installed in path:
+            return path.rpartition(installed)[2]
+    return path.rpartition("/")[2]
+
+
 class OwnFiles:
     """The user's own files: the script and the files that it imports, except for installed files and numdrift's."""
 

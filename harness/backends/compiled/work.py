@@ -11,6 +11,7 @@ from typing import Any
 
 from ...errors import NotAvailable
 from ...records.tools.backend_work import BREAK, Work
+from ...tape.origin import short_place
 from ...torch_private.compiler.graph_stages import (
     AotCompiler,
     Compile,
@@ -133,7 +134,7 @@ class CompiledWork:
                 for work in running.left:
                     self._report(work)
                 for broken in new:
-                    where = broken.source.replace("\\", "/").rpartition("/")[2]
+                    where = short_place(broken.source)
                     self._report(Work("fallback", f"{BREAK}: {broken.reason}", None, None, None, where))
 
     def _around_dynamo(self, seen: DynamoGraph, compile_: Compile) -> Any:

@@ -50,6 +50,9 @@ class DrawDifference:
         return named
 
 
+_Draw = tuple[CallRecord, tuple[str, str]]
+
+
 def extra_draw(a: Iterable[CallRecord], b: Iterable[CallRecord], generator: str) -> DrawDifference | None:
     """Compare both runs' draws from a generator in one step.
 
@@ -61,11 +64,15 @@ def extra_draw(a: Iterable[CallRecord], b: Iterable[CallRecord], generator: str)
         if a_draw is not None and b_draw is not None and a_draw[1] == b_draw[1]:
             continue
         after = a_draws[place - 1][0] if place else None
+        of_a, of_b = _forward_of(a_draw, a_calls), _forward_of(b_draw, b_calls)
+        if (of_a is None) != (of_b is None):
+            anew = _difference("b", None, b_draw, after) if of_a is None else _difference("a", a_draw, None, after)
+            return replace(anew, forward=of_b or of_a)
         if a_draw is None or b_draw is None:
             side: Side = "b" if a_draw is None else "a"
-            return _recomputed(_difference(side, a_draw, b_draw, after), a_calls, b_calls)
+            return _difference(side, a_draw, b_draw, after)
         if _key(a_draw) == _key(b_draw):
-            return _recomputed(_difference("both", a_draw, b_draw, after), a_calls, b_calls)
+            return _difference("both", a_draw, b_draw, after)
         # If this draw of one run is the next draw of the other run, the other run has an extra draw here.
         for key in (_key, _op):
             if place + 1 < len(b_draws) and key(b_draws[place + 1]) == key(a_draw) != key(b_draw):
@@ -76,32 +83,24 @@ def extra_draw(a: Iterable[CallRecord], b: Iterable[CallRecord], generator: str)
     return None
 
 
-def _recomputed(difference: DrawDifference, a: Sequence[CallRecord], b: Sequence[CallRecord]) -> DrawDifference:
-    """Add the draw of the forward to a draw that a recomputation in the backward makes anew.
+def _forward_of(draw: _Draw | None, calls: Sequence[CallRecord]) -> CallRecord | None:
+    """Return the draw of the forward that a recomputation in the backward makes anew; None for any other draw.
 
     A recomputation executes the ops of the forward on the same values: the calls up to both draws have the same ops,
-    and one of them reads the same values. If both runs recompute, a does so from the state of its forward.
+    and one of them reads the same values. A recomputation that keeps the state of the generator draws from the state of
+    the forward, and so makes nothing anew.
     """
-    if difference.call.phase != "backward" or not difference.call.op:
-        return difference
-    call, calls = (difference.a, a) if difference.side == "a" else (difference.b, b)
-    assert call is not None
-    earlier_draws = [
-        earlier for earlier in calls if earlier.phase == "forward" and earlier.op == call.op and earlier.drew
-    ]
-    if difference.side == "both":
-        repeated = None if difference.a is None else difference.a.drew
-        if not any(earlier.drew == repeated for earlier in a if earlier.phase == "forward"):
-            return difference
-    run = _run_up(calls, call)
-    for earlier in earlier_draws:
+    if draw is None or draw[0].phase != "backward" or not draw[0].op:
+        return None
+    run = _run_up(calls, draw[0])
+    for earlier in calls:
+        if earlier.phase != "forward" or earlier.op != draw[0].op or not earlier.drew:
+            continue
         own = _run_up(calls, earlier)
-        same_ops = [known.op for known in own] == [known.op for known in run]
-        if same_ops and any(
-            _read(known) and _read(known) == _read(again) for known, again in zip(own, run, strict=True)
-        ):
-            return replace(difference, forward=earlier)
-    return difference
+        same_ops = [call.op for call in own] == [call.op for call in run]
+        if same_ops and any(_read(call) and _read(call) == _read(again) for call, again in zip(own, run, strict=True)):
+            return None if list(earlier.drew) == list(draw[0].drew) else earlier
+    return None
 
 
 RUN_UP = 2
@@ -120,9 +119,6 @@ def _read(call: CallRecord) -> list[str]:
     """Return the digests of the values that a call only reads; an empty list if some were not recorded."""
     digests = [digest for place, (_, digest) in enumerate(call.tensors) if place not in call.written]
     return digests if all(digests) else []
-
-
-_Draw = tuple[CallRecord, tuple[str, str]]
 
 
 def _draws(calls: Iterable[CallRecord], generator: str) -> Sequence[_Draw]:

@@ -88,7 +88,7 @@ def _judge_process(evidence: PairEvidence, comparisons: int, step: int | None) -
         text=[
             *_sentences(measured, judged, curves),
             *met_in_files({name: run.manifest for name, run in named_runs(evidence).items()}),
-            *judged.answer.sentences,
+            *(sentence for sentence in judged.answer.sentences if sentence not in judged.verdict.text),
         ],
         undecided=judged.verdict.undecided,
         inspect=judged.verdict.inspect,

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ...errors import JournalError
 from ...launch.batch_plan import BatchPlan
-from ...records.results.culprit import SETUP, Culprit
+from ...records.results.culprit import RECOMPUTED, SETUP, Culprit
 from ...records.results.experiment import Experiment
 from ...records.results.findings import PairFindings
 from ...records.results.localization_record import Localization, LocalizedSide, LocalizerConfig, read_localization
@@ -85,7 +85,7 @@ class Preparation:
 
 def _is_unplaced(pair: PairFindings) -> bool:
     """Check whether there is a difference from step 0 on that no known op causes."""
-    if pair.verdict != "different-setup":
+    if pair.verdict != "different-setup" or any(culprit.local_rule == RECOMPUTED for culprit in pair.culprits):
         return False
     first = next((culprit for culprit in pair.culprits if culprit.kind == SETUP and culprit.proof is None), None)
     placed = any(culprit.batch and culprit.op is not None and _concerns(culprit, first) for culprit in pair.culprits)

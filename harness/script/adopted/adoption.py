@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,6 +12,7 @@ from ...errors import NotAvailable
 from ...hooks.mode_protocol import Mode
 from ...records.modes.mode_registry import XLA
 from ...records.run.adoption_facts import AdoptionFacts
+from ...tape.origin import short_place
 from ...torch_private.patches import Patches
 from ...torch_private.profiling.compile_work import compiled_regions, graph_breaks
 from ..script_compiling import ScriptCompiles
@@ -102,7 +102,7 @@ def named_breaks(breaks: Sequence[tuple[str, str]]) -> str:
 
     no such call at model.py:105 (2 times); a read of a value at train.py:7; and 4 more
     """
-    counts = Counter(f"{reason} at {Path(source).name}" for reason, source in breaks)
+    counts = Counter(f"{reason} at {short_place(source)}" for reason, source in breaks)
     named = [f"{text} ({count} times)" if count > 1 else text for text, count in list(counts.items())[:NAMED_BREAKS]]
     more = len(counts) - len(named)
     return "; ".join([*named, *([f"and {more} more"] if more else [])])

@@ -116,7 +116,7 @@ def test_a_recomputation_that_draws_anew_names_the_draw_of_the_forward(
         ((), ("backward mask:13 g t>u",)),  # noise on a gradient
         ((), ("backward other:13 y t>u",)),  # another op
         ((), ("forward mask:13 y t>u",)),  # a second draw in the forward
-        (("backward mask:13 y t>w",), ("backward mask:13 y t>u",)),  # a draws anew as well
+        (("backward mask:13 y t>w",), ("backward mask:13 y t>u",)),  # both draw anew
     ],
 )
 def test_other_draws_are_no_recomputation(a: Sequence[str], b: Sequence[str]) -> None:

@@ -12,9 +12,10 @@ import pytest
 
 from numdrift.harness.errors import UsageError
 from numdrift.harness.investigate.experiments.investigation_plan import InvestigationRequest
-from numdrift.harness.investigate.method import investigate, localize_runs
+from numdrift.harness.investigate.method import changed_verdicts, investigate, localize_runs
 from numdrift.harness.launch.batch_plan import BatchPlan
 from numdrift.harness.records.modes.mode_spec import parse_mode
+from numdrift.harness.records.results.findings import Findings, PairFindings
 from numdrift.harness.records.run.step_selection import StepSelection
 from numdrift.harness.runs.run_layout import InvestigationFolder
 
@@ -130,3 +131,13 @@ def test_a_localized_pair_leaves_the_other_pairs_in_the_file(investigated: Inves
 def test_what_is_not_as_it_was_when_the_run_was_recorded_is_reported(investigated: Investigator) -> None:
     ended = investigated(drifting({}), environment={"torch": "1.0.0", "python": "3.1"})
     assert ended.sentences[0].startswith("compile was recorded with torch 1.0.0, but is repeated with ")
+
+
+def test_a_verdict_that_the_causes_change_is_said_again() -> None:
+    def findings(*verdicts: str) -> Findings:
+        pairs = [PairFindings("cpu", name, word, [f"{word}: why"]) for name, word in zip("bc", verdicts, strict=True)]
+        return Findings("train.py", "cpu", {}, pairs)
+
+    assert changed_verdicts(findings("rounding", "rounding"), findings("beyond-rounding", "rounding")) == [
+        "b against cpu: no longer rounding, because of its causes: beyond-rounding: why"
+    ]

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from numdrift.harness.errors import JournalError, RunNotFound
-from numdrift.harness.runs.manifest import STATUSES, RunManifest, read_manifest
+from numdrift.harness.runs.manifest import STATUSES, RunManifest, holds_no_step, read_manifest
+from numdrift.harness.runs.run_layout import RunFolder
 
 SCHEMAS_THAT_ARE_NONE: list[object] = [0, 2, "1", [], None]
 
@@ -143,3 +144,17 @@ def test_a_field_of_a_later_version_is_a_journal_error(tmp_path: Path) -> None:
 def test_no_manifest_is_no_run(tmp_path: Path) -> None:
     with pytest.raises(RunNotFound, match="is not a run"):
         read_manifest(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("status", "steps", "replaceable"),
+    [("crashed", 0, True), ("refused", 0, True), ("crashed", 1, False), ("complete", 0, False)],
+)
+def test_only_a_run_that_failed_before_its_first_step_may_be_replaced(
+    tmp_path: Path, status: str, steps: int, replaceable: bool
+) -> None:
+    folder = RunFolder(tmp_path / "cpu", tmp_path / "verify_cpu.pkl")
+    assert not holds_no_step(folder)
+    folder.path.mkdir()
+    manifest(status=status, steps=steps).write(folder.manifest)
+    assert holds_no_step(folder) == replaceable

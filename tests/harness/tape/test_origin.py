@@ -11,7 +11,7 @@ import pytest
 
 from numdrift.harness.investigate.words.culprit_words import frames_of, title_of
 from numdrift.harness.records.results.culprit import Culprit, Proof, SwappedIn, SwappedOut
-from numdrift.harness.tape.origin import MOST_FRAMES, line_of, own_files, script_frames
+from numdrift.harness.tape.origin import MOST_FRAMES, line_of, own_files, script_frames, short_place
 
 MODEL = """
 import torch
@@ -98,3 +98,20 @@ def test_a_place_beside_the_script_is_told_with_its_function_and_the_scripts_lin
 
 def test_this_file_counts_as_the_users_own() -> None:
     assert script_frames(__file__)[0].endswith(" test_this_file_counts_as_the_users_own")
+
+
+@pytest.mark.parametrize(
+    ("line", "short"),
+    [
+        ("/home/somebody/train/transformer.py:20", "transformer.py:20"),
+        (
+            "/venv/lib/python3.11/site-packages/torch/nn/modules/transformer.py:1245",
+            "torch/nn/modules/transformer.py:1245",
+        ),
+        ("/usr/lib/python3/dist-packages/torch/nn/functional.py:7", "torch/nn/functional.py:7"),
+        (r"C:\\work\\train.py:3", "train.py:3"),
+        ("", ""),
+    ],
+)
+def test_a_short_place_tells_files_of_a_package_from_those_of_the_user(line: str, short: str) -> None:
+    assert short_place(line) == short
