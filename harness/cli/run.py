@@ -67,7 +67,7 @@ A mode is written as [NAME=]BASE[,KEY=VALUE]... The first mode is the reference.
     help="Behave like `python SCRIPT`: pass input, output, signals and exit code through, and print nothing else.",
 )
 @options.quiet_option
-@click.option("--verbose", "-v", is_flag=True, help="Also print what the scripts printed.")
+@click.option("--verbose", "-v", is_flag=True, help="Also print what the scripts printed, and their error output.")
 @options.out_option
 @options.force_option
 @options.json_option

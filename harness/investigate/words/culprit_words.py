@@ -96,7 +96,7 @@ def named_culprits(
 
 
 def named_places(culprit: Culprit) -> str:
-    places = [place or "the model itself" for place in culprit.places]
+    places = list(dict.fromkeys(place or "the model itself" for place in culprit.places))
     more = f" and {len(places) - MOST_PLACES} more" if len(places) > MOST_PLACES else ""
     return ", ".join(places[:MOST_PLACES]) + more
 

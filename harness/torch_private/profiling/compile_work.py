@@ -185,12 +185,19 @@ def graph_breaks() -> list[GraphBreak]:
 
 
 def refusals() -> list[str]:
-    """Return the reasons why dynamo left whole functions to eager mode: the first line and explanation of each."""
+    """Return the reasons why dynamo left whole functions to eager mode: the first line and explanations of each.
+
+    Dynamo counts a break where it occurs and again where it ends the function, with one more explanation. Only the
+    longer reason is returned.
+    """
     if "torch._dynamo.utils" not in sys.modules:
         return []
     reasons = []
     for text in private("torch._dynamo.utils", "counters")["unimplemented"]:
         lines = [line.strip() for line in str(text).splitlines() if line.strip()]
         explained = [line.partition(":")[2].strip() for line in lines if line.startswith("Explanation:")]
-        reasons.append(": ".join([*lines[:1], *explained]).rstrip("."))
-    return reasons
+        reasons.append(": ".join(part.rstrip(".") for part in (*lines[:1], *explained)))
+    distinct = list(dict.fromkeys(reasons))
+    return [
+        reason for reason in distinct if not any(longer != reason and longer.startswith(reason) for longer in distinct)
+    ]

@@ -310,7 +310,7 @@ def test_dynamo_traces_a_recurrent_module_if_the_mode_says_so() -> None:
         set_traced_rnn(True)
         assert frames() == 1
     finally:
-        config.allow_rnn = before  # type: ignore[attr-defined]
+        config.allow_rnn = before
         torch.compiler.reset()
 
 
@@ -319,3 +319,17 @@ def test_another_reason_for_eager_mode_names_no_key() -> None:
         ["Unsupported: a reason"]
     )
     assert why_uncompiled([]).endswith("call the model itself (model(x)), not its parts")
+
+
+def test_a_break_in_a_loop_is_one_reason() -> None:
+    def broken(values: torch.Tensor) -> torch.Tensor:
+        for _ in range(2):
+            values = values + values.sum().item()
+        return values
+
+    torch.compiler.reset()
+    torch._dynamo.utils.counters.clear()
+    torch.compile(broken, backend="eager")(torch.ones(2))
+    (reason,) = refusals()
+    assert "item()" in reason and "loop" in reason and ".: " not in reason
+    torch.compiler.reset()
