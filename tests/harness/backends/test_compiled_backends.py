@@ -296,7 +296,7 @@ def test_what_is_removed_leaves_torch_as_it_was(tmp_path: Path) -> None:
 def test_dynamo_traces_a_recurrent_module_if_the_mode_says_so() -> None:
     model, batch = nn.RNN(2, 2), torch.ones(1, 1, 2)
     config = torch._dynamo.config
-    before = config.allow_rnn  # type: ignore[attr-defined]
+    before = config.allow_rnn
 
     def frames() -> int:
         torch.compiler.reset()
