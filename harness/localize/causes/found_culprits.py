@@ -29,7 +29,7 @@ from .examination import Examined, flagged
 from .hybrid_tests import Drift
 from .judged_alone import judged_alone
 from .net_effect import NetEffect, net_effects
-from .proofs import MeasuredCause, Proofs, is_beyond
+from .proofs import MeasuredCause, Proofs, is_beyond, least_share
 from .setting_difference import named_by
 from .site_causes import PHASES, Cause
 from .swap_sites import only_puts
@@ -72,6 +72,9 @@ class Describer:
         come first, then those that move more floating values, then those with higher scores. If the drift is infinite,
         so are the scores of all causes that contribute to it. In that case, the causes that make it infinite come
         first, by their share.
+
+        Causes without a proof are in the order of the drift that they explain. Calls that only one side executes, and
+        whose results nothing reads, come last.
         """
         proofs = self._proofs
         others = [
@@ -90,19 +93,38 @@ class Describer:
             return share, float(came.moved(0.0)), came.score if math.isfinite(came.score) else 1e300
 
         ranked = sorted(proofs.significant, key=rank, reverse=True)
-        described = [(measured.cause, self._culprit(measured, "beyond-rounding")) for measured in ranked]
-        described += [(measured.cause, self._culprit(measured, "rounding")) for measured in others]
+        described = [(measured, self._culprit(measured, "beyond-rounding")) for measured in ranked]
+        described += [(measured, self._culprit(measured, "rounding")) for measured in others]
         infinite = math.isinf(proofs.whole.score)
 
-        def order(entry: tuple[Cause, Culprit]) -> tuple[bool, int, bool, int]:
-            _, culprit = entry
+        def order(entry: tuple[MeasuredCause, Culprit]) -> tuple[bool, bool, float, int, bool, int]:
+            measured, culprit = entry
             little = infinite and (culprit.share_of_drift or 0.0) < MAIN
             wrong = WRONG.index(culprit.local_significance)
             # Rounding is not wrong, whether its error is known or not: such causes stay in the order of their shares.
             wrong = wrong if culprit.significance == "beyond-rounding" else min(wrong, 2)
-            return not culprit.is_proven, SIGNIFICANT.index(culprit.significance), little, wrong
+            significant = SIGNIFICANT.index(culprit.significance)
+            if culprit.is_proven:
+                return False, False, 0.0, significant, little, wrong
+            return (
+                True,
+                self._is_unread(measured.cause),
+                -least_share(measured, proofs.whole),
+                significant,
+                little,
+                wrong,
+            )
 
-        return sorted(described, key=order)
+        return [(measured.cause, culprit) for measured, culprit in sorted(described, key=order)]
+
+    def _is_unread(self, cause: Cause) -> bool:
+        """Check whether only one side executes the cause's calls, and nothing outside the cause reads their results."""
+        sides = [side for side in SIDES if any(self._pair.blocks[block].of(side) for block in cause.blocks)]
+        if cause.kind != STRUCTURE or len(sides) != 1:
+            return False
+        (side,) = sides
+        made = (use.value for block in cause.blocks for node in self._pair.nodes(block, side) for use in node.made)
+        return all(self._pair.readers[side].get(value, set()) <= cause.blocks for value in made)
 
     def _culprit(self, measured: MeasuredCause, significance: str) -> Culprit:
         cause, placed = measured.cause, place_of(self._pair, self._examined, measured.cause)

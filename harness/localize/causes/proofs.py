@@ -126,6 +126,17 @@ def _proof(tests: HybridTests, cause: Cause, whole_drift: Drift) -> MeasuredCaus
     return replace(proof, swapped_out=out, share=_share(whole_drift, out, proof.swapped_in))
 
 
+def least_share(measured: MeasuredCause, whole_drift: Drift) -> float:
+    """Return the share of the drift that is due to a cause, as far as its hybrids show it.
+
+    If the cause cannot be swapped out, this is the share that it has when it is swapped in; if it cannot be swapped in
+    either, 0.
+    """
+    if measured.share is not None or measured.swapped_in is None or not whole_drift.amount:
+        return measured.share or 0.0
+    return min(1.0, (measured.swapped_in.amount / whole_drift.amount) ** 2)
+
+
 def _share(whole_drift: Drift, without: Drift, alone: Drift | None) -> float | None:
     """Return the share of the squared drift that is due to a cause.
 
