@@ -104,6 +104,8 @@ class Noise:
     adding: the calls of a compiled step that may add atomically, of which it is not known whether they repeat
     unwritten: the reads of memory that no op has written, as the step's noise file describes them; None if they were
         not looked for
+    left: the largest rms of an element among the results that the step's ops leave to the script, which may compute
+        with them outside of torch
     """
 
     step: int
@@ -119,6 +121,7 @@ class Noise:
     doubted: int = 0
     adding: tuple[Mapping[str, Any], ...] = ()
     unwritten: tuple[Mapping[str, Any], ...] | None = None
+    left: float = 0.0
 
     @property
     def measured(self) -> bool:
@@ -234,7 +237,8 @@ def pooled(step: int, noises: Sequence[Noise]) -> Noise:
         relatives = [relative for relative in found if relative is not None]
         if tensor.norm and relatives:
             tensors[name] = replace(tensor, rms=max(tensor.rms, statistics.median(relatives) * tensor.norm))
-    return replace(nearest, tensors=tensors)
+    left = max(nearest.left, statistics.median(noise.left for noise in noises))
+    return replace(nearest, tensors=tensors, left=left)
 
 
 def read_noise(run: Path, step: int) -> Noise | None:
@@ -272,6 +276,7 @@ def read_noise(run: Path, step: int) -> Noise | None:
             doubted=int(record.get("doubted", 0)),
             adding=tuple(dict(call) for call in record.get("adding", ())),
             unwritten=None if (reads := record.get("unwritten")) is None else tuple(dict(read) for read in reads),
+            left=_size(record.get("left", 0.0)),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise JournalError(noise_path(run, step), f"is damaged ({type(error).__name__}: {error})") from error

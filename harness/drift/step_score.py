@@ -15,6 +15,9 @@ An optimizer's state that is nowhere negative is treated as a second moment, whi
 gradient that was squared (`Noise.of_gradient`). Integers have no rounding: they are equal, or they differ. If replays
 with random rounding changed them as well, a discrete choice depends on rounding, and a difference proves nothing.
 
+The script may compute a value outside of torch, for instance in NumPy, from results that ops leave to it. Replays do
+not move such a value. Each of its elements counts as at least as noisy as an element of those results (`Noise.left`).
+
 Sources: the study behind the threshold is described in docs/reference/score.md; the idea of a tolerance measured by
     perturbation is also that of TTrace (arXiv 2506.09280) and of CESM-ECT (Baker et al., GMD 8, 2015).
 """
@@ -29,7 +32,7 @@ from fractions import Fraction
 import numpy as np
 
 from ..records.results.findings import TensorScore
-from ..records.run.step_files import is_lacking
+from ..records.run.step_files import OF_SCRIPT, is_lacking
 from ..runs.mapped_tensors import TensorFile
 from .norms import Array, as_float, difference, is_floating
 from .step_noise import Noise
@@ -157,6 +160,8 @@ def _score(name: str, a: TensorFile, b: TensorFile, noise: Noise) -> TensorScore
     apart = difference(left, right)
     unit = unit_roundoff(name, a, b)
     own, rms = name in noise.tensors, noise.rms_of(name, apart.norm.exact)
+    if not own and name.startswith(OF_SCRIPT):
+        rms = max(rms, noise.left * math.sqrt(left.size))
     if not apart.same_places:
         why = "NaN or infinity in different places"
         return TensorScore(name, math.inf, math.inf, apart.norm.value, rms, why)

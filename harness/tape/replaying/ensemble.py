@@ -16,6 +16,7 @@ from ...torch_private.dispatching import bare_execution
 from ..files.tape_file import noise_file
 from ..step_settings import settings_of_step
 from ..tape import Call, Tape, in_words
+from .left_to_script import LEFT, with_results_left
 from .order_of_additions import with_causes
 from .replay import AsRecorded, Replay, is_same
 from .rounding import RandomRounding, has_digits
@@ -70,6 +71,7 @@ class StepNoise:
     doubted: the number of further calls that may add atomically, but repeated here
     unwritten: reads of memory that no op has written, None if they were not looked for
     adding: the calls of a compiled step that may add atomically; the step's replay cannot show which of them repeat
+    left: the largest rms of an element among the results that the step's ops leave to the script
     """
 
     step: int
@@ -89,6 +91,7 @@ class StepNoise:
     doubted: int = 0
     unwritten: Sequence[UnwrittenRead] | None = None
     adding: Sequence[Call] = ()
+    left: float = 0.0
 
     def to_json(self) -> dict[str, object]:
         tensors = {
@@ -114,6 +117,7 @@ class StepNoise:
             "dropped": self.dropped,
             "failure": self.failure,
             "unmoved": list(self.unmoved),
+            "left": self.left,
             "edge": {"replays": self.edge_replays, "strength": EDGE_STRENGTH},
             "unrepeatable": [asdict(call) for call in self.unrepeatable],
             "settled": self.settled,
@@ -135,16 +139,17 @@ def measure_noise(
     """
     calls = len(tape.calls)
     try:
-        replay = Replay(tape)
+        replay = Replay(with_results_left(tape))
         began = time.perf_counter()
         values = replay.run(AsRecorded())
         seconds = {"replay": time.perf_counter() - began, "rounded": 0.0}
     except Exception as error:  # noqa: BLE001, the training goes on whatever fails here
         return StepNoise(tape.step, calls, reason=f"the unchanged replay fails: {in_words(error)}")
     expected = tape.expected()
+    left = {name: value for name, value in values.items() if name.startswith(LEFT)}
     differs = [name for name, value in expected.items() if not is_same(values[name], value)]
     if differs and compiled:
-        expected = values
+        expected = {name: values[name] for name in expected}
     elif differs:
         shown = ", ".join(differs[:3])
         some = shown if len(differs) <= 3 else f"{shown} and {len(differs) - 3} more"
@@ -153,17 +158,24 @@ def measure_noise(
     began = time.perf_counter()
     settings = {} if threads is None else {"threads": threads}
     with settings_of_step(settings):
-        spread = _spread(replay, expected, tape.step, replays, 1.0)
+        spread = _spread(replay, expected | left, tape.step, replays, 1.0)
     seconds["rounded"] = (time.perf_counter() - began) / max(1, replays)
-    noise = spread.result(tape.step, calls, seconds)
+    noise = _without_left(spread.result(tape.step, calls, seconds), left)
     if compiled:
         noise = replace(noise, adding=[call for call in tape.calls if ADDS_ANYWHERE.search(call.name)])
     if not edge_replays or not noise.equal:
         return noise
     with settings_of_step(settings):
-        edge = _spread(replay, expected, tape.step, edge_replays, EDGE_STRENGTH)
+        edge = _spread(replay, expected | left, tape.step, edge_replays, EDGE_STRENGTH)
     tensors = {name: replace(tensor_noise, reach=edge.reach[name]) for name, tensor_noise in noise.tensors.items()}
     return replace(noise, tensors=tensors, edge_replays=edge_replays)
+
+
+def _without_left(noise: StepNoise, left: Mapping[str, torch.Tensor]) -> StepNoise:
+    """Return the noise with the results that the ops leave to the script reduced to the noise of one element."""
+    each = [noise.tensors[name].rms / math.sqrt(value.numel()) for name, value in left.items() if name in noise.tensors]
+    tensors = {name: tensor_noise for name, tensor_noise in noise.tensors.items() if name not in left}
+    return replace(noise, tensors=tensors, left=max(each, default=0.0))
 
 
 def measure_settled(

@@ -141,6 +141,7 @@ def test_a_step_without_a_tape_has_at_least_the_median_of_the_noise() -> None:
     # a value that the nearest step lacks has the noise of another one, and one step stays as it is
     assert pooled(1, [Noise(2, 8, {}), noises[0]]).tensors == noises[0].tensors
     assert pooled(5, noises[:1]) == noises[0]
+    assert pooled(11, [Noise(step, 8, {}, left=left) for step, left in ((10, 1e-9), (0, 3.0), (5, 2.0))]).left == 2.0
 
 
 def test_a_member_of_the_ensemble_scores_about_one() -> None:

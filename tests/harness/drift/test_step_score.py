@@ -293,3 +293,23 @@ def test_what_is_no_second_moment_keeps_its_score() -> None:
     ):
         (found,) = score_step(tensors({"state a.w.m": a}), tensors({"state a.w.m": right}), known).tensors
         assert found.score == pytest.approx(expected, rel=1e-4)
+
+
+def test_a_value_computed_outside_of_torch_is_as_noisy_as_what_ops_left_to_the_script() -> None:
+    # given 4 elements close to 0, and what a tanh rounds off near 1
+    a = {"carried act": np.full(4, 0.01, np.float32), "parameter w": np.ones(4, np.float32)}
+    b = {"carried act": np.full(4, 0.01 + 3e-8, np.float32), "parameter w": np.ones(4, np.float32) + 2.0**-23}
+    left = 2e-8
+    # when
+    alone, beside = (step(a, b, Noise(3, 8, {}, left=noise)) for noise in (0.0, left))
+    # then only the script's own value is compared with that noise
+    act, w = ({tensor.name: tensor.score for tensor in found.tensors} for found in (alone, beside))
+    apart = np.linalg.norm(b["carried act"].astype(float) - a["carried act"].astype(float))
+    assert w["carried act"] == pytest.approx(apart / (2 * left + 2.0**-24 * 0.02), rel=1e-3)
+    assert act["carried act"] > 16 > w["carried act"] and act["parameter w"] == w["parameter w"]
+    # and a fault stays one
+    wrong = b | {"carried act": np.full(4, 0.011, np.float32)}
+    assert step(a, wrong, Noise(3, 8, {}, left=left)).score > 1000
+    # and a noise of its own counts if it is larger
+    own = Noise(3, 8, {"carried act": TensorNoise(1e-3, 0.02)}, left=left)
+    assert step(a, b, own).tensors[-1].score < 1e-3
