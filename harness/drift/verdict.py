@@ -267,6 +267,9 @@ def _notes(evidence: VerdictEvidence, verdict: Verdict) -> tuple[str, ...]:
     significant = _significant(evidence)
     if significant and not any(step.taped for step in significant):
         notes.append("the noise of the steps beyond the threshold was not measured on their tapes")
+    worst = _worst(evidence.steps)
+    if verdict.inspect and worst is not None and worst.replays and not worst.taped:
+        notes.append(f"the noise of step {worst.step} was not measured on its own tape")
     decided = verdict.word in ("rounding", "beyond-rounding", None)
     if decided and evidence.steps and not evidence.threshold.calibrated:
         notes.append(f"the threshold {evidence.threshold.fault:.3g} is {evidence.threshold.provenance}")

@@ -18,6 +18,7 @@ from .evidence.pair_scores import spec_of
 from .experiments.chosen_steps import choose
 from .experiments.investigation_plan import InvestigationRequest
 from .experiments.laboratory import Interrupted, Laboratory
+from .experiments.pointed_step import measure_pointed_step
 from .experiments.restored import not_restored
 from .experiments.rounds import (
     FROM_ITSELF,
@@ -182,6 +183,8 @@ def decide(runs: Sequence[RecordedRun], plan: InvestigationRequest, laboratory: 
                 settle_forced(laboratory, reference, run)
             for run in differing:  # first, because a drift that a discrete choice explains needs no further experiments
                 look_closer(laboratory, reference, run)
+                if measure_pointed_step(laboratory, reference, run):
+                    look_closer(laboratory, reference, run)
             laboratory.make(unsure(reference, differing))
         laboratory.make(noise_without_tape(reference, chosen, progress))
         date_onset(laboratory, reference, differing, plan)

@@ -3,7 +3,7 @@
     --step N                that step, and no other
     different inputs        a step in which the batch can be followed to its origin
     the first inquiry       the first significant step, or one right before it that comes close to the threshold;
-                            if all drift is rounding, the last step that differs
+                            if all drift is rounding, the step that is worth a look, else the last step that differs
     a step was explained    the worst step beyond the threshold, unless it is explained, too
     else                    the first significant step of the current verdict
 
@@ -77,7 +77,8 @@ def _requested(step: int, evidence: PairEvidence) -> int:
 
 
 def _first(pair: PairFindings, evidence: PairEvidence) -> int | None:
-    """Return the first significant step, else the last that differs; steps with a tape come first."""
+    """Return the first significant step, else the step that is worth a look, else the last step that differs; of these,
+    steps with a tape come first."""
     setup = [culprit for culprit in pair.culprits if culprit.kind == SETUP]
     draws_only = all(culprit.what == "generator" for culprit in setup)  # the mode itself may draw differently
     if pair.verdict not in SEARCHED and not (pair.verdict == "different-setup" and draws_only):
@@ -93,6 +94,8 @@ def _first(pair: PairFindings, evidence: PairEvidence) -> int | None:
         return not held, not step_findings.taped, -step_findings.step
 
     differing = [step_findings for step_findings in pair.steps if step_findings.score or step_findings.discrete]
+    if pair.inspect and differing:  # the answer sends a person to this step
+        return max(differing, key=lambda step_findings: worst_of([step_findings])).step
     chosen = min(differing, key=order, default=None)
     return None if chosen is None else chosen.step
 

@@ -37,6 +37,7 @@ from ..evidence.pair_scores import scores_of, spec_of
 from .chosen_steps import STATE_SHARE, ChosenSteps, bytes_of_state, most_forced
 from .investigation_plan import InvestigationRequest
 from .laboratory import Laboratory, Progress, Round, begun_in, repeating
+from .pointed_step import pointed_step
 from .tapes_beside import is_measured_beside, measured_by_holder, settle_tape
 
 RERUNS = 4
@@ -308,7 +309,10 @@ def is_few(suspicious: Sequence[int], scores: Scores) -> bool:
 
 
 def suspicious(reference: RecordedRun, others: Sequence[RecordedRun]) -> Round:
-    """Record a tape of each suspicious step, to replay it with stronger rounding and so find discrete choices."""
+    """Record a tape of each suspicious step, to replay it with stronger rounding and so find discrete choices.
+
+    Also record one of the step at which the answer points.
+    """
     wanted, looked_closer = set[int](), set[int]()
     for run in others:
         scores = scores_of(evidence_for(reference, run))
@@ -321,6 +325,8 @@ def suspicious(reference: RecordedRun, others: Sequence[RecordedRun]) -> Round:
             continue  # there is a fault in any case
         if is_few(drifting, scores):
             wanted |= {drifting[place] for place in evenly(len(drifting), min(len(drifting), MOST_CONFIRMED))}
+        pointed = pointed_step(scores)
+        wanted |= set() if pointed is None else {pointed}
     states = None
     repeated = control(reference)
     if repeated is not None and not repeated.repeatable:  # the new run on its own would reach different states
