@@ -16,6 +16,7 @@ from ..runs.recorded_run import RecordedRun
 from .evidence.pair_evidence import EvidenceFolder, evidence_for
 from .evidence.pair_scores import spec_of
 from .experiments.chosen_steps import choose
+from .experiments.further_kinds import compare_further_kinds
 from .experiments.investigation_plan import InvestigationRequest
 from .experiments.laboratory import Interrupted, Laboratory
 from .experiments.pointed_step import measure_pointed_step
@@ -187,6 +188,11 @@ def decide(runs: Sequence[RecordedRun], plan: InvestigationRequest, laboratory: 
                     look_closer(laboratory, reference, run)
             laboratory.make(unsure(reference, differing))
         laboratory.make(noise_without_tape(reference, chosen, progress))
+        if plan.steps is None:
+            firsts = {
+                run.path: comparison.first_differing_step for run, comparison in zip(others, compared, strict=True)
+            }
+            compare_further_kinds(laboratory, reference, differing, firsts)
         date_onset(laboratory, reference, differing, plan)
         laboratory.make(suspicious(reference, differing))
         run_referee(folder, evidence_for(reference, differing[0]).taped, laboratory)  # for tapes of suspicious steps

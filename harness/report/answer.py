@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import PurePath
 
 from ..investigate.words.culprit_words import in_words, name_of, wrong_by_itself
+from ..investigate.words.kind_words import kinds_compared, kinds_left, not_compared
 from ..records.results.culprit import (
     ARGUMENTS,
     COMPILER_SETTING,
@@ -158,9 +159,12 @@ def _rounding(pair: PairFindings, proven: Sequence[Culprit]) -> PairAnswer:
     sure = _size(pair)
     if proven:
         sure += f"; {_proof(pair, proven)}"
-    if pair.inspect:
-        return PairAnswer(what, sure, "take a look: that is a lot for rounding", True)
-    return PairAnswer(what, sure, "nothing to do", True)
+    compared = kinds_compared(pair.kinds)
+    sure += f"; {compared}" if compared else ""
+    left = kinds_left(pair.kinds)
+    todo = "take a look: that is a lot for rounding" if pair.inspect else "nothing to do"
+    todo += " for the kinds of steps that were compared" if left and not pair.inspect else ""
+    return PairAnswer(what, sure, f"{todo}; {left}" if left else todo, True)
 
 
 def _fault(pair: PairFindings, proven: Sequence[Culprit]) -> PairAnswer:
@@ -320,12 +324,13 @@ def _explained(pair: PairFindings) -> str:
     """Return the share of the drift that all causes together explain, in words; "" if it is unknown.
 
     It is the share of one step's drift. That counts as the drift of the training run unless the run without the causes
-    leaves the envelope.
+    leaves the envelope, or some kinds of steps were not compared.
     """
     if pair.explained is None:
         return ""
     step = next((culprit.step for culprit in pair.culprits if culprit.is_proven), None)
-    of_step = f" of step {step}" if _is_left_over(pair) and step is not None else ""
+    is_of_step = _is_left_over(pair) or bool(not_compared(pair.kinds))
+    of_step = f" of step {step}" if is_of_step and step is not None else ""
     return f"{'all' if pair.explained >= ALL else f'{100 * pair.explained:.0f} %'} of the drift{of_step}"
 
 

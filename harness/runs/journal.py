@@ -193,6 +193,20 @@ class Journal:
         """Return the steps at which the optimizers' hyper-parameters change, each with the new hyper-parameters."""
         return list(self._hyper)
 
+    def compiled_steps(self) -> list[int]:
+        """Return the steps in which the mode compiled a graph, in order: those that ended next after a compilation.
+
+        A compilation that looks inside a graph once more does not count.
+        """
+        steps, compiles = list[int](), False
+        for event in self._events:
+            if event["event"] == "compiling" and "again" not in event:
+                compiles = True
+            elif event["event"] == "step":
+                steps += [int(event["step"])] if compiles else []
+                compiles = False
+        return steps
+
     @property
     def losses(self) -> list[float]:
         """The losses of the steps that have one, in order."""

@@ -63,6 +63,9 @@ def _ended(folder: Path) -> RecordedRun | None:
 
 Made = Mapping[Experiment, RecordedRun]
 
+FURTHER_STEPS = ("onset", "kinds")
+"""The kinds of experiments with further steps, each a run of the reference and one of the mode."""
+
 
 @dataclass(frozen=True, slots=True)
 class PairEvidence:
@@ -151,9 +154,11 @@ class PairEvidence:
     def onsets(self) -> tuple[tuple[RecordedRun, RecordedRun], ...]:
         """The two runs of each round of further steps.
 
-        The reference's run keeps the states of the steps, and the mode's run starts the steps from these states.
+        The reference's run keeps the states of the steps, and the mode's run starts the steps from these states. The
+        steps are those near the onset of a drift, and those of further kinds.
         """
-        return tuple(zip(self.several("a", "onset"), self.several("b", "onset"), strict=False))
+        rounds = (zip(self.several("a", kind), self.several("b", kind), strict=False) for kind in FURTHER_STEPS)
+        return tuple(pair for of_kind in rounds for pair in of_kind)
 
     @property
     def started(self) -> list[RecordedRun]:
@@ -182,7 +187,7 @@ class PairEvidence:
             run
             for made in self.made.values()
             for experiment, run in made.items()
-            if not KINDS[experiment.kind].inquiry and experiment.kind not in ("seed", "onset")
+            if not KINDS[experiment.kind].inquiry and experiment.kind not in ("seed", *FURTHER_STEPS)
         ]
         both = [run for pair in (*self.seeds, *self.onsets) for run in pair]
         return len({run.path for run in (self.a, self.b, *alone, *both)}) + len(self.localized)

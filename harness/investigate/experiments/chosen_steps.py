@@ -9,21 +9,20 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ...drift.recorded_drift import common_digests, common_steps, first_computed_difference
+from ...drift.recorded_drift import common_steps, first_computed_difference
 from ...drift.run_comparison import RunComparison
 from ...drift.setup.step_setup import compared_arguments
 from ...drift.wholes import entries_of
 from ...errors import UsageError
-from ...runs.journal import StepRecord
 from ...runs.recorded_run import RecordedRun
 from ...runs.step_outcomes import state_steps
 from ...search import evenly
 from ..evidence.pair_scores import spec_of
+from ..evidence.step_kinds import jumps, one_of_each, step_kinds
 from .investigation_plan import InvestigationRequest
 from .laboratory import Progress
 
@@ -38,13 +37,7 @@ STATE_SHARE = 9
 of the 9 (parameters and Adam's two moments), the gradients that are left over take 1, and the outcome takes 5."""
 
 MOST_KINDS = 8
-"""The largest number of kinds of steps of which one is chosen first: steps of other optimizers, and with batches of
-other shapes."""
-
-SUDDEN = 8.0
-"""A pair diverges suddenly in a step if its drift exceeds that of each of the BEFORE previous steps by this factor."""
-
-BEFORE = 8
+"""The largest number of steps that are chosen because they are of a kind that has no chosen step yet."""
 
 
 def most_forced(bytes_a_step: int, budget: int) -> int:
@@ -53,20 +46,26 @@ def most_forced(bytes_a_step: int, budget: int) -> int:
 
 
 def forced_steps(
-    count: int, first_differing: Iterable[int], bytes_a_step: int, budget: int, shorter: Iterable[int] = ()
+    count: int,
+    first_differing: Iterable[int],
+    bytes_a_step: int,
+    budget: int,
+    shorter: Iterable[int] = (),
+    of_kinds: Iterable[int] = (),
 ) -> tuple[int, ...]:
     """Return the steps of a run of `count` steps that start from the reference's state.
 
-    These are the first steps, the steps in which pairs first differ, the last step, and evenly spaced steps. Their
-    number is limited by MOST_FORCED and by the `budget` in bytes, but is at least two. Pairs with fewer common steps
-    add the last step of each of the `shorter` counts, and evenly spaced steps before it.
+    These are the first steps, the steps in which pairs first differ, the last step, the steps `of_kinds` that no other
+    step represents, and evenly spaced steps. Their number is limited by MOST_FORCED and by the `budget` in bytes, but
+    is at least two. Pairs with fewer common steps add the last step of each of the `shorter` counts, and evenly spaced
+    steps before it.
     """
     counts = sorted({*shorter, count})
     most = most_forced(bytes_a_step, budget)
     if count <= most:
         return tuple(range(count))
     # The steps are in order of importance, since a small budget cuts the list short.
-    wanted = [0, *sorted(set(first_differing)), 1, *(length - 1 for length in reversed(counts))]
+    wanted = [0, *sorted(set(first_differing)), 1, *(length - 1 for length in reversed(counts)), *of_kinds]
     chosen = list(dict.fromkeys(step for step in wanted if 0 <= step < count))[:most]
     shares = (step for length in counts for step in evenly(length, most // len(counts)))
     others = [step for step in dict.fromkeys(shares) if step not in chosen]
@@ -129,7 +128,12 @@ def choose(
     if plan.steps is not None:
         steps = tuple(step for step in range(count) if step in plan.steps)
     else:
-        steps = forced_steps(count, firsts, size, budget, counts)
+        of_kinds = [
+            step
+            for run in others
+            for step in one_of_each(step_kinds(reference, run), range(count), {0, 1, count - 1, *firsts}, MOST_KINDS)
+        ]
+        steps = forced_steps(count, firsts, size, budget, counts, of_kinds)
     if not steps:
         raise UsageError(f"--steps {plan.steps} selects no step of this training run, which has steps 0 to {count - 1}")
     sudden = {run.path: sudden_step(reference, run) for run in others}
@@ -186,29 +190,16 @@ def within_control(
     last = count - 1 if len(reference.journal.steps) != len(run.journal.steps) else None
     wanted = {step for step in (sudden, None if sudden is None else sudden - 1, last) if step in able}
     chosen = {first, *wanted}
-    # Take one step of each kind. If optimizers take turns, only the tape of its own step has an optimizer's inputs. If
-    # batches have different shapes, a compiler makes a graph for each, and one of them may be wrong.
-    kinds = {record.step: _kind(record) for record in reference.journal.steps}
     # The rarest kinds come first: they have the fewest steps that are no neighbours of chosen ones.
-    rarest = sorted(Counter(kinds.values()).items(), key=lambda counted: counted[1])
-    for kind, _ in rarest[:MOST_KINDS] if len(rarest) > 1 else ():
-        of_kind = (step for step in able if kinds[step] == kind and not chosen & {step - 1, step, step + 1})
-        turn = next(of_kind, None)
-        if turn is not None:
-            wanted.add(turn)
-            chosen.add(turn)
+    of_kinds = one_of_each(step_kinds(reference, run), able, chosen, MOST_KINDS)
+    wanted |= {*of_kinds}
+    chosen |= {*of_kinds}
     for step in able:
         if not chosen & {step - 1, step, step + 1}:
             chosen.add(step)
     rest = sorted(chosen - {first, *wanted})
     kept = [rest[place] for place in evenly(len(rest), min(len(rest), max(0, most - 1 - len(wanted))))]
     return tuple(sorted({first, *wanted, *kept}))
-
-
-def _kind(record: StepRecord) -> Hashable:
-    """Return what makes a step different from others: the optimizer that ends it, and the shapes of its batch."""
-    batch = record.batches[0] if record.batches else ()
-    return record.optimizer, tuple((dtype, tuple(shape)) for dtype, shape, _ in batch)
 
 
 def late_arguments(a: RecordedRun, b: RecordedRun) -> bool:
@@ -226,17 +217,4 @@ def late_arguments(a: RecordedRun, b: RecordedRun) -> bool:
 
 def sudden_step(a: RecordedRun, b: RecordedRun) -> int | None:
     """Return the first step in which the gradients of two runs diverge suddenly; None if they diverge gradually."""
-    drifts: list[tuple[int, float]] = []
-    for step, reference_digest, digest in common_digests(a.journal, b.journal):
-        apart = 0.0
-        for name, left in reference_digest.gradients.items():
-            right = digest.gradients.get(name)
-            if left is not None and right is not None and left.l2 and math.isfinite(left.l2 + right.l2):
-                apart = max(apart, abs(left.l2 - right.l2) / left.l2)
-        drifts.append((step, apart))
-    for place in range(1, len(drifts)):
-        before = max(apart for _, apart in drifts[max(0, place - BEFORE) : place])
-        step, apart = drifts[place]
-        if 0 < before < apart / SUDDEN:
-            return step
-    return None
+    return next(iter(jumps(a, b)), None)

@@ -172,6 +172,7 @@ def _with_measurements(pair: PairFindings, measured: MeasuredPair) -> PairFindin
         controls={label: asdict(control) for label, control in measured.controls.items()},
         noise=scores.noise,
         steps=[*map(_of_step, scores.steps)],
+        kinds=measured.kinds,
         losses=asdict(measured.compared.losses),
         tests=sum(int(localization.content.get("tests", 0)) for localization in measured.localized),
     )

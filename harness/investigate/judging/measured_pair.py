@@ -24,6 +24,7 @@ from ...drift.verdict import VerdictEvidence
 from ...errors import JournalError
 from ...records.frames import REFUSED
 from ...records.results.culprit import MARK_STEP
+from ...records.results.findings import StepKind
 from ...records.results.localization_record import Localization
 from ...records.run.step_files import STATE
 from ...runs.mapped_tensors import TensorFile
@@ -37,6 +38,7 @@ from ..evidence.pair_evidence import PairEvidence
 from ..evidence.pair_localizations import localizations
 from ..evidence.pair_scores import accuracy_of, scores_of, spec_of, spreads_of, unrepeatable_of_script
 from ..evidence.split_batches import split_of
+from ..evidence.step_kinds import compared_kinds, step_kinds
 from ..experiments.investigation_plan import remedy_of_draws
 from .investigate_command import command_for
 
@@ -63,6 +65,7 @@ class MeasuredPair:
     unreadable: the evidence that could not be read
     length: if computed values decide the lengths of the runs, a sentence about these lengths, else ""
     spreads: the spread of each mode that does not repeat, by its label
+    kinds: the kinds of steps, with the numbers of those that were compared; empty if no step was scored
     """
 
     compared: RunComparison
@@ -75,6 +78,7 @@ class MeasuredPair:
     length: str
     spreads: Mapping[str, ModeSpread]
     split: SplitBatch | None
+    kinds: Sequence[StepKind] = ()
 
 
 def measure(evidence: PairEvidence) -> MeasuredPair:
@@ -105,7 +109,15 @@ def measure(evidence: PairEvidence) -> MeasuredPair:
         unreadable=unreadable,
         length=length_in_words(a, b) if by_values else "",
         split=split,
+        kinds=_readable(lambda: _compared_kinds(evidence, compared, scores), (), unreadable),
     )
+
+
+def _compared_kinds(evidence: PairEvidence, compared: RunComparison, scores: Scores) -> tuple[StepKind, ...]:
+    if compared.identical or not scores.steps:
+        return ()
+    scored = {step_score.step for step_score in scores.steps}
+    return compared_kinds(step_kinds(evidence.a, evidence.b), scored, compared.first_differing_step)
 
 
 def verdict_evidence(evidence: PairEvidence, measured: MeasuredPair, failed: Sequence[str]) -> VerdictEvidence:

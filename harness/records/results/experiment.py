@@ -58,6 +58,8 @@ KINDS: dict[str, ExperimentKind] = {
     "ulp": ExperimentKind("{run}-ulp-{number}", "reference"),
     # a round of further steps between the last step within rounding and the first step beyond rounding
     "onset": ExperimentKind("{run}-onset-{reference}-{number}", "both ways"),
+    # steps of the kinds that have no resynced step yet
+    "kinds": ExperimentKind("{run}-kinds-{reference}", "both ways"),
     # training runs to the end: with initial parameters moved by one ULP; with different seeds; with the culprits
     # swapped out
     "perturbed": ExperimentKind("{run}-perturbed-{number}", "reference"),

@@ -92,6 +92,26 @@ class StepFindings:
 
 
 @dataclass(frozen=True, slots=True)
+class StepKind:
+    """A kind of steps, such as those with a batch of one shape.
+
+    aspect: the respect in which the steps are alike: `optimizer`, `batch`, `calls`, `schedule`, `groups`, `gradients`,
+        `graph` or `jump`
+    text: the steps in words, such as `with a batch of 16x8 (float32)`
+    steps, first: the number of these steps, and the first of them
+    compared: the number of these steps that both modes have computed from the same state, and that were compared
+    """
+
+    UNKNOWN_IS_IGNORED: ClassVar[bool] = True
+
+    aspect: str
+    text: str
+    steps: int = 0
+    first: int = 0
+    compared: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class RunEnding:
     """The end of a mode's run.
 
@@ -218,6 +238,7 @@ class PairFindings:
     unexplained: the drift that is left or was excluded, or the reason why no cause was looked for; a pair that differs
         has `explained`, `unexplained` or both
     steps: each step's score, and the scores of its tensors
+    kinds: the kinds of the training's steps, and how many steps of each were compared; empty if all steps are alike
     curve, lag: the results of the training runs to the end
     compiler: the scores of a step with different stages and settings of the compiler
     parts: the scores of a step with parts of the model on the mode's backend
@@ -251,6 +272,7 @@ class PairFindings:
     controls: Mapping[str, Any] = field(default_factory=dict)
     noise: str = ""
     steps: Sequence[StepFindings] = ()
+    kinds: Sequence[StepKind] = field(default=(), metadata=UNLESS_EMPTY)
     losses: Mapping[str, Any] = field(default_factory=dict)
     curve: Mapping[str, Any] | None = None
     lag: Mapping[str, Any] | None = None

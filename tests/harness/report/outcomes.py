@@ -28,6 +28,7 @@ from numdrift.harness.records.results.findings import (
     PairFindings,
     RunEnding,
     StepFindings,
+    StepKind,
     TensorScore,
     TrainedWithout,
 )
@@ -85,6 +86,13 @@ OUTCOMES: Mapping[str, PairFindings] = {
     "rounding, its ops known": ROUNDING,
     "rounding, its ops not known": replace(ROUNDING, culprits=(), explained=None, unexplained="no op was looked for"),
     "a lot for rounding": replace(ROUNDING, score=17.3, inspect=True, explained=0.63),
+    "rounding, and kinds of steps that were not compared": replace(
+        ROUNDING,
+        kinds=(
+            StepKind("batch", "with a batch of 5x8 (float32)", steps=1, first=29),
+            StepKind("batch", "with a batch of 64x8 (float32)", steps=29, first=0, compared=15),
+        ),
+    ),
     "a different memory layout": replace(
         ROUNDING, culprits=(cause(kind=LAYOUT, op="aten.convolution", error_ulp={"a": 1.0, "b": 1.1}),)
     ),
