@@ -117,11 +117,11 @@ def command(
     modes = parse_modes(listed, single) if listed or single else ()  # empty: the default modes or the recorded ones
     request = InvestigationRequest.of(script, modes, arguments, settings | ({"localize": "none"} if quick else {}))
     require_new(json_path, force=request.force)
-    # Each mode trains twice. Each mode except the reference trains once more, without its culprits. Recorded runs do
-    # not train again.
+    # Each mode trains twice. Each mode except the reference trains once more, without its culprits, and the reference
+    # trains its first steps with other seeds. Recorded runs do not train again.
     count = 0 if script is not None and Path(script).is_dir() else len(modes or parse_modes(DEFAULT_MODES))
-    further = count - 1 if request.confirm and request.localize != "none" else 0
-    progress = CommandLineProgress(quiet=quiet, expected=2 * count + max(0, further))
+    further = 0 if request.localize == "none" else count if request.confirm else 1
+    progress = CommandLineProgress(quiet=quiet, expected=2 * count + further if count else 0)
     try:
         findings, folder = investigated(request, progress)
     except KeyboardInterrupt:

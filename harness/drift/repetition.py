@@ -59,30 +59,41 @@ def repetition(first: RecordedRun, again: RecordedRun) -> Repetition:
     if before and difference.what != "steps":
         difference = RecordedDifference(before[0].step, "generator", before[0].generator)
     what, name, step = difference.what, difference.name, difference.step
-    sentence = f"the {what} of `{name}` differs in step {step}"
     spec = parse_mode(first.manifest.spec)
     raced = step == 0 and device_of(spec.base, spec.device) in DEVICES_OF_THE_CPU
     remedy = repeating_advice(spec) + (FIRST_TANH if raced else "")
     if what == "steps":
-        sentence = f"{name} were recorded"
         remedy = "make the script end after a fixed number of steps, not after a fixed time"
     elif what == "initial":
-        sentence = f"`{name}` starts from different values"
         remedy = (
             "seed the generators before the model is created (torch.manual_seed(0)), and let no run read a file that "
             "another run wrote, such as a checkpoint"
         )
     elif what == "generator":
-        called, seed = GENERATORS.get(name, (f"the generator of {name}", f"torch.{name}.manual_seed(0)"))
-        sentence = f"{called} is in a different state before step {step}"
+        _, seed = GENERATORS.get(name, ("", f"torch.{name}.manual_seed(0)"))
         remedy = f"call {seed} at the beginning of the script, and make the same draws in every run"
     elif what == "batch":
-        sentence = f"the batch of step {step} differs ({name})"
         remedy = (
             "give the data a fixed order: pass the DataLoader its own generator "
             "(generator=torch.Generator().manual_seed(0)), sort lists of files, and use no time or process number"
         )
-    elif what == "loss":
-        sentence = f"{name} of step {step} differs"
-    text = f"{first.manifest.label} does not repeat: {sentence}"
+    text = f"{first.manifest.label} does not repeat: {in_words(difference)}"
     return Repetition(False, step=step, tensor=name, what=what, text=text, remedy=remedy)
+
+
+def in_words(difference: RecordedDifference) -> str:
+    """Describe the first difference between two runs in a phrase."""
+    what, name, step = difference.what, difference.name, difference.step
+    match what:
+        case "steps":
+            return f"{name} were recorded"
+        case "initial":
+            return f"`{name}` starts from different values"
+        case "generator":
+            called, _ = GENERATORS.get(name, (f"the generator of {name}", ""))
+            return f"{called} is in a different state before step {step}"
+        case "batch":
+            return f"the batch of step {step} differs ({name})"
+        case "loss":
+            return f"{name} of step {step} differs"
+    return f"the {what} of `{name}` differs in step {step}"

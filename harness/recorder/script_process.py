@@ -37,9 +37,6 @@ from .fingerprint import fingerprint, numeric_variables
 from .parked_memory import ParkedMemory
 from .recorder import Recorder
 
-UNSEEDED = 0
-"""The seed for generators that torch, Python and NumPy would otherwise seed from the operating system."""
-
 
 def run(config: RunConfig, shared: str = "") -> int:
     """Run the script of `config` and return the exit code for the process.
@@ -94,8 +91,8 @@ def _prepare(
     device_settings.declare(mode.device_settings)
     mode.prepare(script, swaps)
     parallel.install(mode.device, facts)
-    seed = UNSEEDED if config.mode.seed is None else config.mode.seed
-    seeded = _seed_generators(seed, config.seed_shift)
+    seed = config.unseeded_seed if config.mode.seed is None else config.mode.seed
+    seeded = _seed_generators(seed, config.unseeded_seed, config.seed_shift)
     facts.note("generators", f"{', '.join(seeded)}: seed {seed} where the script sets none")
     recorder = Recorder(config, mode, log, facts)
     recorder.adoption.redirect(speaks_of_xla=script.imports("torch_xla"))
@@ -104,18 +101,19 @@ def _prepare(
     return recorder
 
 
-def _seed_generators(seed: int, shift: int) -> list[str]:
+def _seed_generators(seed: int, others: int, shift: int) -> list[str]:
     """Seed the generators that would start from the operating system's entropy, and return their packages.
 
-    The seed is the same in every mode. A generator that the script seeds keeps the script's seed, plus the shift.
+    torch's generator gets `seed`, and Python's and NumPy's get `others`. The seeds are the same in every mode. A
+    generator that the script seeds keeps the script's seed, plus the shift.
     """
     seeded = ["torch", "random"]
     torch.manual_seed(seed + shift)
-    random.seed(UNSEEDED + shift)
+    random.seed(others + shift)
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         seeded.append("numpy")
-        numpy.random.seed(UNSEEDED + shift)
+        numpy.random.seed(others + shift)
     if shift:  # not earlier: the seeds above would be shifted twice
         shift_seeds(shift)
     return seeded

@@ -19,6 +19,7 @@ from pathlib import PurePath
 
 from ..investigate.words.culprit_words import in_words, name_of, wrong_by_itself
 from ..investigate.words.kind_words import kinds_compared, kinds_left, not_compared
+from ..investigate.words.pinned_words import dependence_of
 from ..records.results.culprit import (
     ARGUMENTS,
     COMPILER_SETTING,
@@ -80,6 +81,8 @@ class PairAnswer:
 def answer_of(pair: PairFindings) -> PairAnswer:
     """Return the answer for one pair. If the runs have different interpreters, it names both versions of torch."""
     answer, two = _of_same_versions(pair), pair.interpreters
+    if pair.pinned:
+        answer = replace(answer, todo=f"{answer.todo}; {dependence_of(pair.pinned)}")
     if two is None:
         return answer
     first = advice(pair, two)

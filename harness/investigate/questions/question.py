@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from ...records.results.culprit import Culprit, Proof, SwappedIn, SwappedOut
 from ...records.results.experiment import Experiment
-from ...records.results.findings import CompilerScores, PairFindings, PartScores
+from ...records.results.findings import CompilerScores, PairFindings, PartScores, PinnedInput
 from ...runs.step_outcomes import state_steps
 from ..evidence.pair_evidence import PairEvidence
 from ..experiments.investigation_plan import InvestigationRequest
@@ -62,6 +62,7 @@ class QuestionAnswer:
 
     instead: culprits that count only if a drift beyond rounding has no other proven culprit
     compiler, parts: scores that the findings keep; only one question measures each of them
+    pinned: the inputs that numdrift pins and on which the script depends
     """
 
     culprits: Sequence[Culprit] = ()
@@ -70,6 +71,7 @@ class QuestionAnswer:
     notes: Sequence[str] = ()
     compiler: CompilerScores | None = None
     parts: PartScores | None = None
+    pinned: Sequence[PinnedInput] = ()
 
     @classmethod
     def joined(cls, answers: Sequence[QuestionAnswer]) -> QuestionAnswer:
@@ -81,6 +83,7 @@ class QuestionAnswer:
             notes=[note for answer in answers for note in answer.notes],
             compiler=next((answer.compiler for answer in answers if answer.compiler is not None), None),
             parts=next((answer.parts for answer in answers if answer.parts is not None), None),
+            pinned=[entry for answer in answers for entry in answer.pinned],
         )
 
 

@@ -11,6 +11,7 @@ from .draws import Draws
 from .mark_steps import MarkSteps
 from .ops import Ops
 from .part_search import ModelParts
+from .pinned_inputs import PinnedInputs
 from .preparation import Preparation
 from .question import Question
 from .repetitions import Repetitions
@@ -33,6 +34,7 @@ LAST_QUESTIONS: dict[str, Question] = {
     "draws": Draws(),
     "preparation": Preparation(),
     "parts": ModelParts(),
+    "pinned_inputs": PinnedInputs(),
 }
 """The questions that are asked once, about the last step that the search examined, or about no step. They need further
 runs."""

@@ -115,6 +115,8 @@ class SetupFacts(Observer):
         self._generators = GeneratorDigests(mode.device, digester)
         self._batches: Batches | None = Batches(digester, mode.read) if self._active else None
         self._begun: Mapping[str, str] = {}
+        if self._active:  # the script has not begun; it has not used a generator whose state is still this one later
+            around.write("unused-generators", states=self._generators.read())
         self._ended: dict[int, StepSetup] = {}
         self._groups: list[Any] = []
         self._unsettled: list[int] = []

@@ -81,6 +81,8 @@ KINDS: dict[str, ExperimentKind] = {
     "calls": ExperimentKind("{run}-calls-{detail}", "each"),
     # a tape of the script up to its first call of a model
     "prepared": ExperimentKind("{run}-prepared", "each", inquiry=True),
+    # the first steps with inputs other than those that numdrift pins: `all` of them, or only the hash seed (`hash`)
+    "unpinned": ExperimentKind("{run}-unpinned-{detail}", "reference", inquiry=True),
     # no run: the result of comparing the tapes of two `prepared` experiments
     "traced": ExperimentKind("{run}-traced-{reference}", "mode", inquiry=True),
     # no run: the result of a localization

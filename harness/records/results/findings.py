@@ -91,6 +91,35 @@ class StepFindings:
     tensors: Sequence[TensorScore] = ()
 
 
+HASH, GENERATORS = "hash seed", "generators"
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedInput:
+    """An input that numdrift pins, and on which the script depends.
+
+    input: HASH or GENERATORS
+    generators: the generators from which the script draws without having seeded them (`torch`, `python`, `numpy` or a
+        kind of device), as far as their recorded states show it
+    value, other: the value in every run, and the value in the experiment
+    step, what, name, text: the first difference that the other value makes: its step, its kind (`initial`, `batch`,
+        `loss`, `gradient` or `value`), its name, and a phrase
+    run: the folder of the experiment, in the investigation's folder `evidence`
+    """
+
+    UNKNOWN_IS_IGNORED: ClassVar[bool] = True
+
+    input: str
+    generators: Sequence[str] = ()
+    value: int = 0
+    other: int = 0
+    step: int = 0
+    what: str = ""
+    name: str = ""
+    text: str = ""
+    run: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class StepKind:
     """A kind of steps, such as those with a batch of one shape.
@@ -246,6 +275,7 @@ class PairFindings:
     ranks: for runs of several processes, the verdict of each rank; the worst of them is the pair's verdict
     agreement: for each run of several processes, whether its ranks have the same parameters
     interpreters: the differences between the interpreters of the two runs
+    pinned: the inputs that numdrift pins and on which the script depends, as far as experiments have shown it
     runs_used, tests: the number of training runs, and the number of hybrids that were executed
 
     The contents of the fields of type `Mapping[str, Any]` are not checked when the file is read.
@@ -283,6 +313,7 @@ class PairFindings:
     ranks: Sequence[RankFindings] = field(default=(), metadata=UNLESS_EMPTY)
     agreement: Mapping[str, Any] = field(default_factory=dict, metadata=UNLESS_EMPTY)
     interpreters: TwoInterpreters | None = field(default=None, metadata=UNLESS_EMPTY)
+    pinned: Sequence[PinnedInput] = field(default=(), metadata=UNLESS_EMPTY)
     runs_used: int = 0
     tests: int = 0
     seconds: float = 0.0

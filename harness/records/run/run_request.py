@@ -158,6 +158,9 @@ class RunRequest:
     parameters at the beginning of each resynced step are moved instead."""
     seed_shift: int = 0
     """The number that is added to every seed that the script sets."""
+    unseeded_seed: int = 0
+    """The seed of the generators that the script leaves unseeded. numdrift seeds them, so that every mode draws the
+    same numbers."""
     until: int | None = None
     """The last step whose results are needed: the training ends, as with `max_steps`, after the step following it."""
     module: str = ""

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import os
 
-NUMBERS = ("OMP_", "MKL_", "ATEN_", "TORCH", "LTC_", "XLA_", "PJRT_", "CUBLAS_", "DNNL_", "ONEDNN_")
+HASH_SEED = "PYTHONHASHSEED"
+"""The environment variable with the seed of Python's hashes of text, on which the order of a set of strings depends."""
+
+NUMBERS = ("OMP_", "MKL_", "ATEN_", "TORCH", "LTC_", "XLA_", "PJRT_", "CUBLAS_", "DNNL_", "ONEDNN_", HASH_SEED)
 """The prefixes of environment variables that may change numbers."""
 
 

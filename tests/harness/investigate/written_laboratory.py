@@ -59,7 +59,8 @@ class Training:
 
     `steps` are the free runs by mode, `scores` those of the steps that a mode begins in the reference's state (1 where
     none is stated). `controls` are repetitions that are other than the free runs, `forced` the trainings with steps in
-    the reference's state, and `without` the one without culprits. The free runs have `kept` these states. The round
+    the reference's state, and `without` the one without culprits. `unpinned` are the first steps of the reference with
+    other inputs than those that are pinned: `all`, or only the `hash` seed. The free runs have `kept` these states. The round
     with the run `interrupted` is ended with Ctrl-C.
     """
 
@@ -68,6 +69,7 @@ class Training:
     controls: Mapping[str, Sequence[Step]] = field(default_factory=dict)
     forced: Mapping[str, Sequence[Step]] = field(default_factory=dict)
     without: Sequence[Step] | None = None
+    unpinned: Mapping[str, Sequence[Step]] = field(default_factory=dict)
     kept: Sequence[int] = ()
     replays: bool = True
     stated: bool = True
@@ -139,6 +141,8 @@ class WritingLaboratory(Laboratory):
             steps = behaviour.controls.get(name, steps)
         if kind == "without" and behaviour.without is not None:
             steps = behaviour.without
+        if kind == "unpinned":
+            steps = behaviour.unpinned.get(experiment.detail, steps)
         states = [step for step in every if behaviour.stated and plan.states is not None and step in plan.states]
         spec = str(plan.modes[0])
         self.study.make(experiment, steps, outcomes, noises=noises, states=states, events=events, spec=spec)

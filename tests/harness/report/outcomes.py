@@ -24,8 +24,11 @@ from numdrift.harness.records.results.culprit import (
 )
 from numdrift.harness.records.results.culprit_detail import CALLS, CulpritDetail, ErrorsOverInputs, ExecutedSide
 from numdrift.harness.records.results.findings import (
+    GENERATORS,
+    HASH,
     Findings,
     PairFindings,
+    PinnedInput,
     RunEnding,
     StepFindings,
     StepKind,
@@ -83,6 +86,10 @@ OTHER_MODE = replace(
 
 OUTCOMES: Mapping[str, PairFindings] = {
     "equal bits": PairFindings("cpu", "lazy", "identical", ("identical: everything that cpu and lazy recorded has the same bits",)),
+    "equal bits, of a script that depends on what numdrift sets": PairFindings(
+        "cpu", "lazy", "identical", ("identical: everything that cpu and lazy recorded has the same bits",),
+        pinned=(PinnedInput(HASH), PinnedInput(GENERATORS, ("torch", "numpy"))),
+    ),
     "rounding, its ops known": ROUNDING,
     "rounding, its ops not known": replace(ROUNDING, culprits=(), explained=None, unexplained="no op was looked for"),
     "a lot for rounding": replace(ROUNDING, score=17.3, inspect=True, explained=0.63),
