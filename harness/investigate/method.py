@@ -44,6 +44,7 @@ from .judging.judge import judge, judge_pair
 from .next_step import next_inquiry
 from .questions.localizer import expect_localizer
 from .questions.part_search import check_parts
+from .questions.pinned_inputs import expect_first_steps
 from .questions.question import Inquiry, Question
 from .questions.question_table import LAST_QUESTIONS, QUESTIONS
 from .questions.whole_trainings import MEMBERS, is_left_over, not_trained, without_culprits
@@ -153,6 +154,8 @@ def decide(runs: Sequence[RecordedRun], plan: InvestigationRequest, laboratory: 
         # A script will show the cause of the difference. The interpreter that will execute the script is started now,
         # and imports its modules in the background.
         laboratory.scripts(spec_of(reference), [spec_of(run) for run in differing])
+    if plan.localize != "none" and laboratory.made > 0:
+        expect_first_steps(laboratory, reference)
     with ExitStack() as beside:
         if differing:  # else nothing is compared with the noise
             beside.enter_context(noise_beside(reference, control_of(reference), chosen, laboratory))

@@ -30,7 +30,7 @@ from ..script import parallel, renamed_folders
 from ..script.main_module import end_of, execute, own_trace
 from ..script.outside_files import OutsideFiles
 from ..tape.files.journal_writing import EventLog
-from ..tape.origin import names_in
+from ..tape.origin import names_in, own_files
 from ..tape.step_settings import device_settings
 from ..torch_private.patches import Patches
 from .fingerprint import fingerprint, numeric_variables
@@ -155,10 +155,17 @@ def _record(config: RunConfig, code: types.CodeType, recorder: Recorder, swaps: 
     elif ended is not None and not isinstance(ended, KeyboardInterrupt):
         traceback.print_exception(type(ended), ended, own_trace(ended, config.script))
     with suppress(OSError):
+        log.write("modules", files=_own_modules(config.script))
         for op, modules in swaps.modules().items():
             log.write("swap-modules", op=op, modules=modules)
     recorder.finish(end.status, exit_code=end.exit_code, **end.facts())
     return end.exit_code
+
+
+def _own_modules(script: str) -> list[str]:
+    """Return the files of the user's modules that the script has imported, the script first."""
+    own, imported = own_files(script), [getattr(module, "__file__", None) for module in list(sys.modules.values())]
+    return [*dict.fromkeys([script, *(file for file in imported if isinstance(file, str) and file in own)])]
 
 
 def swaps_of(config: RunConfig, log: EventLog) -> Swaps:

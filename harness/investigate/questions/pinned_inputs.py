@@ -3,7 +3,8 @@
 Pinned inputs are the same in every run, so no comparison of modes shows that the script depends on them. The first
 steps of the reference are therefore trained with other values:
 
-    all     another hash seed and other seeds of the generators: equal bits, so the script depends on neither
+    all     other seeds of the generators and, if the script has a set or calls hash(), another hash seed: with equal
+            bits, no dependence shows
     hash    another hash seed alone, only if the bits of `all` differ: from the reference by the hash seed, and from
             `all` by the seeds of the generators
 """
@@ -13,14 +14,17 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from ...drift.recorded_drift import RecordedDifference, common_steps, differences
 from ...drift.repetition import COMPUTED, in_words
 from ...launch.batch_plan import BatchPlan
+from ...launch.guest_process import Guest, environment, imported_by, interpreter
 from ...records.results.experiment import Experiment
 from ...records.results.findings import GENERATORS, HASH, PinnedInput
 from ...records.run.surroundings import HASH_SEED
 from ...runs.recorded_run import RecordedRun
+from ..evidence.hash_order import hash_lines
 from ..evidence.pair_evidence import EvidenceFolder, PairEvidence
 from ..evidence.pair_scores import spec_of
 from ..experiments.investigation_plan import InvestigationRequest
@@ -41,23 +45,28 @@ class PinnedInputs:
     """The pinned inputs on which the script depends."""
 
     def asks(self, inquiry: Inquiry, plan: InvestigationRequest) -> bool:
-        run, spec = inquiry.evidence.a, spec_of(inquiry.evidence.a)
-        # A hash seed may also change the order in which a compiler generates code, and so the bits of a compiled step.
-        eager = spec.capabilities.has_values and not spec.capabilities.compiles
         judged = inquiry.pair.verdict in ("identical", *SEARCHED)
-        pinned = bool(run.manifest.environment.get("seeded")) or _pins_hash_seed(run)
-        return judged and eager and pinned and run.manifest.is_one_process and _repeats(inquiry.evidence)
+        return judged and _can_be_tried(inquiry.evidence.a) and _repeats(inquiry.evidence)
 
     def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationRequest) -> None:
         run = inquiries[0].evidence.a
         laboratory.make(Round("the first steps with other seeds than numdrift's", [_first_steps(run)]))
         made = EvidenceFolder.of(run).find(Experiment(KIND, run.path.name, detail=ALL))
-        if _pins_hash_seed(run) and made is not None and _first_difference(run, made) is not None:
+        if _tries_hash_seed(run) and made is not None and _first_difference(run, made) is not None:
             laboratory.make(Round("the first steps with another hash seed alone", [_first_steps(run, only_hash=True)]))
 
     def answer(self, evidence: PairEvidence, threshold: float, step: int | None) -> QuestionAnswer:
         pinned = pinned_inputs(evidence)
         return QuestionAnswer(pinned=pinned, notes=[pinned_sentence(entry) for entry in pinned])
+
+
+def expect_first_steps(laboratory: Laboratory, reference: RecordedRun) -> None:
+    """Preload the modules for the first steps with another hash seed, while other experiments run."""
+    if _can_be_tried(reference) and _tries_hash_seed(reference):
+        plan = _first_steps(reference)
+        spec, inherited = plan.modes[0], os.environ if plan.inherited is None else plan.inherited
+        guest = Guest(Path(), environment(spec, inherited), interpreter(spec), imports=imported_by(spec))
+        laboratory.processes.expect([guest])
 
 
 def pinned_inputs(evidence: PairEvidence) -> list[PinnedInput]:
@@ -72,7 +81,8 @@ def pinned_inputs(evidence: PairEvidence) -> list[PinnedInput]:
             return []
         difference = _first_difference(evidence.a, with_hash)
         if difference is not None:
-            found.append(_pinned_input(HASH, (), difference, with_hash))
+            lines = hash_lines(evidence.a)
+            found.append(replace(_pinned_input(HASH, (), difference, with_hash), lines=lines))
         before = with_hash
     difference, generators = _first_difference(before, with_all), _drawn(before, with_all)
     # A computed value may differ by chance, so it counts only if a draw explains it.
@@ -102,10 +112,24 @@ def _pins_hash_seed(run: RecordedRun) -> bool:
     return recorded.get(HASH_SEED) == str(PINNED) and not stated
 
 
+def _can_be_tried(run: RecordedRun) -> bool:
+    """Check whether numdrift pins an input of this run, and whether its first steps can be compared."""
+    # A hash seed may also change the order in which a compiler generates code, and so the bits of a compiled step.
+    capabilities = spec_of(run).capabilities
+    eager = capabilities.has_values and not capabilities.compiles
+    pinned = bool(run.manifest.environment.get("seeded")) or _pins_hash_seed(run)
+    return eager and pinned and run.manifest.is_one_process
+
+
+def _tries_hash_seed(run: RecordedRun) -> bool:
+    """Check whether the hash seed is worth a process: another one is no fork, as it imports torch anew."""
+    return _pins_hash_seed(run) and bool(hash_lines(run))
+
+
 def _first_steps(run: RecordedRun, *, only_hash: bool = False) -> BatchPlan:
     """Return a plan for the first steps of a run with other values of its pinned inputs."""
     spec, seed = spec_of(run), PINNED if only_hash else OTHER
-    if _pins_hash_seed(run):
+    if _tries_hash_seed(run):
         spec = replace(spec, env={**spec.env, HASH_SEED: str(OTHER)})
     experiment = Experiment(KIND, run.path.name, detail=ONLY_HASH if only_hash else ALL)
     return repeating(run, experiment, spec=spec, unseeded_seed=seed, until=LAST_STEP)

@@ -7,15 +7,22 @@ from collections.abc import Sequence
 from ...drift.recorded_drift import GENERATORS as CALLED
 from ...records.results.findings import HASH, PinnedInput
 from ...records.run.surroundings import HASH_SEED
+from .culprit_words import from_here
+
+MOST_LINES = 3
+"""The largest number of lines that a sentence names."""
 
 
 def pinned_sentence(pinned: PinnedInput) -> str:
     """State what numdrift pins, the experiment that shows the script's dependence on it, and what to do."""
     if pinned.input == HASH:
+        lines = [from_here(line) for line in pinned.lines[:MOST_LINES]]
+        more = len(pinned.lines) - len(lines)
+        which = f" ({', '.join(lines)}{f' and {more} more' if more else ''})" if lines else ""
         return (
             f"the script depends on the hash seed of Python, which numdrift sets to {pinned.value}: with "
             f"{HASH_SEED}={pinned.other}, {pinned.text}. The order of a set of strings and the value of hash() depend "
-            f"on this seed: sort what the script takes from a set (sorted(...)), or set {HASH_SEED}"
+            f"on this seed{which}: sort what the script takes from a set (sorted(...)), or set {HASH_SEED}"
         )
     calls = [CALLED[name][1] for name in pinned.generators if name in CALLED]
     how = f" ({', '.join(calls)})" if calls else ""

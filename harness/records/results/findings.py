@@ -105,6 +105,7 @@ class PinnedInput:
     step, what, name, text: the first difference that the other value makes: its step, its kind (`initial`, `batch`,
         `loss`, `gradient` or `value`), its name, and a phrase
     run: the folder of the experiment, in the investigation's folder `evidence`
+    lines: for HASH, the lines of the user's files that have a set whose order may matter, or that call hash()
     """
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True
@@ -118,6 +119,7 @@ class PinnedInput:
     name: str = ""
     text: str = ""
     run: str = ""
+    lines: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,14 @@ from typing import Any
 import pytest
 from tests.harness.drift.recordings import Step, Y
 
+from numdrift.harness.investigate.evidence.hash_order import hash_lines
+from numdrift.harness.investigate.experiments.investigation_plan import InvestigationRequest
 from numdrift.harness.investigate.judging.judge import judge
 from numdrift.harness.investigate.method import investigate_runs
 from numdrift.harness.investigate.questions.pinned_inputs import ALL, KIND, ONLY_HASH
+from numdrift.harness.launch.batch_plan import script_sha256
 from numdrift.harness.records.results.experiment import Experiment
-from numdrift.harness.records.results.findings import GENERATORS, HASH, PairFindings
+from numdrift.harness.records.results.findings import GENERATORS, HASH, Findings, PairFindings
 
 from .written_evidence import AGAIN, Study, changed, training
 from .written_laboratory import PLAN, Training, WritingLaboratory, laboratory_of
@@ -24,7 +27,9 @@ OTHER_BATCH = ((("int64", (4,), "other"), Y),)
 UNUSED = {"torch": "t", "python": "p", "numpy": "n"}
 """The states in which numdrift leaves the generators of the reference."""
 
-PINS = {"environment": {"seeded": ["torch", "random", "numpy"], "environment": {"PYTHONHASHSEED": "0"}}}
+PINS: Mapping[str, Any] = {
+    "environment": {"seeded": ["torch", "random", "numpy"], "environment": {"PYTHONHASHSEED": "0"}}
+}
 
 
 def steps(*, shift: str = "", used: Sequence[str] = (), **fields: Any) -> list[Step]:
@@ -161,16 +166,26 @@ def test_a_control_that_differs_later_is_no_objection(tmp_path: Path) -> None:
     assert named(pair) == [(GENERATORS, ("torch",), "loss")]
 
 
+VOCABULARY = "vocabulary = {word: number for number, word in enumerate(set(words))}\n"
+
+
 def asked(
-    tmp_path: Path, unpinned: Mapping[str, Sequence[Step]], plan: Any = PLAN, spec: str = "cpu", **manifest: Any
-) -> WritingLaboratory:
-    """Investigate two equal runs."""
-    study = Study(tmp_path / "study")
-    runs = [study.run(mode, training(), **{**PINS, **manifest}) for mode in (spec, f"same={spec}")]
+    tmp_path: Path,
+    unpinned: Mapping[str, Sequence[Step]],
+    plan: InvestigationRequest = PLAN,
+    spec: str = "cpu",
+    text: str = VOCABULARY,
+    **manifest: Any,
+) -> tuple[WritingLaboratory, Findings]:
+    """Investigate two equal runs of a script with this text."""
+    script, study = tmp_path / "train.py", Study(tmp_path / "study")
+    script.write_text(text)
+    events = [{"event": "modules", "files": [str(script)]}]
+    fields = {**PINS, "reproducer": str(script), "script_sha256": script_sha256(script), **manifest}
+    runs = [study.run(mode, training(), events=events, **fields) for mode in (spec, f"same={spec}")]
     behaviour = Training({}, {run.path.name: training() for run in runs}, unpinned=unpinned)
     with laboratory_of(study, behaviour) as laboratory:
-        investigate_runs(runs, plan, laboratory)
-    return laboratory
+        return laboratory, investigate_runs(runs, plan, laboratory)
 
 
 def experiments(laboratory: WritingLaboratory) -> list[str]:
@@ -183,24 +198,41 @@ def no_hash_seed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_equal_bits_need_one_short_run(tmp_path: Path) -> None:
-    laboratory = asked(tmp_path, {})
+    laboratory, _ = asked(tmp_path, {})
     assert experiments(laboratory) == ["cpu-unpinned-all"]
     plan = laboratory.plans["cpu-unpinned-all"]
     assert (dict(plan.modes[0].env), plan.unseeded_seed, plan.until) == ({"PYTHONHASHSEED": "1"}, 1, 0)
 
 
 def test_different_bits_need_a_second_run_with_another_hash_seed_alone(tmp_path: Path) -> None:
-    laboratory = asked(tmp_path, {ALL: loss(training(2))})
+    laboratory, _ = asked(tmp_path, {ALL: loss(training(2))})
     assert experiments(laboratory) == ["cpu-unpinned-all", "cpu-unpinned-hash"]
     plan = laboratory.plans["cpu-unpinned-hash"]
     assert (dict(plan.modes[0].env), plan.unseeded_seed) == ({"PYTHONHASHSEED": "1"}, 0)
 
 
-@pytest.mark.parametrize("spec", ["cpu", "cpu,env.PYTHONHASHSEED=7"])
-def test_a_hash_seed_of_the_user_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: str) -> None:
-    if spec == "cpu":
-        monkeypatch.setenv("PYTHONHASHSEED", "0")
-    laboratory = asked(tmp_path, {ALL: loss(training(2))}, spec=spec)
+def test_the_lines_with_a_set_are_named(tmp_path: Path) -> None:
+    _, findings = asked(tmp_path, {ALL: loss(training(2)), ONLY_HASH: loss(training(2))})
+    [pair] = findings.pairs
+    [pinned] = pair.pinned
+    assert (pinned.input, list(pinned.lines)) == (HASH, [f"{tmp_path / 'train.py'}:1"])
+    assert "train.py:1)" in notes_of(pair)[0]
+
+
+@pytest.mark.parametrize(
+    ("spec", "variable", "text"),
+    [
+        ("cpu", "0", VOCABULARY),  # the user states the hash seed
+        ("cpu,env.PYTHONHASHSEED=7", None, VOCABULARY),
+        ("cpu", None, "chars = sorted(set(text))\n"),  # no line depends on it: the process need not import torch anew
+    ],
+)
+def test_the_hash_seed_is_left_if_the_user_states_it_or_no_line_depends_on_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: str, variable: str | None, text: str
+) -> None:
+    if variable is not None:
+        monkeypatch.setenv("PYTHONHASHSEED", variable)
+    laboratory, _ = asked(tmp_path, {ALL: loss(training(2))}, spec=spec, text=text)
     assert experiments(laboratory) == ["cpu-unpinned-all"]
     plan = laboratory.plans["cpu-unpinned-all"]
     assert plan.modes[0].env.get("PYTHONHASHSEED") in (None, "7") and plan.unseeded_seed == 1
@@ -212,10 +244,38 @@ def test_a_hash_seed_of_the_user_is_left(tmp_path: Path, monkeypatch: pytest.Mon
         (replace(PLAN, localize="none"), "cpu", {}),
         (PLAN, "compile", {}),
         (PLAN, "cpu", {"environment": {"seeded": []}}),  # recorded in a running process, which numdrift did not seed
-        (PLAN, "cpu", {"world_size": 2}),
     ],
 )
 def test_no_run_is_made_if_it_is_not_wanted_or_proves_nothing(
-    tmp_path: Path, plan: Any, spec: str, manifest: Mapping[str, Any]
+    tmp_path: Path, plan: InvestigationRequest, spec: str, manifest: Mapping[str, Any]
 ) -> None:
-    assert experiments(asked(tmp_path, {}, plan, spec, **manifest)) == []
+    assert experiments(asked(tmp_path, {}, plan, spec, **manifest)[0]) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("vocabulary = list(set(words))", [1]),
+        ("for name in {'a', 'b'}:\n    add(name)", [1]),
+        ("names = [name for name in {f(name) for name in words}]", [1]),
+        ("shared = x.keys() & y.keys()", [1]),
+        ("left = known.difference(seen)", [1]),
+        ("x = 1\ntorch.manual_seed(hash('run'))", [2]),
+        ("characters = sorted(list(set(text)))", []),
+        ("size = len(set(text))", []),
+        ("if mode in {'train', 'test'}:\n    pass", []),
+        ("if set(a) == set(b):\n    pass", []),
+        ("for number in {3, 1, 2}:\n    pass", []),
+        ("names = list(dict.fromkeys(words))\nmask = a & b\nnumbers = {'a': 1}", []),
+        ("this is no Python", []),
+    ],
+)
+def test_lines_whose_results_depend_on_the_hash_seed(tmp_path: Path, text: str, lines: Sequence[int]) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(text)
+    events = [{"event": "modules", "files": [str(script), str(tmp_path / "absent.py")]}]
+    fields: dict[str, Any] = {"reproducer": str(script), "script_sha256": script_sha256(script)}
+    run = Study(tmp_path / "study").run("cpu", training(), events=events, **fields)
+    assert hash_lines(run) == [f"{script}:{line}" for line in lines]
+    script.write_text(f"{text}\n")  # the script has changed since: its lines say nothing about the run
+    assert hash_lines(run) == []
