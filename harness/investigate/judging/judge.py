@@ -208,7 +208,7 @@ def _with_culprits(
         unexplained=unexplained,
         compiler=judged.answer.compiler,
         parts=judged.answer.parts,
-        pinned=judged.answer.pinned,
+        pinned=tuple(judged.answer.pinned),
         interpreters=judged.interpreters,
         without=judged.without,
     )

@@ -71,13 +71,17 @@ def expect_first_steps(laboratory: Laboratory, reference: RecordedRun) -> None:
 
 def pinned_inputs(evidence: PairEvidence) -> list[PinnedInput]:
     """Return the pinned inputs on which the reference's script depends, as far as experiments have shown it."""
-    made = {experiment.detail: run for experiment, run in evidence.experiments("a", KIND).items()}
+    made = {
+        experiment.detail: run
+        for experiment, run in evidence.experiments("a", KIND).items()
+        if run.manifest.got_through and run.manifest.script_sha256 == evidence.a.manifest.script_sha256
+    }
     with_all, with_hash = made.get(ALL), made.get(ONLY_HASH)
-    if with_all is None or not with_all.manifest.got_through or not _repeats(evidence):
+    if with_all is None or _first_difference(evidence.a, with_all) is None or not _repeats(evidence):
         return []
     before, found = evidence.a, list[PinnedInput]()
     if HASH_SEED in dict(spec_of(with_all).env) and HASH_SEED not in dict(spec_of(evidence.a).env):
-        if with_hash is None or not with_hash.manifest.got_through:  # nothing separates the two inputs
+        if with_hash is None:  # nothing separates the two inputs
             return []
         difference = _first_difference(evidence.a, with_hash)
         if difference is not None:

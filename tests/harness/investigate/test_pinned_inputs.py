@@ -17,6 +17,7 @@ from numdrift.harness.investigate.judging.judge import judge
 from numdrift.harness.investigate.method import investigate_runs
 from numdrift.harness.investigate.questions.pinned_inputs import ALL, KIND, ONLY_HASH
 from numdrift.harness.launch.batch_plan import script_sha256
+from numdrift.harness.records.codec import of_fields
 from numdrift.harness.records.results.experiment import Experiment
 from numdrift.harness.records.results.findings import GENERATORS, HASH, Findings, PairFindings
 
@@ -124,6 +125,8 @@ def loss(first_steps: Sequence[Step], number: float = 2.0, step: int = 0) -> lis
         # one experiment does not separate the two inputs
         (PLAIN, loss(SHIFTED), None, []),
         (SEEDED, None, batch(SEEDED), []),
+        # the experiment with the hash seed is one of an earlier investigation
+        (SEEDED, SEEDED, batch(SEEDED), []),
     ],
 )
 def test_an_input_is_named_if_its_value_alone_changes_a_result(
@@ -137,6 +140,7 @@ def test_an_input_is_named_if_its_value_alone_changes_a_result(
     assert (pair.verdict, named(pair)) == ("identical", found)
     assert [note for note in pair.notes if "numdrift sets" in note] == notes_of(pair)
     assert len(notes_of(pair)) == len(found)
+    assert ("pinned" in of_fields(pair)) == bool(found)  # the field is in the file only if there is something in it
     if found and found[0][0] == HASH:
         assert "PYTHONHASHSEED=1" in notes_of(pair)[0] and pair.pinned[0].run == "cpu-unpinned-hash"
 
@@ -152,6 +156,7 @@ def test_seeds_alone_are_compared_with_the_run_if_the_user_sets_the_hash_seed(tm
     [
         {"control": loss(PLAIN, step=1)},  # the reference does not repeat itself
         {"status": "crashed"},
+        {"script_sha256": "1"},  # made with the script as it was before
     ],
 )
 def test_nothing_is_claimed_without_a_sound_experiment(tmp_path: Path, more: Mapping[str, Any]) -> None:

@@ -21,7 +21,7 @@ from numdrift.harness.launch.guest_process import Guest, GuestProcess
 from numdrift.harness.launch.preloaded import PreloadedProcesses
 from numdrift.harness.records.results.culprit import Culprit
 from numdrift.harness.records.results.findings import Findings
-from numdrift.harness.runs.recorded_run import RecordedRun
+from numdrift.harness.runs.recorded_run import RecordedRun, load_run
 
 from .written_evidence import COUNT, FAULT, UNREPLAYED, Event, Outcome, Study, noise_record, resynced, training
 
@@ -144,8 +144,9 @@ class WritingLaboratory(Laboratory):
         if kind == "unpinned":
             steps = behaviour.unpinned.get(experiment.detail, steps)
         states = [step for step in every if behaviour.stated and plan.states is not None and step in plan.states]
-        spec = str(plan.modes[0])
-        self.study.make(experiment, steps, outcomes, noises=noises, states=states, events=events, spec=spec)
+        script = load_run(self.study.folder / name).manifest.script_sha256
+        made: dict[str, Any] = {"spec": str(plan.modes[0]), "script_sha256": script}
+        self.study.make(experiment, steps, outcomes, noises=noises, states=states, events=events, **made)
 
 
 def _outcome(score: float | Outcome) -> Outcome:

@@ -34,6 +34,7 @@ ONE_OF_EACH = {
     "executed": (Experiment("executed", B, A, 3), "compile_x-executed-cpu-3"),
     "executed-at": (Experiment("executed-at", A, step=3), "cpu-executed-at-3"),
     "calls": (Experiment("calls", B, detail="step-3-op-by-op"), "compile_x-calls-step-3-op-by-op"),
+    "unpinned": (Experiment("unpinned", A, detail="hash"), "cpu-unpinned-hash"),
     "prepared": (Experiment("prepared", B), "compile_x-prepared"),
     "traced": (Experiment("traced", B, A), "compile_x-traced-cpu"),
     "localized": (Experiment("localized", B, A, 29), "compile_x-localized-cpu-000029"),
