@@ -16,6 +16,7 @@ import torch
 
 from ...tape.replaying.replay import set_apart
 from ...tape.tape import View
+from ..align.op_units import op_name
 from ..align.storage_flow import SIDES, Side
 from ..execute.hybrid import Hybrid, HybridExecution
 from ..execute.tape_pair import TapePair
@@ -47,10 +48,10 @@ def with_decisions(pair: TapePair, causes: Sequence[Cause], labels: Mapping[Side
         numbers = {side: [output for output in outputs.get(side, ()) if not isinstance(output, View)] for side in SIDES}
         if numbers["a"] and numbers["b"] and numbers["a"] != numbers["b"]:
             decisions.append(Decision(number, reads, {side: numbers[side][0] for side in SIDES}))
-    joined: dict[object, Cause] = {}
+    joined: dict[tuple[str, int], Cause] = {}
     for place, cause in enumerate(causes):
         decision = _before(pair, cause, decisions) if cause.kind == "structure" else None
-        key: object = place if decision is None else decision.block
+        key = ("cause", place) if decision is None else ("decision", decision.block)
         if key in joined:
             joined[key] = replace(joined[key], sites=(*joined[key].sites, *cause.sites))
         elif decision is not None:
@@ -70,8 +71,14 @@ def _before(pair: TapePair, cause: Cause, decisions: Sequence[Decision]) -> Deci
     """Return the last qualifying decision before the cause.
 
     A decision about a truth value or a count always qualifies. A script may have read any other number just to print
-    it, so a decision about such a number qualifies only if the cause begins with the very next op.
+    it, so a decision about such a number qualifies only if the cause begins with the very next op, and if the sides
+    execute different ops: a compiler's decomposition of an op is no branch.
     """
+    names = [
+        {op_name(pair.flows[side].nodes[node]) for block in cause.blocks for node in pair.blocks[block].of(side)}
+        for side in SIDES
+    ]
+    is_rewritten = not names[0].isdisjoint(names[1])
     nodes = {side: [node for block in cause.blocks for node in pair.blocks[block].of(side)] for side in SIDES}
     chosen = None
     for script_decision in decisions:
@@ -80,7 +87,7 @@ def _before(pair: TapePair, cause: Cause, decisions: Sequence[Decision]) -> Deci
         if (
             script_decision.block not in cause.blocks
             and before
-            and (not isinstance(script_decision.numbers["a"], float) or just_before)
+            and (not isinstance(script_decision.numbers["a"], float) or (just_before and not is_rewritten))
         ):
             chosen = script_decision
     return chosen

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import Tensor
 
-from .pairs import Layer, Plant, Small, localized, sides
+from numdrift.harness.drift.step_noise import Noise, TensorNoise
+from numdrift.harness.localize.execute.step_side import StepSide
+from numdrift.harness.localize.localize_step import localize_step
+from numdrift.harness.tape.tape import CompiledNode, Tape
+
+from .pairs import THRESHOLD, Layer, Plant, Small, localized, sides, taped
 from .test_localize_step import eps, is_proven
 
 
@@ -73,4 +79,36 @@ def test_where_both_sides_decide_alike_no_branch_is_told() -> None:
     edge = min(values()) / 2
     found = localized(sides(Small, eps, before=branching(edge, lambda value, edge: bool(value > edge))))
     assert found.culprits
+    assert not any("branch" in reason for culprit in found.culprits for reason in culprit.reasons)
+
+
+def test_a_decomposition_after_a_number_that_was_printed_is_no_branch() -> None:
+    """The printed number, the loss of the step before, differs, and is read before anything is computed."""
+    x = torch.linspace(-1.0, 1.0, 12).reshape(3, 4).square()
+
+    def step(previous: float, normalized: Callable[[Tensor], Tensor]) -> Tape:
+        loss = torch.tensor(previous)
+
+        def work(watch: Callable[[str, Tensor], None]) -> None:
+            loss.item()
+            watch("loss 0", normalized(x).exp().sum())
+
+        return taped(work)
+
+    def decomposed(values: Tensor) -> Tensor:
+        centred = values - values.mean(-1, keepdim=True)
+        return centred * torch.rsqrt(centred.square().mean(-1, keepdim=True) + 1e-5)
+
+    left, right = step(0.5, lambda values: torch.layer_norm(values, (4,))), step(0.625, decomposed)
+    parts = [
+        replace(call, compiled=CompiledNode("0 forward", f"node_{number}", "aten.native_layer_norm.default", number))
+        if call.name not in ("_local_scalar_dense", "exp", "sum")
+        else call
+        for number, call in enumerate(right.calls)
+    ]
+    right = replace(right, calls=tuple(parts))
+    held = {"a": StepSide(left, "first"), "b": StepSide(right, "second")}
+    noise = Noise(0, 0, {"loss 0": TensorNoise(1e-7, 0, float(left.expected()["loss 0"]))})
+    found = localize_step(held, noise, THRESHOLD, lambda text: None)  # type: ignore[arg-type]
+    assert [culprit.kind for culprit in found.culprits if culprit.op] == ["structure"]
     assert not any("branch" in reason for culprit in found.culprits for reason in culprit.reasons)
