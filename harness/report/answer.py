@@ -204,7 +204,10 @@ def _fault(pair: PairFindings, proven: Sequence[Culprit]) -> PairAnswer:
             f"look for what is left in a later step (numdrift localize --step N), and start at {_place(causes[0])}",
             False,
         )
-    todo = "report it to whoever owns that kernel, with report.html"
+    owner = (
+        f"the compiler of {pair.b}" if causes[0].kind in (COMPILER_SETTING, COMPILER_STAGE, ORDER) else "that kernel"
+    )
+    todo = f"report it to whoever owns {owner}, with report.html"
     if causes[0].setting is not None:
         instead = f": run {pair.b} with {causes[0].swapped} where it is not wanted" if causes[0].swapped else ""
         todo = f"that is the effect of {_value(causes[0].setting)}{instead}"
@@ -215,8 +218,6 @@ def _fault(pair: PairFindings, proven: Sequence[Culprit]) -> PairAnswer:
             f"look at {_place(causes[0])}: there, the losses of all parts must add up to the loss of the whole batch "
             "(the mean of means is not the mean if the parts average over different numbers of elements)"
         )
-    elif causes[0].kind == ORDER:
-        todo = f"report it to whoever owns the compiler of {pair.b}, with report.html"
     elif causes[0].kind in (ARGUMENTS, STRUCTURE, SETUP):
         todo = (
             f"look at {_place(causes[0])}: fix it if the script itself makes that difference, "

@@ -24,6 +24,7 @@ from ...torch_private.compiler.compiling import (
     compiled_frames,
     has_inductor,
     own_compile,
+    set_graph_caches,
     set_inductor_numerics,
     set_inductor_options,
     set_traced_rnn,
@@ -73,6 +74,8 @@ class CompileMode(Mode):
             )
         if self.spec.allow_rnn is not None:
             set_traced_rnn(self.spec.allow_rnn == "on")
+        if self.spec.graph_cache is not None:
+            set_graph_caches(self.spec.graph_cache == "on")
         swaps.install(self.device, compiled=True)
 
     def adopt(self, module: torch.nn.Module) -> None:

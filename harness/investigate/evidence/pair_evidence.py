@@ -162,8 +162,12 @@ class PairEvidence:
 
     @property
     def started(self) -> list[RecordedRun]:
-        """The other mode's runs whose steps start from the reference's state."""
-        return [run for run in (self.forced, *(mode_run for _, mode_run in self.onsets)) if run is not None]
+        """The other mode's runs whose steps start from the reference's state.
+
+        A run of which nothing was observed comes first: it shows what the mode itself computes.
+        """
+        runs = (self.only("b", "unobserved"), self.forced, *(mode_run for _, mode_run in self.onsets))
+        return [run for run in runs if run is not None]
 
     @property
     def kept(self) -> list[RecordedRun]:

@@ -217,7 +217,7 @@ def _started(evidence: PairEvidence) -> dict[int, RecordedRun]:
         put = {int(event["step"]) for event in run.journal.events("resynced")}
         for step in outcome_steps(run.path):
             if step in put or _starts_in_same_state(evidence, run, step):
-                run_of_step[step] = run
+                run_of_step.setdefault(step, run)
     return run_of_step
 
 

@@ -142,7 +142,8 @@ def apart(
     """Begin the chosen steps of every mode in the reference's state, in one run that ends after the last of them.
 
     Values that the script carries from one step to the next stay close to the reference's. If the reference could keep
-    no state, there is no such run. Each run in `again` is also trained once more as its control.
+    no state, there is no such run. Each run in `again` is also trained once more as its control. If it is compiled, its
+    steps are begun in the reference's state once more without being observed.
     """
     plans = [repeating(run, control_of(run)) for run in again]
     own = tapes_of(reference).kind == FROM_ITSELF
@@ -154,6 +155,10 @@ def apart(
             steps = tuple(step for step in steps if step in steps_in(states))
         if steps and steps_in(states):  # if torch.func transforms the training, its state cannot be read
             plans.append(_forced(reference, run, states, steps, chosen, "apart" if run.path in chosen.of else "forced"))
+            if run in again and spec_of(run).capabilities.compiles:
+                # What is observed is compiled without torch's caches of graphs. They may be why it continues otherwise.
+                experiment = Experiment("unobserved", run.path.name, reference.path.name)
+                plans.append(begun_in(states, run, experiment, steps))
     return Round(FROM_THE_STATE, plans)
 
 

@@ -24,7 +24,11 @@ UNCOMPILED = "none"
 Axes = Mapping[str, tuple[str, str]]
 """Settings, each with the value that is not the default, and the default."""
 
+GRAPH_CACHE = "graph_cache"
+"""The setting for torch's caches of compiled graphs. It only matters where these caches change what a mode computes."""
+
 CPU_SETTINGS: Axes = {
+    GRAPH_CACHE: ("off", "on"),
     "contract": ("fast", "off"),
     "emulate_casts": ("on", "off"),
     "inductor.cpp.simdlen": ("1", "none"),
@@ -32,10 +36,11 @@ CPU_SETTINGS: Axes = {
     "inductor.split_reductions": ("off", "on"),
     "inductor.pattern_matcher": ("off", "on"),
 }
-"""Settings of code for the CPU: contracted a*b+c, eager's casts, vectors, fusion, split reductions, rewritten
-patterns."""
+"""Settings of code for the CPU: graphs from caches, contracted a*b+c, eager's casts, vectors, fusion, split reductions,
+rewritten patterns."""
 
 DEVICE_SETTINGS: Axes = {
+    GRAPH_CACHE: ("off", "on"),
     "contract": ("off", "fast"),
     "emulate_casts": ("on", "off"),
     "inductor.eager_numerics.division_rounding": ("on", "off"),
@@ -48,9 +53,9 @@ DEVICE_SETTINGS: Axes = {
     "inductor.triton.cudagraphs": ("on", "off"),
     "inductor.max_autotune": ("on", "off"),
 }
-"""Settings of code for a device: contracted a*b+c, eager's casts, eager's division, subnormal numbers and functions,
-reductions in one block or split, fusion, rewritten patterns, recorded launches. The slowest to try comes last: kernels
-that are chosen by their speed."""
+"""Settings of code for a device: graphs from caches, contracted a*b+c, eager's casts, eager's division, subnormal
+numbers and functions, reductions in one block or split, fusion, rewritten patterns, recorded launches. The slowest to
+try comes last: kernels that are chosen by their speed."""
 
 
 def axes_of(spec: ModeSpec) -> Axes:
@@ -117,6 +122,7 @@ def with_setting(spec: ModeSpec, text: str) -> ModeSpec:
         emulate_casts=None,
         fallback_random=None,
         allow_rnn=None if uncompiled else spec.allow_rnn,  # dynamo captures the graph of every stage
+        graph_cache=None if uncompiled else spec.graph_cache,
         inductor={},
         decompose={},
         kernel={key: value for key, value in spec.kernel.items() if "@" not in key},

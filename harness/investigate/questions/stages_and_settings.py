@@ -38,7 +38,7 @@ from ..evidence.pair_scores import score_of, spec_of
 from ..experiments.investigation_plan import InvestigationRequest
 from ..experiments.laboratory import Laboratory, Round, begun_in
 from .question import Inquiry, QuestionAnswer, mode_culprit, proven
-from .setting_axes import UNCOMPILED, folder_name, is_possible, variants_of
+from .setting_axes import GRAPH_CACHE, UNCOMPILED, folder_name, is_possible, variants_of
 from .step_workers import holding, once_more
 
 NO_OPTION = "has no such option"
@@ -76,6 +76,8 @@ class StagesAndSettings:
             )
             variants = dict(known_to_torch)
             uncompiled = variants.pop(f"backend={UNCOMPILED}", None)
+            # A worker always compiles a step anew, so caches have to be tried in a training run.
+            caches = {text: variants.pop(text) for text in [*variants] if text.startswith(f"{GRAPH_CACHE}=")}
             compiled = spec_of(b).is_inductor
             trained = _not_recompiled(laboratory, inquiry, variants) if compiled else variants
             if uncompiled is not None:
@@ -84,6 +86,8 @@ class StagesAndSettings:
                 scores = settings_of(inquiry.evidence)
                 if scores is None or scores.stages.get("eager", math.inf) > inquiry.threshold:
                     trained = {f"backend={UNCOMPILED}": uncompiled, **trained}
+            if inquiry.evidence.only("b", "unobserved") is not None:
+                trained = {**caches, **trained}
             plans = [
                 begun_in(inquiry.states, b, inquiry.experiment("set", folder_name(text)), [step], spec=spec)
                 for text, spec in trained.items()
@@ -214,6 +218,11 @@ def _of_kernels(text: str) -> bool:
     return text.partition("=")[0] in SETTING_KEYS
 
 
+def _part_of_compiler(text: str) -> str:
+    """Name the part of torch.compile that a setting `KEY=VALUE` changes."""
+    return "torch.compile's cache of graphs" if text.startswith(GRAPH_CACHE) else "torch.compile's code generation"
+
+
 def setting_culprits(
     scores: CompilerScores | None, labels: Sequence[str], threshold: float, *, alike: bool = True
 ) -> list[Culprit]:
@@ -239,7 +248,7 @@ def setting_culprits(
             mode_culprit(
                 kind=SETTING if kernels else COMPILER_SETTING,
                 step=scores.step,
-                name=f"the setting {text.partition('=')[0]}" if kernels else "torch.compile's code generation",
+                name=f"the setting {text.partition('=')[0]}" if kernels else _part_of_compiler(text),
                 reasons=[f"{text} removes the drift", *([stage] if stage else [])],
                 before=scores.score,
                 after=score,

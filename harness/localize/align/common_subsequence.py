@@ -18,14 +18,14 @@ The search takes time and memory proportional to the square of this number; 1,00
 def common_subsequence(a: Sequence[Hashable], b: Sequence[Hashable]) -> list[Match]:
     """Return a common subsequence, preferably one with long contiguous blocks.
 
-    difflib chooses the longest block first, which may exclude many others. If b's first pass through a loop has an extra
-    element, difflib matches a's passes with b's next ones, so that a whole pass remains on each side:
+    difflib chooses the longest block first, which may exclude many others. If b's first pass through a loop has an
+    extra element, difflib matches a's passes with b's next ones, so that a whole pass remains on each side:
 
         a    n m t          n m t        n m t
         b    n x m t c      n m t c      n m t c
 
-    The first block of difflib is "n m t", from the first pass of a and the second pass of b. So a longest subsequence is
-    returned if it is longer than that of difflib.
+    The first block of difflib is "n m t", from the first pass of a and the second pass of b. So a longest subsequence
+    is returned if it is longer than that of difflib.
     """
     if a == b:
         return [(n, n) for n in range(len(a))]

@@ -125,7 +125,9 @@ COMPILED = Capabilities(
     compiles=True,
     aten_kernels=True,
     draws_as="a compiled mode",
-    keys=frozenset({"backend", "contract", "emulate_casts", "fallback_random", "allow_rnn", "decompose", "inductor"}),
+    keys=frozenset(
+        {"backend", "contract", "emulate_casts", "fallback_random", "allow_rnn", "graph_cache", "decompose", "inductor"}
+    ),
 )
 
 LAZY = Capabilities(

@@ -56,6 +56,7 @@ class ModeSpec:
     emulate_casts: str | None = None
     fallback_random: str | None = None
     allow_rnn: str | None = None
+    graph_cache: str | None = None
     draws: str | None = None
     tf32: str | None = None
     matmul_precision: str | None = None
@@ -164,6 +165,7 @@ PLAIN_KEYS: Mapping[str, Callable[[str], Any]] = {
     "emulate_casts": _one_of("on", "off"),
     "fallback_random": _one_of("on", "off"),
     "allow_rnn": _one_of("on", "off"),
+    "graph_cache": _one_of("on", "off"),
     "draws": _one_of("cpu", "device"),
     **{key: _one_of(*values) for key, values in SETTING_KEYS.items()},
     "mark_step": _one_of(*MARK_STEP_POLICIES),

@@ -48,6 +48,8 @@ KINDS: dict[str, ExperimentKind] = {
     "forced": ExperimentKind("{run}-from-{reference}", "mode"),
     # the same steps in a separate run, if the run with these steps cannot also be the control
     "apart": ExperimentKind("{run}-apart-{reference}", "mode"),
+    # the same steps once more, compiled as in the mode's own run: to observe calls, graphs are compiled without caches
+    "unobserved": ExperimentKind("{run}-unobserved-{reference}", "mode"),
     # chosen steps of a reference that does not repeat, each begun in its state of the first run, with tapes
     "from-itself": ExperimentKind("{run}-from-itself", "reference"),
     # tapes of the suspicious steps; a tape of the step that is localized

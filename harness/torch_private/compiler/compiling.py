@@ -152,6 +152,17 @@ def set_traced_rnn(on: bool) -> None:
     config.allow_rnn = on  # type: ignore[attr-defined]
 
 
+def set_graph_caches(on: bool) -> None:
+    """Set whether torch takes compiled graphs from its caches, those of AOTAutograd and of Inductor."""
+    for module, name in (
+        ("torch._functorch.config", "enable_autograd_cache"),
+        ("torch._inductor.config", "fx_graph_cache"),
+    ):
+        config = importlib.import_module(module)
+        require(config, name)
+        setattr(config, name, on)
+
+
 def draws_by_eager() -> bool:
     """Return whether Inductor is set to draw random numbers with eager's kernels."""
     return bool(getattr(sys.modules.get("torch._inductor.config"), "fallback_random", False))

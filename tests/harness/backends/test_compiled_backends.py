@@ -12,7 +12,7 @@ from numdrift.harness.backends.compiled.mode import why_uncompiled
 from numdrift.harness.errors import NotAvailable
 from numdrift.harness.tape.recording.followed_calls import FollowedOps, OpCall
 from numdrift.harness.torch_private.compiler import graph_kernels
-from numdrift.harness.torch_private.compiler.compiling import compiled_frames, set_traced_rnn
+from numdrift.harness.torch_private.compiler.compiling import compiled_frames, set_graph_caches, set_traced_rnn
 from numdrift.harness.torch_private.profiling.compile_work import refusals
 from numdrift.harness.torch_private.registered_kernels import OpaqueOps
 
@@ -291,6 +291,17 @@ def test_what_is_removed_leaves_torch_as_it_was(tmp_path: Path) -> None:
     # then
     assert state() == before
     assert all(one != other for one, other in zip(during[:7], before[:7], strict=True))
+
+
+def test_no_graph_comes_from_a_cache_if_the_mode_says_so() -> None:
+    import torch._functorch.config as aot
+    import torch._inductor.config as inductor
+
+    with aot.patch(enable_autograd_cache=True), inductor.patch(fx_graph_cache=True):
+        set_graph_caches(False)
+        assert (aot.enable_autograd_cache, inductor.fx_graph_cache) == (False, False)
+        set_graph_caches(True)
+        assert (aot.enable_autograd_cache, inductor.fx_graph_cache) == (True, True)
 
 
 def test_dynamo_traces_a_recurrent_module_if_the_mode_says_so() -> None:

@@ -139,6 +139,12 @@ def test_a_setting_of_kernels_is_a_culprit_of_its_own_kind() -> None:
     assert lines_of(culprit, "cpu", "cuda")[-1] == "z 400 as it is, 2 with tf32=off"
 
 
+def test_graphs_from_a_cache_are_blamed_on_the_cache() -> None:
+    found = replace(FOUND, settings={"graph_cache=off": 0.3, "contract=fast": 400.0})
+    [culprit] = setting_culprits(found, ("cpu", "compile"), 20.0)
+    assert (culprit.name, culprit.swapped) == ("torch.compile's cache of graphs", "graph_cache=off")
+
+
 def test_within_rounding_there_is_none_to_blame() -> None:
     assert setting_culprits(FOUND, ("cpu", "compile"), 500.0) == []
     assert "takes" not in setting_sentences(FOUND, 500.0)[1]

@@ -108,7 +108,7 @@ def test_a_decomposition_after_a_number_that_was_printed_is_no_branch() -> None:
     ]
     right = replace(right, calls=tuple(parts))
     held = {"a": StepSide(left, "first"), "b": StepSide(right, "second")}
-    noise = Noise(0, 0, {"loss 0": TensorNoise(1e-7, 0, float(left.expected()["loss 0"]))})
+    noise = Noise(0, 0, {"loss 0": TensorNoise(1e-7, float(left.expected()["loss 0"]))})
     found = localize_step(held, noise, THRESHOLD, lambda text: None)  # type: ignore[arg-type]
     assert [culprit.kind for culprit in found.culprits if culprit.op] == ["structure"]
     assert not any("branch" in reason for culprit in found.culprits for reason in culprit.reasons)
