@@ -11,7 +11,6 @@ from numdrift.harness.investigate.experiments.chosen_steps import ChosenSteps
 from numdrift.harness.investigate.experiments.rounds import apart
 from numdrift.harness.records.results.experiment import Experiment
 from numdrift.harness.report.answer import answer_of
-from numdrift.harness.runs.run_layout import EVIDENCE
 
 from .written_evidence import BEYOND, HARMLESS, KERNEL, Outcome, compared_study, only_pair, resynced, training
 
@@ -37,7 +36,7 @@ def test_a_compiled_mode_that_continues_otherwise_is_run_without_being_observed(
 ) -> None:
     study, runs = compared_study(tmp_path, HARMLESS, spec=spec)
     for step in (0, 2):
-        path = tmp_path / EVIDENCE / "cpu-again" / "states" / f"state-{step:06d}.safetensors"
+        path = runs[0].path / "states" / f"state-{step:06d}.safetensors"
         study.put(path, {"parameter w": torch.ones(2)}, step)
     chosen = ChosenSteps(forced=(0, 2), taped=(0,), recorded=(0,), held=(2,), of={runs[1].path: (0, 2)})
 
