@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ...drift.setup_difference import SetupDifference
-from ...records.results.culprit import NONDETERMINISM, RECOMPUTED, SETUP, Culprit
+from ...records.results.culprit import NONDETERMINISM, RECOMPUTED, REDRAWN, SETUP, Culprit
 from ...records.results.findings import Verdict
 from ..words.culprit_words import title_of, wrong_by_itself
 
@@ -101,6 +101,19 @@ def with_causes(verdict: Verdict, culprits: Sequence[Culprit], a: str, b: str) -
     """
     adjusted = (rule(verdict, culprits, a, b) for rule in RULES)
     return next((changed for changed in adjusted if changed is not None), verdict)
+
+
+def unless_redrawn(verdict: Verdict, setup: Sequence[SetupDifference], culprits: Sequence[Culprit]) -> Verdict:
+    """Return the verdict, `beyond-rounding` if it is `different-setup` only because a compiled backward draws anew.
+
+    Nobody can give both modes the same draws then: a proven cause of the mode's own makes them differ.
+    """
+    kinds = {difference.kind for difference in setup if difference.counts}
+    redrawn = next((culprit for culprit in culprits if culprit.is_proven and REDRAWN in culprit.reasons), None)
+    if verdict.word != "different-setup" or kinds != {"generator"} or redrawn is None:
+        return verdict
+    text, step = f"beyond-rounding: {title_of(redrawn)} {REDRAWN}", redrawn.step
+    return replace(verdict, word="beyond-rounding", text=text, step=step, first_significant_step=step)
 
 
 def with_place(verdict: Verdict, causes: Sequence[SetupDifference], culprits: Sequence[Culprit]) -> Verdict:

@@ -11,6 +11,7 @@ from ...records.results.culprit import (
     KERNEL,
     LAYOUT,
     ORDER,
+    REDRAWN,
     STRUCTURE,
     ArgumentLayouts,
     Culprit,
@@ -261,7 +262,7 @@ def place_of(pair: TapePair, examined: Mapping[int, Examined], cause: Cause) -> 
         # a repeated op has the name that its mode uses
         names = (
             cause.ops["b"]
-            if any(reason.startswith(AGAIN) for reason in cause.reasons)
+            if any(reason.startswith((AGAIN, REDRAWN)) for reason in cause.reasons)
             else cause.ops["a"] or cause.ops["b"]
         )
         paired = pair.blocks[cause.sites[0].lead].paired or reader is not None

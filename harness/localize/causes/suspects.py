@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from ...records.results.culprit import AGAIN
+from ...records.results.culprit import AGAIN, REDRAWN
 from ...tape.tape import SCRATCH
 from ...torch_private.operators import view_behind
 from ..align.argument_differences import (
@@ -157,10 +157,18 @@ def _computed_again(pair: TapePair, number: int) -> str:
 
 
 def _again(pair: TapePair, number: int) -> tuple[str, ...]:
-    """Return the reason why a block differs, if a side has executed one of the block's calls more than once."""
+    """Return the reason why a block differs, if a side has executed one of the block's calls more than once, or has
+    drawn its random numbers once more."""
     calls = [node.call for node in pair.all_nodes(number)]
     times = max(Counter(call.repeats for call in calls if call.repeats is not None).values(), default=0) + 1
-    return (f"{AGAIN}, {times} times in all, because its results were not kept",) if times > 1 else ()
+    if times > 1:
+        return (f"{AGAIN}, {times} times in all, because its results were not kept",)
+    redrawn = any(
+        node in pair.links.again[side] and (call := pair.flows[side].nodes[node].call).draw and call.compiled
+        for side in SIDES
+        for node in pair.blocks[number].of(side)
+    )
+    return (REDRAWN,) if redrawn else ()
 
 
 def listed(pair: TapePair, number: int, side: Side) -> str:

@@ -33,6 +33,11 @@ AGAIN = "executed again"
 
 Such an op draws random numbers, or updates a tensor, once per execution."""
 
+REDRAWN = "draws other random numbers when the compiled backward computes it once more"
+"""The reason why an op is a suspect if a compiled graph of the backward repeats it to save memory, and draws anew.
+
+The gradients then belong to other random numbers than the loss: the compiler is at fault."""
+
 RECOMPUTED = "recomputed"
 """The rule of a draw that a recomputation in the backward makes anew. Its text says all about the difference."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,11 +18,12 @@ from numdrift.harness.investigate.evidence.pair_evidence import PairEvidence
 from numdrift.harness.investigate.judging.verdict_of_causes import (
     in_order,
     of_significant_steps,
+    unless_redrawn,
     with_causes,
     with_place,
 )
 from numdrift.harness.investigate.questions.ops import Ops
-from numdrift.harness.records.results.culprit import Culprit, Proof, SwappedIn, SwappedOut
+from numdrift.harness.records.results.culprit import REDRAWN, Culprit, Proof, SwappedIn, SwappedOut
 from numdrift.harness.records.results.findings import Verdict
 from numdrift.harness.records.results.localization_record import Localization
 
@@ -289,3 +291,25 @@ def test_what_was_there_before_a_step_goes_where_the_preparation_tells_more() ->
     assert in_order([before, op]) == [op]
     assert in_order([before, followed("argument 2", step=0)])[0] == before
     assert in_order([before, followed("argument 1")])[0] == before  # another op of the same step
+
+
+@pytest.mark.parametrize(
+    ("word", "kinds", "reasons", "expected"),
+    [
+        ("different-setup", ("generator",), (REDRAWN,), "beyond-rounding"),
+        # the learning rate differs, too: the draws are not all that the modes do not share
+        ("different-setup", ("generator", "hyper-parameter"), (REDRAWN,), "different-setup"),
+        ("different-setup", ("generator",), ("native_dropout against bernoulli_",), "different-setup"),
+        ("rounding", ("generator",), (REDRAWN,), "rounding"),
+    ],
+)
+def test_a_compiled_backward_that_draws_anew_is_no_other_setup(
+    word: str, kinds: Sequence[str], reasons: Sequence[str], expected: str
+) -> None:
+    setup = [SetupDifference(kind, 3, "torch", "the draws differ") for kind in kinds]
+    drawing = culprit(kind="structure", op="aten.native_dropout", step=3, reasons=list(reasons))
+    verdict = unless_redrawn(Verdict(word, f"{word}: the draws differ"), setup, [drawing])  # type: ignore[arg-type]
+    assert verdict.word == expected
+    if expected == "beyond-rounding":
+        assert verdict.first_significant_step == 3
+        assert "native_dropout" in verdict.text and REDRAWN in verdict.text

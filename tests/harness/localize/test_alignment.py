@@ -18,6 +18,7 @@ from numdrift.harness.localize.causes.examination import examine
 from numdrift.harness.localize.causes.suspects import suspects
 from numdrift.harness.localize.execute.hybrid import Hybrid, execute
 from numdrift.harness.localize.execute.tape_pair import paired
+from numdrift.harness.records.results.culprit import REDRAWN
 from numdrift.harness.tape.tape import CompiledNode, Tape
 
 from ..tape.trainings import TRAININGS, Training, started
@@ -324,6 +325,38 @@ def test_what_a_backward_computes_once_more_belongs_to_its_forward() -> None:
     for base in SIDES:
         for blocks in ([], [0], [1], [2], [0, 1, 2]):
             assert not differing(execute(pair, Hybrid(base, frozenset(blocks))), one.expected())
+
+
+def test_what_a_backward_draws_once_more_is_drawn_anew() -> None:
+    """A partitioner that recomputes a dropout to save memory draws another mask (pytorch#190758)."""
+    odds = torch.full((64,), 0.5)
+
+    def saved(watch: Callable[[str, Tensor], None]) -> None:
+        mask = torch.bernoulli(odds)
+        watch("loss", mask * 3)
+        watch("gradient", mask + 1)
+
+    def again(watch: Callable[[str, Tensor], None]) -> None:
+        watch("loss", torch.bernoulli(odds) * 3)
+        watch("gradient", torch.bernoulli(odds) + 1)
+
+    torch.manual_seed(0)
+    one = taped(saved)
+    torch.manual_seed(0)
+    other = taped(again)
+    nodes = [
+        ("0 forward", "bernoulli", -1),
+        ("0 forward", "mul", -2),
+        ("0 backward", "bernoulli", -1),
+        ("0 backward", "add", -3),
+    ]
+    calls = [
+        replace(call, compiled=CompiledNode(graph, name, call.op, number), sequence=sequence)
+        for number, (call, (graph, name, sequence)) in enumerate(zip(other.calls, nodes, strict=True))
+    ]
+    pair = paired(flow_of(one), flow_of(replace(other, calls=tuple(calls))))
+    (suspect,) = suspects(pair).values()
+    assert (suspect.kind, suspect.reasons) == ("structure", (REDRAWN,))
 
 
 @pytest.mark.parametrize("turned", [False, True])
