@@ -37,7 +37,7 @@ from .completeness import accounted
 from .judged_ranks import judged_by_rank
 from .measured_pair import MeasuredPair, failure_of, measure, named_runs, verdict_evidence
 from .two_interpreters import blamed_by_training, interpreters_of, with_versions
-from .verdict_of_causes import in_order, of_significant_steps, unless_redrawn, with_causes, with_place
+from .verdict_of_causes import in_order, of_significant_steps, supported, unless_redrawn, with_causes, with_place
 
 
 def judge(runs: Sequence[RecordedRun], step: int | None = None) -> Findings:
@@ -144,7 +144,9 @@ def _with_causes(verdict: Verdict, evidence: PairEvidence, measured: MeasuredPai
     fault = measured.scores.threshold.fault
     answer = QuestionAnswer.joined([question.answer(evidence, fault, step) for question in questions])
     culprits = in_order(answer.culprits)
-    verdict = unless_contradicted(with_causes(verdict, culprits, a, b), measured.referee, a, b)
+    closer = None if measured.referee is None else measured.referee.closer
+    changed = with_causes(verdict, supported(verdict, culprits, closer), a, b)
+    verdict = unless_contradicted(changed, measured.referee, a, b)
     verdict = unless_redrawn(verdict, measured.setup, culprits)
     culprits = of_significant_steps(verdict, culprits)
     # A stage, a setting or a part of the model is named only if no op is proven.

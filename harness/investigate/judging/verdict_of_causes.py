@@ -5,7 +5,7 @@
 2  rounding, beyond-rounding   different-setup   a proven cause draws from a different state of a generator
 3  beyond-rounding             beyond-rounding   a cause is wrong by itself in an earlier step; the drift begins there
 4  rounding                    beyond-rounding   a proven cause is wrong by itself (see `localize.causes.judged_alone`),
-                                                 however noisy the step is
+                                                 however noisy the step is, and the step in double does not contradict
 5  rounding                    rounding          a proven kernel's error is within the rounding of its inputs, but far
                                                  larger than the other side's; the verdict is marked for inspection
 """
@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ...drift.setup_difference import SetupDifference
-from ...records.results.culprit import NONDETERMINISM, RECOMPUTED, REDRAWN, SETUP, Culprit
+from ...records.results.culprit import KERNEL, NONDETERMINISM, RECOMPUTED, REDRAWN, SETUP, Culprit
 from ...records.results.findings import Verdict
 from ..words.culprit_words import title_of, wrong_by_itself
 
@@ -101,6 +101,21 @@ def with_causes(verdict: Verdict, culprits: Sequence[Culprit], a: str, b: str) -
     """
     adjusted = (rule(verdict, culprits, a, b) for rule in RULES)
     return next((changed for changed in adjusted if changed is not None), verdict)
+
+
+def supported(verdict: Verdict, culprits: Sequence[Culprit], closer: str | None) -> list[Culprit]:
+    """Leave out kernels whose error the step in double contradicts: they do not change the verdict `rounding`.
+
+    Such a kernel errs more in side b, but b's step is `closer` to the step in double. In b's fused kernel, its inputs
+    then have more digits than on the tape: a rounding was omitted before it.
+    """
+
+    def errs_in_b(culprit: Culprit) -> bool:
+        return culprit.kind == KERNEL and culprit.rho.get("b", 0.0) > culprit.rho.get("a", 0.0)
+
+    if verdict.word != "rounding" or closer != "b":
+        return list(culprits)
+    return [culprit for culprit in culprits if not (culprit.is_wrong_by_itself and errs_in_b(culprit))]
 
 
 def unless_redrawn(verdict: Verdict, setup: Sequence[SetupDifference], culprits: Sequence[Culprit]) -> Verdict:

@@ -18,6 +18,7 @@ from numdrift.harness.investigate.evidence.pair_evidence import PairEvidence
 from numdrift.harness.investigate.judging.verdict_of_causes import (
     in_order,
     of_significant_steps,
+    supported,
     unless_redrawn,
     with_causes,
     with_place,
@@ -308,8 +309,25 @@ def test_a_compiled_backward_that_draws_anew_is_no_other_setup(
 ) -> None:
     setup = [SetupDifference(kind, 3, "torch", "the draws differ") for kind in kinds]
     drawing = culprit(kind="structure", op="aten.native_dropout", step=3, reasons=list(reasons))
-    verdict = unless_redrawn(Verdict(word, f"{word}: the draws differ"), setup, [drawing])  # type: ignore[arg-type]
+    verdict = unless_redrawn(Verdict(word, f"{word}: the draws differ"), setup, [drawing])
     assert verdict.word == expected
     if expected == "beyond-rounding":
         assert verdict.first_significant_step == 3
         assert "native_dropout" in verdict.text and REDRAWN in verdict.text
+
+
+@pytest.mark.parametrize(
+    ("closer", "rho", "word"),
+    [
+        ("b", {"a": 0.1, "b": 600.0}, "rounding"),  # the kernel is said to err where the whole step does not
+        ("b", {"a": 600.0, "b": 0.1}, "beyond-rounding"),
+        ("a", {"a": 0.1, "b": 600.0}, "beyond-rounding"),
+        (None, {"a": 0.1, "b": 600.0}, "beyond-rounding"),
+    ],
+)
+def test_a_kernel_that_the_step_in_double_contradicts_does_not_change_the_verdict(
+    closer: str | None, rho: dict[str, float], word: str
+) -> None:
+    verdict = Verdict("rounding", "rounding: 0.9 times the noise", score=0.9)
+    causes = [wrong("error", rho=rho)]
+    assert with_causes(verdict, supported(verdict, causes, closer), "cpu", "compile").word == word
