@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from scipy.stats import binomtest
+
 from numdrift.harness.drift.calibration import Provenance, backend_of
 from numdrift.harness.records.modes.mode_spec import parse_mode
 
@@ -163,9 +165,13 @@ class Score:
         models = len({one.trial.model for one in self.judged})
         exact = f"exactly the expected verdict: {_share(one.exact for one in self.faults):.3f}"
         faults = f"{len(self.faults)} faults on {models} models"
+        found, alarms = (
+            interval(round(rate * len(trials)), len(trials))
+            for rate, trials in ((self.true_positive_rate, self.faults), (self.false_positive_rate, self.benign))
+        )
         return [
-            f"- true-positive rate {self.true_positive_rate:.3f} ({faults}; {exact})",
-            f"- false-positive rate {self.false_positive_rate:.3f} ({len(self.benign)} benign variants)",
+            f"- true-positive rate {self.true_positive_rate:.3f}{found} ({faults}; {exact})",
+            f"- false-positive rate {self.false_positive_rate:.3f}{alarms} ({len(self.benign)} benign variants)",
             f"- {self.seconds:.0f} s in total, {self.seconds / max(1, len(self.judged)):.1f} s per trial",
         ]
 
@@ -290,6 +296,14 @@ def _cause_row(name: str, found: Sequence[Blamed]) -> str:
         f"| {name} | {len(found)} | {planted} | {recall:.3f} "
         f"| {len(named)} | {_share(map(bool, named)):.3f} | {_share(one.first for one in found):.3f} |"
     )
+
+
+def interval(hits: int, count: int) -> str:
+    """Return the 95 % interval of a rate, by Wilson's score method (JASA 22, 1927); "" if there are no trials."""
+    if not count:
+        return ""
+    bounds = binomtest(hits, count).proportion_ci(method="wilson")
+    return f", 95 % interval {bounds.low:.3f} to {bounds.high:.3f}"
 
 
 def _share(found: Iterable[bool]) -> float:

@@ -13,7 +13,7 @@ import pytest
 from .any_order import VARIABLE
 from .benchmark import can_be_unrepeatable, investigate
 from .case import Case, Trial, all_cases, trials
-from .score import Judged, Score, is_silent
+from .score import Judged, Score, interval, is_silent
 from .site import blamed
 
 CHOSEN = {
@@ -177,3 +177,16 @@ def test_a_silent_trial_fails_the_score_and_is_named() -> None:
     assert Score([right]).perfect and not silent.perfect
     assert "1 pairs differ, and neither their causes nor a sentence account for it" in silent.table()
     assert "`benign/nothing` on tanh_sam" in silent.table()
+
+
+@pytest.mark.parametrize(
+    ("hits", "count", "expected"),
+    # the bounds are (p + z^2/2n -+ z sqrt(p(1-p)/n + z^2/4n^2)) / (1 + z^2/n) with z = 1.96
+    [(0, 349, "0.000 to 0.011"), (434, 434, "0.991 to 1.000"), (13, 16, "0.570 to 0.934")],
+)
+def test_rates_have_intervals(hits: int, count: int, expected: str) -> None:
+    assert interval(hits, count) == f", 95 % interval {expected}"
+
+
+def test_no_trial_has_no_interval() -> None:
+    assert interval(0, 0) == ""

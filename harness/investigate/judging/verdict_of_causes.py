@@ -16,8 +16,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ...drift.setup_difference import SetupDifference
-from ...records.results.culprit import KERNEL, NONDETERMINISM, RECOMPUTED, REDRAWN, SETUP, Culprit
+from ...records.results.culprit import KERNEL, NONDETERMINISM, RECOMPUTED, REDRAWN, SETUP, STRUCTURE, Culprit
 from ...records.results.findings import Verdict
+from ...tape.op_names import draws
+from ...tape.origin import short_place
 from ..words.culprit_words import title_of, wrong_by_itself
 
 LESS_ACCURATE = 100.0
@@ -142,6 +144,11 @@ def with_place(verdict: Verdict, causes: Sequence[SetupDifference], culprits: Se
     recomputed = next((culprit for culprit in culprits if culprit.local_rule == RECOMPUTED), None)
     if recomputed is not None and first.kind == "generator":
         return replace(verdict, text=f"different-setup: {recomputed.text}")
+    drawing = next((culprit for culprit in culprits if culprit.kind == STRUCTURE and _draws_alone(culprit)), None)
+    if drawing is not None and first.kind == "generator":
+        named = f"{first.text}: {drawing.reasons[0]}"
+        named += f" ({short_place(drawing.source)})" if drawing.source else ""
+        return replace(verdict, text=verdict.text.replace(first.text, named, 1))
     names = {"batch": (first.name,), "initial": (f"parameter {first.name}", f"buffer {first.name}")}.get(first.kind, ())
     for culprit in sorted(culprits, key=lambda candidate: candidate.op is None):  # the sort is stable
         if not culprit.batch or not culprit.is_proven:
@@ -153,6 +160,12 @@ def with_place(verdict: Verdict, causes: Sequence[SetupDifference], culprits: Se
             seen = "" if culprit.step == first.step else f" (as seen in step {culprit.step})"
             return replace(verdict, text=verdict.text.replace(first.text, f"{first.text}: {culprit.text}{seen}", 1))
     return verdict
+
+
+def _draws_alone(culprit: Culprit) -> bool:
+    """Check whether a culprit is an op that draws random numbers and that only one of the modes executes."""
+    op = (culprit.op or "").partition(".")[2]
+    return culprit.is_proven and draws(op) and bool(culprit.reasons) and culprit.reasons[0].startswith("only ")
 
 
 def in_order(culprits: Sequence[Culprit]) -> list[Culprit]:

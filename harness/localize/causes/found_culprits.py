@@ -33,6 +33,7 @@ from .net_effect import NetEffect, net_effects
 from .proofs import MeasuredCause, Proofs, is_beyond, least_share
 from .setting_difference import named_by
 from .site_causes import PHASES, Cause
+from .suspects import computing
 from .swap_sites import only_puts
 
 SIGNIFICANT = ("beyond-rounding", "rounding")
@@ -251,7 +252,7 @@ def place_of(pair: TapePair, examined: Mapping[int, Examined], cause: Cause) -> 
     tested = [site.lead for site in cause.sites if examined[site.lead].differs]
     first = cause.sites[0].lead if cause.sites else None
     lead = max(tested, key=lambda number: _largest(examined[number]), default=first)
-    nodes = pair.all_nodes(lead) if lead is not None else []
+    nodes = computing(pair.all_nodes(lead)) if lead is not None else []
     reader = examined[lead].suspect.reader if lead is not None and cause.kind == ORDER else None
     nodes = [reader] if reader is not None else nodes
     node, op = nodes[0] if nodes else None, None
@@ -268,7 +269,10 @@ def place_of(pair: TapePair, examined: Mapping[int, Examined], cause: Cause) -> 
         paired = pair.blocks[cause.sites[0].lead].paired or reader is not None
         compiled = None if reader is None else reader.call.compiled
         namespace = (node.call.op if compiled is None else compiled.origin).split(".")[0]
-        op = f"{namespace}.{op_name(node) if paired else names[0]}"
+        led = pair.all_nodes(cause.sites[0].lead)
+        copies = {led_node.call.name for led_node in led} - {led_node.call.name for led_node in computing(led)}
+        named = next((name for name in names if name not in copies), names[0])
+        op = f"{namespace}.{op_name(node) if paired else named}"
     culprit = Culprit(
         kind=cause.kind,
         phase=cause.phase,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -171,8 +171,13 @@ def _again(pair: TapePair, number: int) -> tuple[str, ...]:
     return (REDRAWN,) if redrawn else ()
 
 
+def computing(nodes: Sequence[FlowNode]) -> list[FlowNode]:
+    """Return the nodes without the copies that replace views, which compute nothing; all if there are no others."""
+    return [node for node in nodes if view_behind(node.execution.operation) is None] or list(nodes)
+
+
 def listed(pair: TapePair, number: int, side: Side) -> str:
-    names = [node.call.name for node in pair.nodes(number, side) if node.call.repeats is None]
+    names = [node.call.name for node in computing(pair.nodes(number, side)) if node.call.repeats is None]
     if len(names) > 1 and len(set(names)) == 1:
         return f"{names[0]} ({len(names)} times)"
     more = len(names) - MOST_LISTED

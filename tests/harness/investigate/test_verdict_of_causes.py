@@ -331,3 +331,19 @@ def test_a_kernel_that_the_step_in_double_contradicts_does_not_change_the_verdic
     verdict = Verdict("rounding", "rounding: 0.9 times the noise", score=0.9)
     causes = [wrong("error", rho=rho)]
     assert with_causes(verdict, supported(verdict, causes, closer), "cpu", "compile").word == word
+
+
+@pytest.mark.parametrize(
+    ("op", "reason", "is_named"),
+    [
+        ("aten.native_dropout", "only the other mode executes native_dropout", True),
+        ("aten.native_dropout", "native_dropout against bernoulli_", False),
+        ("aten.mul", "only the other mode executes mul", False),
+    ],
+)
+def test_an_op_that_only_one_mode_draws_by_is_named(op: str, reason: str, is_named: bool) -> None:
+    setup = [SetupDifference("generator", 0, "torch", "the draws differ")]
+    cause = culprit(kind="structure", op=op, step=0, source="train.py:13", reasons=[reason])
+    placed = with_place(Verdict("different-setup", "different-setup: the draws differ; use one seed"), setup, [cause])
+    named = f"different-setup: the draws differ: {reason} (train.py:13); use one seed"
+    assert (placed.text == named) is is_named
