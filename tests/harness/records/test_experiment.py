@@ -20,6 +20,7 @@ ONE_OF_EACH = {
     "taped-at": (Experiment("taped-at", A, step=5), "cpu-tape-at-5"),
     "ulp": (Experiment("ulp", A, detail="3"), "cpu-ulp-3"),
     "onset": (Experiment("onset", A, B, detail="2"), "cpu-onset-compile_x-2"),
+    "unobserved": (Experiment("unobserved", B, A), "compile_x-unobserved-cpu"),
     "kinds": (Experiment("kinds", B, A), "compile_x-kinds-cpu"),
     "perturbed": (Experiment("perturbed", A, detail="7"), "cpu-perturbed-7"),
     "seed": (Experiment("seed", B, detail="11"), "compile_x-seed-11"),

@@ -84,6 +84,7 @@ def test_a_config_is_read_and_says_the_same() -> None:
         "in_place": False,
         "folder": "",
         "files": plain(OwnFolders()),
+        "unseeded_seed": 0,
     }
     assert config.to_json() == content("config.json") | later
 
