@@ -76,6 +76,7 @@ TOLD: list[tuple[type, str, str]] = [
 EVENTS = ("adopted", "hyper", "end")
 
 BEGINNING = """
+    generators are read
     graphs begin
     the instrument begins
     ops are listened to
