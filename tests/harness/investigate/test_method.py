@@ -388,7 +388,10 @@ def elsewhere(step: int) -> list[Step]:
         (
             {},
             elsewhere(4),
-            [BOTH, ("from the reference's state", ["compile-again", "compile-apart-cpu"])],
+            [
+                BOTH,
+                ("from the reference's state", ["compile-again", "compile-apart-cpu", "compile-unobserved-cpu"]),
+            ],
             "rounding",
             True,
         ),
