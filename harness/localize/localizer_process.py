@@ -175,7 +175,9 @@ def _sides(
         for worker in workers.values():
             if worker is not None:
                 worker.apart = True
-    executor = stack.enter_context(ThreadPoolExecutor(len(SIDES)))
+    on_accelerators = any(modes[side].spec and parse_mode(modes[side].spec).accelerator for side in SIDES)
+    # On an accelerator, the workers execute the step one after the other: two steps at once need the memory of both.
+    executor = stack.enter_context(ThreadPoolExecutor(1 if on_accelerators else len(SIDES)))
     sides = {side: StepSide(tapes[side], modes[side].label, spec=modes[side].spec) for side in SIDES}
     for side, worker in workers.items():
         if worker is not None:

@@ -187,6 +187,11 @@ class RandomRounding:
         return torch.cat([self._numbers(part, device) for part in parts])
 
 
+def free_random_numbers() -> None:
+    """Free the memory of the random numbers. The next perturbation on a device draws the same ones again."""
+    _pool.cache_clear()
+
+
 @functools.cache
 def _pool(device: torch.device) -> torch.Tensor:
     """Return uniform numbers from -1/2 to 1/2. Each perturbation takes a slice of them that begins at a random index.

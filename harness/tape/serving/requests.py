@@ -21,6 +21,7 @@ from ..files.tensor_file import write_tensors
 from ..replaying.ensemble import StepNoise, measure_noise, measure_settled, reads_in
 from ..replaying.laid_out import LaidOut, relaid
 from ..replaying.replay import Computation, call_arguments, executions
+from ..replaying.rounding import free_random_numbers
 from ..step_settings import settings_of_step
 from ..tape import NotReplayable, Tape, View, in_words, views_in
 from ..tape_arguments import whole
@@ -111,6 +112,7 @@ class Requests:
                 with settings_of_step(step.tape.settings):
                     replays, edge = whole(options["replays"]), whole(options["edge"])
                     noise = self._noise(step, replays, edge, settles=options.get("settles") is True)
+                free_random_numbers()
                 give_back_memory()
                 return Message({"noise": noise.to_json()})
             case "unwritten":
