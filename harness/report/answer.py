@@ -265,7 +265,8 @@ def _deed(culprit: Culprit, pair: PairFindings) -> str:
         in_reference = f" where {pair.a} has {values['a']}" if "a" in values else ""
         return f"has {values.get('b', culprit.setting.name)}{in_reference}, so {culprit.setting.what}"
     if culprit.kind == ORDER:
-        return f"executes {op}{_places_of(culprit)} {culprit.reasons[0] if culprit.reasons else 'too late'}"
+        reader = replace(culprit, places=[culprit.module] if culprit.module else [])
+        return f"executes {op}{_places_of(reader)} {culprit.reasons[0] if culprit.reasons else 'too late'}"
     if culprit.kind == WEIGHTS:
         return "weights the losses of a batch's parts differently"
     if culprit.kind == LAYOUT:

@@ -64,7 +64,7 @@ def test_there_are_enough_cases() -> None:
     assert len(benign) >= 15
     assert {case.kind for case in faults} == {
         "kernel", "argument", "structure", "optimizer", "loop", "setup", "randomness", "nonfinite",
-        "several", "layout",
+        "several", "layout", "lazy", "order", "ragged",
     }  # fmt: skip
 
 

@@ -83,7 +83,7 @@ def values(training: plain.Training) -> Iterator[tuple[str, Tensor]]:
     """What a step gave: gradients, and the state after it."""
     for name, p in training.model.named_parameters():
         if p.grad is not None:
-            yield f"gradient {name}", p.grad.double()
+            yield f"gradient {name}", p.grad.to_dense().double()
         yield f"parameter {name}", p.detach().double()
         for key, state in training.optimizer.state[p].items():
             if isinstance(state, Tensor):

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 from .storage_flow import FlowValue, StorageFlow, layout_of
 
 
 def recomputed(flow: StorageFlow) -> dict[int, int]:
+    """Return the nodes that compute a value again, most of them in a compiled backward, each with the first such node.
+
+    A node that reads memory too late, and a node that reads its result, do not compute the same value again.
+    """
+    repeated = repetitions(flow)
+    misled = {*late_repeats(flow, repeated)}
+    for number in sorted(repeated) if misled else ():
+        if any(flow.makers.get(use.value) in misled for use in flow.nodes[number].reads):
+            misled.add(number)
+    return {number: first for number, first in repeated.items() if number not in misled}
+
+
+def repetitions(flow: StorageFlow) -> dict[int, int]:
     """Return the nodes of compiled backward graphs that recompute a node of the forward graph, each with that node.
 
     A partitioner recomputes nodes to save memory, and keeps their names. A node that reads a gradient is not
@@ -75,3 +88,30 @@ def again_within(flow: StorageFlow, units: Iterable[Sequence[int]]) -> dict[int,
             if number not in repeated and firsts.setdefault(first_alike.get(number, number), number) != number:
                 repeated[number] = firsts[first_alike[number]]
     return repeated
+
+
+def late_repeats(flow: StorageFlow, repeated: Mapping[int, int]) -> dict[int, int]:
+    """Return those of the `repetitions` in compiled graphs that read memory too late, each with the node that made the
+    content that they read: the memory was overwritten after the node that they repeat.
+
+    Such a node does not compute the same value again (pytorch#197039):
+
+        forward    centred = x - mean; new = 0.9 * mean + 0.1 * m; mean.copy_(new)
+        backward   centred = x - mean    reads what the forward has written: it is late, because of `new`
+    """
+    late = dict[int, int]()
+    for number, first in repeated.items():
+        if flow.nodes[number].call.compiled is None:
+            continue
+        for use, first_use in zip(flow.nodes[number].reads, flow.nodes[first].reads, strict=False):
+            is_later = use.value.version > first_use.value.version
+            if use.value.slot == first_use.value.slot and is_later and use.value in flow.makers:
+                late.setdefault(number, copied_from(flow, flow.makers[use.value]))
+    return late
+
+
+def copied_from(flow: StorageFlow, writer: int) -> int:
+    """Return the node that made the value which a copy writes; the node itself if it is no copy."""
+    node = flow.nodes[writer]
+    maker = flow.makers.get(node.reads[-1].value) if node.call.name == "copy_" and node.reads else None
+    return writer if maker is None else maker

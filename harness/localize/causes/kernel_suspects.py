@@ -5,17 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import PurePath
 
 import torch
 
-from ...tape.origin import line_of
 from ..align.op_units import op_name
 from ..align.storage_flow import SIDES, Side, StorageFlow, Use
 from ..execute.late_reads import LateRead
 from ..execute.tape_pair import TapePair
 from ..execute.verification import Found
-from .suspects import UNROUNDED, Suspect
+from .suspects import UNROUNDED, Suspect, overwritten_before
 
 
 def with_kernels(pair: TapePair, suspected: Mapping[int, Suspect], kernels: Mapping[Side, Found]) -> dict[int, Suspect]:
@@ -60,8 +58,7 @@ def _late(flow: StorageFlow, late: LateRead) -> tuple[str, ...]:
     """Return the reasons for a read that comes too late: the op that overwrites what is read, and the share of the
     results that come from the later content."""
     writer, reader = flow.nodes[late.writer], flow.nodes[late.reader]
-    line = f" ({PurePath(line_of(writer.call.frames[0])).name})" if writer.call.frames else ""
-    overwritten = f"after {op_name(writer)}{line} has overwritten what {op_name(reader)} reads"
+    overwritten = overwritten_before(writer, reader)
     later = f"{100 * late.share:.0f} % of the results come from the later values, bit for bit or within rounding"
     return overwritten, f"{later}, and the others from the earlier ones; executed alone, each op is right"
 

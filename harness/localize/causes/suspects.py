@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Literal
 
 from ...records.results.culprit import AGAIN, REDRAWN
+from ...tape.origin import line_of
 from ...tape.tape import SCRATCH
 from ...torch_private.operators import view_behind
 from ..align.argument_differences import (
@@ -22,6 +24,7 @@ from ..align.argument_differences import (
     draws_differ,
     epsilon_difference,
 )
+from ..align.op_units import op_name
 from ..align.storage_flow import SIDES, FlowNode, Side
 from ..execute.tape_pair import TapePair
 
@@ -122,6 +125,9 @@ def _only_copies(pair: TapePair, number: int) -> bool:
 def _unpaired(pair: TapePair, number: int) -> Suspect:
     """Return the suspect for a block that is not one call on each side: one op in several calls, or different ops."""
     block = pair.blocks[number]
+    late = _late(pair, number)
+    if late is not None:
+        return late
     ops_a, ops_b = listed(pair, number, "a"), listed(pair, number, "b")
     if block.paired:
         first = [[node for node in block.of(side) if node not in pair.links.again[side]] for side in SIDES]
@@ -135,8 +141,10 @@ def _unpaired(pair: TapePair, number: int) -> Suspect:
         if twice and len(calls) == sum(map(len, first)) == len(SIDES) and calls[0].call.name == calls[1].call.name:
             differences = argument_differences(calls[0], calls[1], pair.links)
             reasons = [difference for difference in differences if difference not in (*READ, TURNED)]
-            if reasons:
-                return Suspect(number, "arguments", tuple(reasons))
+            if WIRING in differences:
+                pair.own_reads.add(number)
+            if reasons or WIRING in differences:
+                return Suspect(number, "arguments" if reasons else "structure", tuple(reasons) or (WIRING,))
         reasons = epsilon_difference(pair.nodes(number, "a"), pair.nodes(number, "b"))
         if reasons:
             return Suspect(number, "arguments", (*reasons, why))
@@ -146,6 +154,24 @@ def _unpaired(pair: TapePair, number: int) -> Suspect:
         return Suspect(number, "structure", (f"{ops_a} against {ops_b}", *_again(pair, number)))
     side = "the reference" if ops_a else "the other mode"
     return Suspect(number, "structure", (f"only {side} executes {ops_a or ops_b}",))
+
+
+def _late(pair: TapePair, number: int) -> Suspect | None:
+    """Return the suspect for a block with a call that is repeated after what it reads was overwritten."""
+    for side in SIDES:
+        flow = pair.flows[side]
+        for node in pair.blocks[number].of(side):
+            if node in pair.late[side]:
+                reader = flow.nodes[node]
+                overwritten = overwritten_before(flow.nodes[pair.late[side][node]], reader)
+                return Suspect(number, "order", (f"again in the backward, {overwritten}",), reader)
+    return None
+
+
+def overwritten_before(writer: FlowNode, reader: FlowNode) -> str:
+    """Describe a read that comes too late: `after add (model.py:28) has overwritten what sub reads`."""
+    line = f" ({PurePath(line_of(writer.call.frames[0])).name})" if writer.call.frames else ""
+    return f"after {op_name(writer)}{line} has overwritten what {op_name(reader)} reads"
 
 
 def _computed_again(pair: TapePair, number: int) -> str:

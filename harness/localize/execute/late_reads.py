@@ -23,6 +23,7 @@ import torch
 from ...tape.replaying.replay import AsRecorded, Replay
 from ...tape.storages import HeldSlots
 from ...tape.tape import NotReplayable, Tape, Watched, in_words
+from ..align.repeats import copied_from
 from ..align.storage_flow import FlowValue, StorageFlow, Use, is_expanded
 
 Recorded = Callable[[int], Sequence[torch.Tensor] | None]
@@ -78,7 +79,7 @@ def late_read(flow: StorageFlow, number: int, recorded: Recorded) -> LateRead | 
                 late = _results(flow, rest, number, {**contents, value: later})
                 share = _share_of_late(real, early, late)
                 if share:
-                    return LateRead(min(readers), _source(flow, writer), share)
+                    return LateRead(min(readers), copied_from(flow, writer), share)
     return None
 
 
@@ -229,10 +230,3 @@ def _same(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
         return left == right.to(left.dtype)
     rounded = ROUNDED * torch.finfo(left.dtype).eps
     return torch.isclose(left.double(), right.double(), rtol=rounded, atol=0.0, equal_nan=True)
-
-
-def _source(flow: StorageFlow, writer: int) -> int:
-    """Return the node that made the value which a copy writes; the node itself if it is no copy."""
-    node = flow.nodes[writer]
-    maker = flow.makers.get(node.reads[-1].value) if node.call.name == "copy_" and node.reads else None
-    return writer if maker is None else maker

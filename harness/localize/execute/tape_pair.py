@@ -10,6 +10,7 @@ from ...tape.tape import Phase
 from ..align.alignment import align
 from ..align.blocks import Block
 from ..align.links import Link, Links
+from ..align.repeats import late_repeats, repetitions
 from ..align.storage_flow import SIDES, FlowNode, FlowValue, Side, StorageFlow, Use, other
 from ..align.value_links import linked
 from .prepared_call import Kernels, PlainKernels
@@ -27,6 +28,8 @@ class TapePair:
     own_reads: the blocks that are wired differently, in which each side reads its own tensors.
     home: for each node of a side, the number of its block.
     readers: for each value of a side, the blocks that read it.
+    late: for each side, the nodes that are meant to repeat an earlier one but read memory that was overwritten since,
+        each with the node that made what they read.
     """
 
     flows: Flows
@@ -37,12 +40,14 @@ class TapePair:
     own_reads: set[int] = field(default_factory=set)
     home: dict[Side, dict[int, int]] = field(init=False)
     readers: dict[Side, dict[FlowValue, set[int]]] = field(init=False)
+    late: dict[Side, dict[int, int]] = field(init=False)
 
     def __post_init__(self) -> None:
         self.home = {
             side: {node: number for number, block in enumerate(self.blocks) for node in block.of(side)}
             for side in SIDES
         }
+        self.late = {side: late_repeats(flow, repetitions(flow)) for side, flow in self.flows.items()}
         # END reads the watched values, by which steps are compared, and the arguments of the first model.
         self.readers = {side: {} for side in SIDES}
         for side in SIDES:

@@ -163,7 +163,7 @@ def huber_delta(training: Training) -> None:
     training.loss = functools.partial(F.huber_loss, delta=0.6)
 
 
-@CASES.planted(models=("cnn", "gru"), culprit={"phase": "forward"})
+@CASES.planted(models=("cnn", "gru", "sparse"), culprit={"phase": "forward"})
 def label_smoothing(training: Training) -> None:
     """The loss smooths its labels by 0.01."""
     training.loss = functools.partial(F.cross_entropy, label_smoothing=0.01)
@@ -188,7 +188,9 @@ def layer_norm_eps_everywhere(training: Training) -> None:
         norm.eps = 1e-3
 
 
-@CASES.planted(models=("transformer", "gru"), culprit={"phase": "forward", "op": "native_layer_norm"})
+@CASES.planted(
+    models=("transformer", "gru", "sparse", "closed_loop"), culprit={"phase": "forward", "op": "native_layer_norm"}
+)
 def layer_norm_eps_small(training: Training) -> None:
     """A layer norm with eps 1e-6 instead of 1e-5, as other frameworks have it: no loss curve shows it."""
     modules(training, nn.LayerNorm)[0].eps = 1e-6

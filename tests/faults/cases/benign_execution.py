@@ -161,6 +161,10 @@ def by_kernel(norm: Any) -> Callable[[Tensor], Tensor]:
         "memory",
         "bookkeeping",
         "settings",
+        "sparse",
+        "closed_loop",
+        "ragged",
+        "centred",
     ),
     expected="identical",
 )

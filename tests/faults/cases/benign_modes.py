@@ -54,6 +54,9 @@ CASES.of_modes(
         "replay",
         "bookkeeping",
         "settings",
+        "sparse",
+        "closed_loop",
+        "ragged",
     ),
     modes=("compile",),
 )
@@ -175,7 +178,13 @@ CASES.of_modes(
 CASES.of_modes(
     "layer_norm_forms",
     "Layer norm in two passes, by Welford, shifted, from the back; its derivative centred.",
-    models=("transformer", "gru", "autoencoder"),
+    models=(
+        "transformer",
+        "gru",
+        "autoencoder",
+        "sparse",
+        "closed_loop",
+    ),
     modes=(
         "cpu,kernel.native_layer_norm=two_pass",
         "cpu,kernel.native_layer_norm=welford",
@@ -207,7 +216,12 @@ CASES.of_modes(
 CASES.of_modes(
     "log_softmax_forms",
     "The logarithm of softmax in other forms.",
-    models=("gru", "cnn", "transformer"),
+    models=(
+        "gru",
+        "cnn",
+        "transformer",
+        "sparse",
+    ),
     modes=(
         "cpu,kernel._log_softmax=online",
         "cpu,kernel._log_softmax=reversed",
@@ -326,7 +340,19 @@ CASES.of_modes(
 CASES.of_modes(
     "tanh_forms",
     "tanh through exp, expm1 and sigmoid.",
-    models=("tanh_sam", "gru", "memory", "rollout", "replay", "bookkeeping", "settings"),
+    models=(
+        "tanh_sam",
+        "gru",
+        "memory",
+        "rollout",
+        "replay",
+        "bookkeeping",
+        "settings",
+        "sparse",
+        "closed_loop",
+        "ragged",
+        "centred",
+    ),
     modes=("cpu,kernel.tanh=expm1_form", "cpu,kernel.tanh=sigmoid_form", "cpu,kernel.tanh=rational"),
 )
 

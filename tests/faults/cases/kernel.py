@@ -150,7 +150,7 @@ def kept(x: Tensor) -> Tensor:
     return torch.topk(x.abs(), 3).indices
 
 
-@CASES.planted(models=("transformer", "gru"), culprit={"phase": "forward", "op": "rsqrt"})
+@CASES.planted(models=("transformer", "gru", "sparse", "closed_loop"), culprit={"phase": "forward", "op": "rsqrt"})
 def layer_norm_fast_rsqrt(training: Training) -> None:
     """Layer norm takes its inverse square root with 12 bits, as a hardware estimate without a refining step."""
     norm = modules(training, nn.LayerNorm)[0]
@@ -281,7 +281,7 @@ def tanh_backward_bf16_of_reference(training: Training) -> None:
     KERNELS.impl("tanh_backward", tanh_backward, "CPU")
 
 
-@CASES.planted(models=("tanh_sam", "gru"), culprit={"phase": "backward", "op": "tanh_backward", "step": 7})
+@CASES.planted(models=("tanh_sam", "gru", "sparse"), culprit={"phase": "backward", "op": "tanh_backward", "step": 7})
 def tanh_backward_from_step_7(training: Training) -> None:
     """The derivative of tanh goes wrong at step 7, as a kernel does that a tuner changes while it runs."""
 
@@ -293,7 +293,7 @@ def tanh_backward_from_step_7(training: Training) -> None:
 
 
 @CASES.planted(
-    models=("memory", "rollout", "replay", "bookkeeping", "settings"),
+    models=("memory", "rollout", "replay", "bookkeeping", "settings", "closed_loop"),
     culprit={"phase": "backward", "op": "tanh_backward", "step": 9},
 )
 def tanh_backward_from_step_9(training: Training) -> None:
@@ -306,7 +306,9 @@ def tanh_backward_from_step_9(training: Training) -> None:
     KERNELS.impl("tanh_backward", tanh_backward, "CPU")
 
 
-@CASES.planted(models=("tanh_sam", "gru"), culprit={"phase": "backward", "op": "tanh_backward"})
+@CASES.planted(
+    models=("tanh_sam", "gru", "sparse", "closed_loop"), culprit={"phase": "backward", "op": "tanh_backward"}
+)
 def tanh_backward_scaled_a_little(training: Training) -> None:
     """The derivative of tanh is too large by one part in 8192, which no loss curve of this length shows."""
 
@@ -316,7 +318,9 @@ def tanh_backward_scaled_a_little(training: Training) -> None:
     KERNELS.impl("tanh_backward", tanh_backward, "CPU")
 
 
-@CASES.planted(models=("memory", "rollout", "replay"), culprit={"phase": "forward", "op": "tanh", "step": 9})
+@CASES.planted(
+    models=("memory", "rollout", "replay", "closed_loop"), culprit={"phase": "forward", "op": "tanh", "step": 9}
+)
 def tanh_from_step_9(training: Training) -> None:
     """tanh goes wrong at step 9, and so does what the next steps are fed with."""
 

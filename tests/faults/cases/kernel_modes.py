@@ -125,7 +125,7 @@ CASES.of_modes(
 CASES.of_modes(
     "layer_norm_backward_bf16",
     "The backward of layer norm computes in bfloat16.",
-    models=("transformer", "gru"),
+    models=("transformer", "gru", "sparse", "closed_loop"),
     modes=("cpu,kernel.native_layer_norm_backward=bf16",),
     culprit={"phase": "backward", "op": "native_layer_norm_backward"},
 )
@@ -143,7 +143,7 @@ CASES.of_modes(
 CASES.of_modes(
     "log_softmax_backward_bf16",
     "The gradient of the loss itself is computed in bfloat16.",
-    models=("gru", "transformer"),
+    models=("gru", "transformer", "sparse"),
     modes=("cpu,kernel._log_softmax_backward_data=bf16",),
     culprit={"phase": "backward", "op": "_log_softmax_backward_data"},
 )
@@ -207,7 +207,7 @@ CASES.of_modes(
 CASES.of_modes(
     "tanh_backward_bf16",
     "The derivative of tanh squares its output in bfloat16: one part in 256 is lost.",
-    models=("tanh_sam", "gru"),
+    models=("tanh_sam", "gru", "sparse", "closed_loop", "ragged", "centred"),
     modes=("cpu,kernel.tanh_backward=bf16",),
     culprit={"phase": "backward", "op": "tanh_backward"},
 )

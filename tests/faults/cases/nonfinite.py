@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ..case import Cases
-from ..training import Training, parameter
+from ..training import KERNELS, Training, parameter
 
 CASES = Cases("nonfinite", __name__)
 
@@ -50,6 +50,38 @@ def nan_at_step_5(training: Training) -> None:
     def loss(outputs: Tensor, targets: Tensor) -> Tensor:
         return right(outputs, targets) * (float("nan") if training.number == 5 else 1.0)
 
+    training.loss = loss
+
+
+@CASES.planted(
+    models=("gru", "cnn"), modes=("cpu", "compile"), expected="beyond-rounding", culprit={"phase": "forward", "step": 0}
+)
+def scaled_before_nan(training: Training) -> None:
+    """The loss is one percent too large from the first step on, and not a number at step 6: the first cause is the fault."""
+    right = training.loss
+
+    def loss(outputs: Tensor, targets: Tensor) -> Tensor:
+        return right(outputs, targets) * (float("nan") if training.number == 6 else 1.01)
+
+    training.loss = loss
+
+
+@CASES.planted(
+    models=("gru", "tanh_sam"),
+    expected="beyond-rounding",
+    culprit={"phase": "backward", "op": "tanh_backward", "step": 0},
+)
+def tanh_backward_bf16_before_nan(training: Training) -> None:
+    """The derivative of tanh is rounded to bfloat16, and the loss is not a number at step 6: the first cause is the kernel."""
+    right = training.loss
+
+    def tanh_backward(grad: Tensor, y: Tensor) -> Tensor:
+        return (grad * (1 - y * y)).bfloat16().float()
+
+    def loss(outputs: Tensor, targets: Tensor) -> Tensor:
+        return right(outputs, targets) * (float("nan") if training.number == 6 else 1.0)
+
+    KERNELS.impl("tanh_backward", tanh_backward, "CPU")
     training.loss = loss
 
 

@@ -333,7 +333,7 @@ def softmax_over_wrong_axis(training: Training) -> None:
     replace(core, forward)
 
 
-@CASES.planted(models=("cnn", "gru"), culprit={"phase": "forward"})
+@CASES.planted(models=("cnn", "gru", "sparse"), culprit={"phase": "forward"})
 def softmax_twice(training: Training) -> None:
     """The outputs are normalized before a loss that normalizes them again."""
 
