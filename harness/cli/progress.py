@@ -120,8 +120,8 @@ class PlainReporter:
         self._quiet = quiet
         self._printed_at: dict[str, float] = {}
         self._last: dict[str, str] = {}
-        self._compiling = ("", 0, 0)
-        self._silent = ("", -1)
+        self._compiling: dict[str, tuple[int, int]] = {}
+        self._silent_step: dict[str, int] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -139,20 +139,21 @@ class PlainReporter:
         now, under_way = time.monotonic(), progress.compilations
         expected = self._understood.graphs(name, progress)
         if progress.silent_since is not None:
-            silent = (name, progress.steps)
-            if silent != self._silent or now - self._printed_at[name] >= SILENT_EVERY_SECONDS:
-                self._printed_at[name], self._silent = now, silent
+            is_new = self._silent_step.get(name) != progress.steps
+            if is_new or now - self._printed_at[name] >= SILENT_EVERY_SECONDS:
+                self._printed_at[name], self._silent_step[name] = now, progress.steps
                 self._say(f"{name}: {describe(progress)}")
             return
         if not under_way.under_way:
             self._last[name] = describe(progress)
         elif now - under_way.since < PLAIN_EVERY_SECONDS:
             return  # a quick compilation is not worth a line
-        graph = (name, under_way.graphs, under_way.again)
-        every = COMPILING_EVERY_SECONDS if under_way.under_way and graph == self._compiling else PLAIN_EVERY_SECONDS
+        graph = (under_way.graphs, under_way.again)
+        is_known = under_way.under_way and graph == self._compiling.get(name)
+        every = COMPILING_EVERY_SECONDS if is_known else PLAIN_EVERY_SECONDS
         if now - self._printed_at[name] >= every:
             self._printed_at[name] = now
-            self._compiling = graph
+            self._compiling[name] = graph
             self._say(f"{name}: {describe(progress, expected)}")
 
     def ended(self, name: str, end: ProcessEnd) -> None:
