@@ -23,7 +23,7 @@ CASES.of_modes(
 @CASES.planted(models=("centred",), modes=("compile",), culprit={"phase": "forward", "kind": "order", "op": "sub"})
 def buffer_read_after_write(training: Training) -> None:
     """The compiler writes the running mean before the subtraction that reads its earlier value."""
-    torch._inductor.config.post_grad_custom_post_pass = write_early  # type: ignore[assignment]
+    torch._inductor.config.post_grad_custom_post_pass = write_early
 
 
 def write_early(graph: fx.Graph) -> None:
