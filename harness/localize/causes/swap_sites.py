@@ -73,9 +73,12 @@ def _lead(
     pair: TapePair, examined: Mapping[int, Examined], differing: Sequence[int], overridden: Collection[int]
 ) -> int:
     """Return the block after which a site is named, among those that differ."""
-    lead = next((number for number in differing if examined[number].suspect.kind == ORDER), differing[0])
-    kernels = [number for number in differing if examined[number].suspect.kind in ("kernel", "layout", ORDER)]
-    if lead not in kernels or examined[lead].suspect.kind == ORDER:
+    late = next((number for number in differing if examined[number].suspect.kind == ORDER), None)
+    if late is not None:
+        return late
+    lead = differing[0]
+    kernels = [number for number in differing if examined[number].suspect.kind in ("kernel", "layout")]
+    if lead not in kernels:
         return lead
     # A kernel that is off by rounding does not name a site that contains a wrong kernel. The two may be joined just
     # because they are parts of one op, such as the tanh that a compiled backward repeats and its tanh_backward.

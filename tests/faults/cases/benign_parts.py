@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from ..case import Cases
 from ..training import Training, modules, replace
 from .lazy import is_lazy
+from .order import replace_centred
 from .ragged import SHORT
 
 CASES = Cases("benign", __name__, expected="rounding")
@@ -97,40 +98,34 @@ def inputs_scaled_and_back_where_lazy(training: Training) -> None:
 @CASES.planted(models=("centred",))
 def buffer_updated_by_lerp(training: Training) -> None:
     """The running mean is updated by one op in place of two."""
-    centred = training.model.get_submodule("centred")
-    mean = centred.get_buffer("mean")
 
-    def forward(x: Tensor) -> Tensor:
+    def forward(x: Tensor, mean: Tensor) -> Tensor:
         y = torch.tanh(x - mean)
         mean.lerp_(x.detach().mean(0), 0.25)
         return y
 
-    replace(centred, forward)
+    replace_centred(training, forward)
 
 
 @CASES.planted(models=("centred",))
 def buffer_read_by_copy(training: Training) -> None:
     """The running mean is copied, updated, and the copy subtracted."""
-    centred = training.model.get_submodule("centred")
-    mean = centred.get_buffer("mean")
 
-    def forward(x: Tensor) -> Tensor:
+    def forward(x: Tensor, mean: Tensor) -> Tensor:
         before = mean.clone()
         mean.mul_(0.75).add_(x.detach().mean(0), alpha=0.25)
         return torch.tanh(x - before)
 
-    replace(centred, forward)
+    replace_centred(training, forward)
 
 
 @CASES.planted(models=("centred",))
 def buffer_updated_by_sum(training: Training) -> None:
     """The mean that the running one takes in is a sum, divided."""
-    centred = training.model.get_submodule("centred")
-    mean = centred.get_buffer("mean")
 
-    def forward(x: Tensor) -> Tensor:
+    def forward(x: Tensor, mean: Tensor) -> Tensor:
         y = torch.tanh(x - mean)
         mean.mul_(0.75).add_(x.detach().sum(0) / len(x), alpha=0.25)
         return y
 
-    replace(centred, forward)
+    replace_centred(training, forward)

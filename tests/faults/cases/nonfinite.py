@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -45,12 +47,12 @@ def masked_row(training: Training) -> None:
 @CASES.planted(models=("gru", "cnn"), expected="nonfinite", culprit={"phase": "forward", "step": 5})
 def nan_at_step_5(training: Training) -> None:
     """The loss is infinite times zero at step 5."""
+    multiply_loss(training, lambda: float("nan") if training.number == 5 else 1.0)
+
+
+def multiply_loss(training: Training, factor: Callable[[], float]) -> None:
     right = training.loss
-
-    def loss(outputs: Tensor, targets: Tensor) -> Tensor:
-        return right(outputs, targets) * (float("nan") if training.number == 5 else 1.0)
-
-    training.loss = loss
+    training.loss = lambda outputs, targets: right(outputs, targets) * factor()
 
 
 @CASES.planted(
@@ -58,12 +60,7 @@ def nan_at_step_5(training: Training) -> None:
 )
 def scaled_before_nan(training: Training) -> None:
     """The loss is one percent too large from the first step on, and not a number at step 6: the first cause is the fault."""
-    right = training.loss
-
-    def loss(outputs: Tensor, targets: Tensor) -> Tensor:
-        return right(outputs, targets) * (float("nan") if training.number == 6 else 1.01)
-
-    training.loss = loss
+    multiply_loss(training, lambda: float("nan") if training.number == 6 else 1.01)
 
 
 @CASES.planted(
@@ -73,16 +70,12 @@ def scaled_before_nan(training: Training) -> None:
 )
 def tanh_backward_bf16_before_nan(training: Training) -> None:
     """The derivative of tanh is rounded to bfloat16, and the loss is not a number at step 6: the first cause is the kernel."""
-    right = training.loss
+    multiply_loss(training, lambda: float("nan") if training.number == 6 else 1.0)
 
     def tanh_backward(grad: Tensor, y: Tensor) -> Tensor:
         return (grad * (1 - y * y)).bfloat16().float()
 
-    def loss(outputs: Tensor, targets: Tensor) -> Tensor:
-        return right(outputs, targets) * (float("nan") if training.number == 6 else 1.0)
-
     KERNELS.impl("tanh_backward", tanh_backward, "CPU")
-    training.loss = loss
 
 
 @CASES.planted(models=("autoencoder", "mixed"), expected="nonfinite", culprit={"phase": "forward"})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, fx
 
@@ -9,6 +11,13 @@ from ..case import Cases
 from ..training import Training, replace
 
 CASES = Cases("order", __name__)
+
+
+def replace_centred(training: Training, forward: Callable[[Tensor, Tensor], Tensor]) -> None:
+    """Let the module `centred` compute `forward` of its input and its running mean."""
+    centred = training.model.get_submodule("centred")
+    mean = centred.get_buffer("mean")
+    replace(centred, lambda x: forward(x, mean))
 
 
 CASES.of_modes(
@@ -53,55 +62,47 @@ def in_need(node: fx.Node, source: fx.Node) -> bool:
 @CASES.planted(models=("centred",), modes=("cpu", "compile"), culprit={"phase": "forward", "module": "centred"})
 def buffer_updated_first(training: Training) -> None:
     """The running mean is updated before it is subtracted."""
-    centred = training.model.get_submodule("centred")
-    mean = centred.get_buffer("mean")
 
-    def forward(x: Tensor) -> Tensor:
+    def forward(x: Tensor, mean: Tensor) -> Tensor:
         mean.mul_(0.75).add_(x.detach().mean(0), alpha=0.25)
         return torch.tanh(x - mean)
 
-    replace(centred, forward)
+    replace_centred(training, forward)
 
 
 @CASES.planted(models=("centred",), modes=("cpu", "compile"), culprit={"phase": "forward", "module": "centred"})
 def buffer_of_the_batch_itself(training: Training) -> None:
     """The mean of the batch itself is subtracted, and not the running one."""
-    centred = training.model.get_submodule("centred")
-    mean = centred.get_buffer("mean")
 
-    def forward(x: Tensor) -> Tensor:
+    def forward(x: Tensor, mean: Tensor) -> Tensor:
         centred = x - x.detach().mean(0)
         mean.mul_(0.75).add_(x.detach().mean(0), alpha=0.25)
         return torch.tanh(centred)
 
-    replace(centred, forward)
+    replace_centred(training, forward)
 
 
 @CASES.planted(models=("centred",), modes=("cpu", "compile"), culprit={"phase": "forward", "module": "centred"})
 def buffer_updated_twice(training: Training) -> None:
     """The running mean takes in each batch twice."""
-    centred = training.model.get_submodule("centred")
-    mean = centred.get_buffer("mean")
 
-    def forward(x: Tensor) -> Tensor:
+    def forward(x: Tensor, mean: Tensor) -> Tensor:
         y = torch.tanh(x - mean)
         for _ in range(2):
             mean.mul_(0.75).add_(x.detach().mean(0), alpha=0.25)
         return y
 
-    replace(centred, forward)
+    replace_centred(training, forward)
 
 
 @CASES.planted(models=("centred",), modes=("cpu", "compile"), culprit={"phase": "forward", "module": "centred"})
 def buffer_not_updated_at_first(training: Training) -> None:
     """The first three batches are missing in the running mean."""
-    centred = training.model.get_submodule("centred")
-    mean = centred.get_buffer("mean")
 
-    def forward(x: Tensor) -> Tensor:
+    def forward(x: Tensor, mean: Tensor) -> Tensor:
         y = torch.tanh(x - mean)
         if training.number >= 3:
             mean.mul_(0.75).add_(x.detach().mean(0), alpha=0.25)
         return y
 
-    replace(centred, forward)
+    replace_centred(training, forward)
