@@ -12,6 +12,7 @@ from ...records.modes.mode_spec import INDUCTOR, OP_BY_OP
 from ...tape.recording.call_log import CallLog, CallValues
 from ...tape.recording.compiled_graphs import CapturedGraph, CompiledGraph, CompiledGraphs
 from ...tape.recording.followed_calls import FollowedOps
+from ...tape.recording.probed_graph import MOST_AT_ONCE, ProbedGraph, PutOff
 from ...tape.recording.random_calls import RandomCalls
 from ...tape.recording.step_recorder import RecordingRequest, StepRecorders
 from ...tape.recording.tape_recorder import TapeRecorder
@@ -39,6 +40,8 @@ class CompiledStepRecorder(TapeRecorder):
         self._values = values
         self._compile = compile_
         self._suspended = False
+        self._put_off = False
+        self._nodes = 0
 
     def start(self) -> None:
         super().start()
@@ -76,6 +79,9 @@ class CompiledStepRecorder(TapeRecorder):
         if self._ignores():
             return execute()
         region: UnrolledRegion | None = None
+        if graph.probed is not None and self._is_long(graph.probed):
+            self._put_it_off()
+            return execute()
         with self._looking():
             assert self._places is not None and self._regions is not None
             region = self._regions.enter(graph, self._places.compiled(), inputs, self._places.frames)
@@ -87,12 +93,28 @@ class CompiledStepRecorder(TapeRecorder):
                 outputs = execute()
             if region is not None:
                 region.probe(outputs)
+        except PutOff:
+            self._put_it_off()
+            return outputs
         finally:
             self._suspended = before
         if region is not None:
             with self._looking():
                 region.leave(outputs, random)
         return outputs
+
+    @property
+    def put_off(self) -> bool:
+        return self._put_off
+
+    def _is_long(self, probed: ProbedGraph) -> bool:
+        """Count the values of a graph that is executed, and return whether a quick reading leaves the step out."""
+        self._nodes += probed.count
+        return probed.reading.quick and self._nodes > MOST_AT_ONCE
+
+    def _put_it_off(self) -> None:
+        self._put_off = True
+        self.give_up("reading the values in its compiled graphs takes too long")
 
     def _ignores(self) -> bool:
         return self._suspended or super()._ignores()
@@ -107,7 +129,9 @@ class CompiledSteps(StepRecorders):
         self._compile: NodeCompiler | None = None
         if mode.backend not in OP_BY_OP:
             self._compile = compile_node if mode.backend == INDUCTOR else _by_adapter(mode)
-        self._graphs = CompiledGraphs(op_by_op=self._compile is None, compiling_again=request.compiling_again)
+        self._graphs = CompiledGraphs(
+            op_by_op=self._compile is None, compiling_again=request.compiling_again, quick=request.quick
+        )
 
     def install(self) -> None:
         self._graphs.install()

@@ -12,7 +12,7 @@ from ...tape.op_places import OpPlace
 from ...tape.recording.call_log import CallLog
 from ...tape.recording.compiled_graphs import CapturedGraph, CompiledGraph
 from ...tape.recording.followed_calls import OpCall
-from ...tape.recording.probed_graph import ValueKey, value_key
+from ...tape.recording.probed_graph import PutOff, ValueKey, value_key
 from ...tape.recording.random_calls import RandomCalls
 from ...tape.replaying.replay import generator_state, is_same, set_generator_state
 from ...tape.storages import bytes_of_storage
@@ -103,13 +103,18 @@ class UnrolledRegion:
         self._probed: dict[ValueKey, torch.Tensor] = {}
 
     def probe(self, outputs: Sequence[Any]) -> None:
-        """Read the values of the execution, which returned `outputs`, by repeating it with probes. Never raise."""
+        """Read the values of the execution, which returned `outputs`, by repeating it with probes.
+
+        Raises nothing but PutOff.
+        """
         if self._graph.probed is None:
             return
         after = generator_states(self._inputs)
         self._outputs = outputs
         try:
             self._probed = self._graph.probed.values(self)
+        except PutOff:
+            raise
         except Exception as error:  # noqa: BLE001, the training continues whatever fails here
             first = (str(error).splitlines() or [""])[0]
             self._note(f"compiling it with probes failed: {type(error).__name__}: {first}")

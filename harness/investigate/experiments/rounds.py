@@ -20,6 +20,7 @@ from ...drift.repetition import Repetition
 from ...drift.step_noise import read_noise
 from ...drift.step_score import StepScore
 from ...drift.verdict import worst_of
+from ...errors import JournalError
 from ...launch.batch_plan import BatchPlan
 from ...records.results.experiment import Experiment
 from ...records.run.run_request import NOISE_REPLAYS
@@ -204,7 +205,9 @@ def _forced(
     # Lazy tensors have no values op by op: a separate process records their tapes (see `step_workers`).
     if not taped or not spec_of(run).capabilities.tapes_itself:
         return begun_in(states, run, experiment, steps)
-    return begun_in(states, run, experiment, steps, tapes=StepSelection.of(taped), noise_replays=0, held=True)
+    # The verdict needs no tape of this mode: one that takes long is recorded afterwards, for the step in question.
+    selected = StepSelection.of(taped)
+    return begun_in(states, run, experiment, steps, tapes=selected, noise_replays=0, quick_tapes=True, held=True)
 
 
 def unsure(reference: RecordedRun, others: Sequence[RecordedRun]) -> Round:
@@ -319,9 +322,13 @@ def suspicious(reference: RecordedRun, others: Sequence[RecordedRun]) -> Round:
     Also record one of the step at which the answer points.
     """
     wanted, looked_closer = set[int](), set[int]()
+    again = EvidenceFolder.of(reference).find(tapes_of(reference))
+    # The worker with the tapes of these steps has replayed them with stronger rounding.
+    held = set() if again is None else {step for step in tape_steps(again.path) if _has_edges(again.path, step)}
     for run in others:
         scores = scores_of(evidence_for(reference, run))
         looked_closer |= {step_score.step for step_score in scores.steps if step_score.looked_closer}
+        looked_closer -= held
         drifting = suspicious_steps(scores)
         first = next(
             (step_score for step_score in scores.steps if worst_of([step_score]) > scores.threshold.fault), None
@@ -347,6 +354,15 @@ def suspicious(reference: RecordedRun, others: Sequence[RecordedRun]) -> Round:
     if states is not None:
         changes["resync"] = states
     return Round("suspicious steps", [repeating(reference, taped, **changes)])
+
+
+def _has_edges(run: Path, step: int) -> bool:
+    """Check whether a taped step of a run was replayed with stronger rounding."""
+    try:
+        noise = read_noise(run, step)
+    except JournalError:
+        return False
+    return noise is not None and noise.edge_replays > 0
 
 
 def envelope(reference: RecordedRun, count: int) -> Round:

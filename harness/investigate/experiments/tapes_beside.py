@@ -109,7 +109,8 @@ def complete_noise(
 def settle_tape(laboratory: Laboratory, run: Path, step: int, replays: int = 0) -> None:
     """Have a run's worker look for the calls of a taped step that do not repeat, and settle these calls."""
     noise = _noise(run, step)
-    if tape_path(run, step).exists() and not (noise is not None and noise.settled and noise.replays >= replays):
+    has_replays = noise is not None and noise.settled and (noise.replays or not replays)
+    if tape_path(run, step).exists() and not has_replays:
         measured_by_holder(laboratory, run, step, replays=replays, settles=True)
 
 
@@ -136,12 +137,25 @@ def measured_by_holder(
     replays: int = NOISE_REPLAYS,
     settles: bool = False,
 ) -> bool:
-    """Have the run's worker replay a step; return whether a worker answered."""
+    """Have the run's worker replay a step; return whether a worker answered.
+
+    If only the replays with stronger rounding are missing, the others are not repeated.
+    """
     request = {"request": "noise", "step": step, "replays": replays, "edge": edge_replays, "settles": settles}
+    known = _noise(run, step) if edge_replays and not settles else None
+    if known is not None and known.equal and known.replays:
+        request |= {"replays": 0}
     answer = laboratory.workers.ask(run, request)
-    if answer is not None:
-        write_noise_record(noise_path(run, step), answer["noise"])
-    return answer is not None
+    if answer is None:
+        return False
+    noise = answer["noise"]
+    if not request["replays"]:
+        before = read_noise_record(run, step) or {}
+        reaches = {name: {"reach": found["reach"]} for name, found in noise["tensors"].items()}
+        tensors = {name: {**found, **reaches.get(name, {})} for name, found in before["tensors"].items()}
+        noise = {**before, "tensors": tensors, "edge": noise["edge"]}
+    write_noise_record(noise_path(run, step), noise)
+    return True
 
 
 def _noise(run: Path, step: int) -> Noise | None:

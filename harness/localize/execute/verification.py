@@ -10,7 +10,7 @@ alone on other inputs.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,7 +23,7 @@ from ...tape.replaying.laid_out import LaidOut
 from ...tape.replaying.replay import set_apart
 from ...tape.tape import NotReplayable
 from ...torch_private.own_operators import has_kernel
-from ..align.storage_flow import Side
+from ..align.storage_flow import Side, StorageFlow
 from .hybrid import Hybrid, HybridExecution
 from .late_reads import LateRead, late_read
 from .prepared_call import Kernels, PreparedCall, RecordedResults
@@ -108,15 +108,19 @@ class CheckedKernels:
     """Kernels that execute each call in this process and compare its bits with the digests of the real execution.
 
     Without `ask`, recorded values replace differing results, and the worker executes only calls without recorded
-    values. `foreign` is then not yet distinguished from `in_context`.
+    values. `foreign` is then not yet distinguished from `in_context`. With it, the worker also executes the `doubted`
+    calls, which have no recorded values.
     """
 
-    def __init__(self, digests: Digests, calls: WorkerCalls, *, ask: bool) -> None:
+    def __init__(
+        self, digests: Digests, calls: WorkerCalls, *, ask: bool, doubted: Collection[int] = frozenset()
+    ) -> None:
         self.found = Found()
         self.recorded: dict[int, RecordedResults] = {}
         self._digests = digests
         self._calls = calls
         self._ask = ask
+        self._doubted = doubted
 
     def execute(self, call: PreparedCall) -> list[Any]:
         if call.node.call.settled is not None:
@@ -140,7 +144,7 @@ class CheckedKernels:
         if not has_kernel(call.node.execution.operation):
             self.found.foreign.add(call.number)
             return self._calls.execute(call)
-        if not self._ask or call.node.call.compiled is None:
+        if call.number not in self._doubted:
             return call.execute()
         before = [tensor.clone() for tensor in call.written]
         with suppress(NumdriftError, NotReplayable):
@@ -207,13 +211,12 @@ def verify(
     kernels together.
     """
     first = _walk(pair, side, CheckedKernels(digests, calls, ask=False))
-    nodes = pair.flows[side].nodes
-    unchecked = {number for number in first.found.unknown if nodes[number].call.compiled is not None}
-    if not first.found.special and not unchecked:
-        return first.found, pair.kernels[side]
-    calls.prepare([nodes[number] for number in sorted(first.found.special | unchecked)])
-    second = _walk(pair, side, CheckedKernels(digests, calls, ask=True))
     flow = pair.flows[side]
+    if not first.found.special:
+        return first.found, pair.kernels[side]
+    doubted = _read_by(flow, first.found.special, first.found.unknown)
+    calls.prepare([flow.nodes[number] for number in sorted(first.found.special | doubted)])
+    second = _walk(pair, side, CheckedKernels(digests, calls, ask=True, doubted=doubted))
     recorded = functools.cache(lambda number: calls.value(flow.nodes[number]))
     for number in sorted(second.found.in_context):
         # rounding explains the floating-point values of the others
@@ -224,8 +227,28 @@ def verify(
                 second.found.late[number] = found
     for number in second.found.unrepeatable:
         record = second.recorded[number]
-        once.keep(nodes[number].call.op, record.inputs, record.values, replaces=side == "a")
+        once.keep(flow.nodes[number].call.op, record.inputs, record.values, replaces=side == "a")
     return second.found, SideKernels(second.found, calls, second.recorded, once)
+
+
+def _read_by(flow: StorageFlow, numbers: Collection[int], unknown: Collection[int]) -> set[int]:
+    """Return the compiled nodes among the `unknown` ones whose results these nodes read, directly or through others.
+
+    If plain kernels reproduce every known bit that depends on an unknown value, the value needs no other kernel:
+
+        a = exp(x)    unknown
+        b = a * 2     unknown, fused with exp
+        c = sum(b)    recorded, and plain kernels compute other bits: a and b are doubted
+        d = a + 1     recorded, and plain kernels compute the same bits
+    """
+    doubted, pending = set[int](), [*numbers]
+    while pending:
+        for use in flow.nodes[pending.pop()].reads:
+            maker = flow.makers.get(use.value, -1)
+            if maker in unknown and maker not in doubted and flow.nodes[maker].call.compiled is not None:
+                doubted.add(maker)
+                pending.append(maker)
+    return doubted
 
 
 def _walk(pair: TapePair, side: Side, checked: CheckedKernels) -> CheckedKernels:

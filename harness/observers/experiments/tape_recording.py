@@ -61,7 +61,8 @@ class TapeRecording(StepWatcher):
         # The listed steps share one budget for the values that are kept. Without a list, each step has the whole
         # budget.
         count = states_from(steps, 0) if steps.ranges else 1
-        request = RecordingRequest(config.script, VALUE_BUDGET // count, compiling_again(config.script, write))
+        budget, again = VALUE_BUDGET // count, compiling_again(config.script, write)
+        request = RecordingRequest(config.script, budget, again, config.quick_tapes)
         recorders = mode.step_recorders(request)
         kind = mode.device.partition(":")[0]
         self._defers = not mode.capabilities.has_values
@@ -173,6 +174,8 @@ class TapeRecording(StepWatcher):
         """Write the tape and its replays' results, and release the tape."""
         try:
             recorder.stop()
+            if recorder.put_off:  # another run records the tape if it is needed
+                return
             if self._script_compiles and compiled_frames():
                 recorder.give_up(OPAQUE)
             if unfilled := recorder.unfilled:

@@ -143,6 +143,8 @@ class RunRequest:
     edge_replays: int = 0
     """The number of further replays of a measured step, with rounding 16 times as strong. They show whether a discrete
     choice depends on rounding."""
+    quick_tapes: bool = False
+    """Record no tape of a step if it takes long to read the values in its compiled graphs."""
     calls: StepSelection | None = None
     """The steps in which two things are recorded: each call of an op, with digests of its arguments and results, and
     each line that draws random numbers."""

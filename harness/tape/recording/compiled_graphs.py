@@ -76,9 +76,10 @@ class CompiledGraphs:
 
     With `op_by_op`, the backend executes its graphs as eager ops, one by one. Otherwise each graph is also compiled
     with probes, within `compiling_again(number, is_backward)`. Graphs are numbered in the order of their compilation.
+    With `quick`, the values of a graph are read only if that takes little time.
     """
 
-    def __init__(self, *, op_by_op: bool, compiling_again: CompilingAgain = unreported) -> None:
+    def __init__(self, *, op_by_op: bool, compiling_again: CompilingAgain = unreported, quick: bool = False) -> None:
         self.executor: Executor | None = None
         self._op_by_op = op_by_op
         self._compiled_again = compiling_again
@@ -89,7 +90,7 @@ class CompiledGraphs:
         self._numbers = itertools.count()
         self._captured: list[int | None] = []
         self._probes: Probes | None = None
-        self._reading = ReadingTime()
+        self._reading = ReadingTime(quick=quick)
 
     def install(self) -> None:
         """Install the hooks. Raises NotAvailable, and then leaves no hook installed."""

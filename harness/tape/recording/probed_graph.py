@@ -77,22 +77,36 @@ class RepeatableExecution(Protocol):
         """Execute the compiled graph on the same inputs, and return whether it repeats all results bit for bit."""
 
 
-MOST_PROBED = 64
-"""An accelerator's graph with more values than this gets no probes if its own code already shows its buffers.
+MOST_PROBED, MOST_PROBED_ON_CPU = 64, 256
+"""A graph with more values than this gets no probes if its own code already shows its buffers.
 
 In ten seconds on an H200, none of ten graphs of 70 to 533 nodes had the same results with a probe at every second node
-as without probes. Two smaller graphs had the same results.
+as without probes. Two smaller graphs had the same results. On two cores of a CPU, the backward of a ResNet-18 has 373
+values: showing its 109 buffers took one compilation of 11 s, and 16 compilations with probes found 34 of the values in
+634 s.
 """
 
 READING_FACTOR, READING_LEAST = 2.0, 10.0
 """The time limit for reading the values of an accelerator's graphs: READING_FACTOR times their compilation time, but at
 least READING_LEAST seconds. A graph with a probe at every node has many more kernels than the graph without probes."""
 
+MOST_AT_ONCE, QUICK_SECONDS = 512, 10.0
+"""The largest number of values, and the time in seconds, for which a `quick` reading is attempted. On two cores, one
+cold compilation of a graph of 370 values with a probe at every value took 33 s."""
+
+
+class PutOff(Exception):
+    """Reading the values of a graph would take too long for a `quick` reading."""
+
 
 class ReadingTime:
-    """The time spent on reading the values of compiled graphs, and its limit. The limit does not apply on the CPU."""
+    """The time spent on reading the values of compiled graphs, and its limit. The limit does not apply on the CPU.
 
-    def __init__(self) -> None:
+    A `quick` reading is given up, by PutOff, if it takes longer than QUICK_SECONDS on any device.
+    """
+
+    def __init__(self, *, quick: bool = False) -> None:
+        self.quick = quick
         self.compiled = 0.0
         self.spent = 0.0
 
@@ -114,9 +128,16 @@ class ReadingTime:
         finally:
             self.spent += time.perf_counter() - began
 
+    def require(self, seconds: float) -> None:
+        """Raise PutOff if a quick reading has no such time left."""
+        if self.quick and self.spent + seconds > QUICK_SECONDS:
+            raise PutOff
+
     @property
     def limit(self) -> float:
         """The time that may be spent on reading values, in seconds."""
+        if self.quick:
+            return QUICK_SECONDS
         return max(READING_LEAST, READING_FACTOR * self.compiled)
 
     @property
@@ -127,8 +148,9 @@ class ReadingTime:
 class ProbedGraph:
     """A reader of the values of one graph.
 
-    It bisects the values to find those whose probes change the results, and reads all others. It keeps the compiled
-    graphs for the next execution.
+    It reads the values with a probe at each, or those that the graph's own code writes to memory. It then bisects the
+    rest to find the values whose probes change the results, and reads all others. It keeps the compiled graphs for the
+    next execution.
     """
 
     unread = ""
@@ -151,27 +173,44 @@ class ProbedGraph:
         }
         self._limited = bool(devices - {"cpu"})
         self._buffered: Probed | None = None
+        self._longest = 0.0  # seconds of the longest compilation
+
+    @property
+    def count(self) -> int:
+        """The number of values in the graph."""
+        return len(self._keys)
 
     def values(self, repetition: RepeatableExecution) -> dict[ValueKey, torch.Tensor]:
-        """Return the values that can be read without changing the results. Raises the compiler's errors."""
+        """Return the values that can be read without changing the results.
+
+        Raises the compiler's errors, and PutOff if a quick reading would take too long.
+        """
+        is_large = len(self._keys) > (MOST_PROBED if self._limited else MOST_PROBED_ON_CPU)
+        changed: Sequence[ValueKey] | None = None  # values whose probes change the results
+        if not self._limited and not is_large and self._buffered is None:
+            # On the CPU, most small graphs have the same results with all probes, and need no other compilation.
+            values = self._read(self._plan[0], repetition) if self._plan else self._tried(self._keys, repetition)
+            if values is not None:
+                return values
+            changed = self._keys
         with self.reading.reading():
-            shown = self._buffers(repetition) if self._limited else {}
-            if shown and len(self._keys) > MOST_PROBED:
+            shown = self._buffers(repetition)
+            if shown and is_large:
                 self.unread = FUSED if shown.keys() < set(self._keys) else ""
                 return shown
-            read_values = shown
+            # If even a compilation without probes computes different bits, the probes are not the reason: stop looking.
+            if shown is None:
+                self._compilations = 0
+            read_values = shown or {}
             for probed in self._plan:
                 read_values |= self._read(probed, repetition) or {}
         # Compile with fewer and fewer probes until the results are the same as without probes. If a probe at c of
         # [a b c d] changes the results, [a b] is read, then [c] fails and is left out, then [a b d] is read.
         while len(read_values.keys() | self._left_out) < len(self._keys) and self._may_go_on():
-            suspects = [key for key in self._keys if key not in self._left_out]
-            values = self._tried(suspects, repetition)
+            suspects = [key for key in self._keys if key not in self._left_out and key not in read_values]
+            values = None if suspects == changed else self._tried(suspects, repetition)
             if values is not None:
                 return read_values | values
-            # If even a compilation without probes computes different bits, the probes are not the reason: stop looking.
-            if not self._left_out and self._may_go_on() and self._tried([], repetition) is None:
-                self._compilations = 0
             while len(suspects) > 1 and self._may_go_on():
                 half = suspects[: len(suspects) // 2]
                 values = self._tried(half, repetition)
@@ -180,26 +219,30 @@ class ProbedGraph:
             if len(suspects) == 1:
                 self._left_out.add(suspects[0])
         over = self._limited and self.reading.is_over and set(self._keys) - read_values.keys() - self._left_out
+        if over and self.reading.quick:
+            raise PutOff
         self.unread = f"the limit of {self.reading.limit:.0f} s for reading values was reached" if over else ""
         return read_values
 
     def _may_go_on(self) -> bool:
         return self._compilations > 0 and not (self._limited and self.reading.is_over)
 
-    def _buffers(self, repetition: RepeatableExecution) -> dict[ValueKey, torch.Tensor]:
-        """Return the values that the graph's own code writes to memory, an empty dict if they are not available.
+    def _buffers(self, repetition: RepeatableExecution) -> dict[ValueKey, torch.Tensor] | None:
+        """Return the values that the graph's own code writes to memory, an empty dict if the code shows none.
 
         Reading these values does not change the fusion. It costs one compilation, which produces the same kernels as
-        the original compilation.
+        the original compilation. Return None if that compilation computes different results.
         """
         if self._buffered is None:
-            self._buffered = Probed(self._keys, lambda inputs: None)
-            with suppress(NotAvailable):
-                numbers = {key: number for number, key in enumerate(self._keys)}
-                nodes = {node.name: numbers[key] for node, key in computed_values(self._module.graph)}
-                with showing_buffers(nodes.get):
-                    self._buffered = Probed(self._keys, self._again(copied_graph(self._module)))
-        values = self._read(self._buffered, repetition) or {}
+            numbers = {key: number for number, key in enumerate(self._keys)}
+            nodes = {node.name: numbers[key] for node, key in computed_values(self._module.graph)}
+            with suppress(NotAvailable), showing_buffers(nodes.get):
+                self._buffered = Probed(self._keys, self._again(copied_graph(self._module)))
+            if self._buffered is None:  # without the hooks of `showing_buffers`
+                self._buffered = Probed(self._keys, self._again(copied_graph(self._module)))
+        values = self._read(self._buffered, repetition)
+        if values is None:
+            return None
         recorded = {key: node.meta["val"] for node, key in computed_values(self._module.graph)}
         return {
             key: value
@@ -209,9 +252,11 @@ class ProbedGraph:
 
     def _tried(self, keys: Sequence[ValueKey], repetition: RepeatableExecution) -> dict[ValueKey, torch.Tensor] | None:
         self._compilations = max(0, self._compilations - 1)
+        self.reading.require(self._longest)
         with self.reading.reading():
-            copied = copied_graph(self._module)
+            copied, began = copied_graph(self._module), time.perf_counter()
             probed = Probed(self._probes.insert(copied, frozenset(keys)), self._again(copied))
+            self._longest = max(self._longest, time.perf_counter() - began)
             values = self._read(probed, repetition)
         if values:
             self._plan = [planned for planned in self._plan if not set(planned.keys) <= set(keys)] + [probed]

@@ -35,6 +35,11 @@ class StepRecorder(Protocol):
         return ()
 
     @property
+    def put_off(self) -> bool:
+        """True if the recorder was abandoned because the tape would take too long."""
+        return False
+
+    @property
     def left_out(self) -> str:
         """A sentence about the part of the step that the tape leaves out; "" if it has the whole step."""
         return ""
@@ -90,11 +95,13 @@ class RecordingRequest:
     script: the path of the script
     value_bytes: the largest number of bytes of values that may be kept beside the tape of one step
     compiling_again: returns a context for compiling a graph again to look inside it
+    quick: abandon a step if it takes long to read the values in its compiled graphs
     """
 
     script: str
     value_bytes: int
     compiling_again: CompilingAgain
+    quick: bool = False
 
 
 class StepRecorders:

@@ -37,6 +37,11 @@ fault). It may change the outcome of a ReLU or a maximum that random rounding ch
 perturbation 4 times as strong as rounding did not find a maximum that oneDNN's convolution had changed."""
 
 
+REPLAY_SECONDS, EDGE_SECONDS, LEAST_REPLAYS = 30.0, 20.0, 4
+"""The time in seconds after which no further replay begins, with rounding and with stronger rounding, and the number of
+replays that are made in any case. A step of a ResNet-18 on two cores is replayed once a second."""
+
+
 @dataclass(frozen=True, slots=True)
 class ReplayNoise:
     """The noise of one value x over its replays x_i.
@@ -132,7 +137,8 @@ def measure_noise(
 ) -> StepNoise:
     """Replay a tape unchanged, `replays` times with random rounding, and `edge_replays` times with stronger rounding.
 
-    If `threads` is a number, the replays with rounding run in that many threads: their bits are random anyway.
+    A step that takes long is replayed less often (see LEAST_REPLAYS). If `threads` is a number, the replays with
+    rounding run in that many threads: their bits are random anyway.
 
     If the step's graphs were `compiled`, the replay executes their ops one by one, and by design computes different
     bits. The noise is then how far random rounding moves this replay. A failure becomes the `reason` of the result.
@@ -158,17 +164,17 @@ def measure_noise(
     began = time.perf_counter()
     settings = {} if threads is None else {"threads": threads}
     with settings_of_step(settings):
-        spread = _spread(replay, expected | left, tape.step, replays, 1.0)
-    seconds["rounded"] = (time.perf_counter() - began) / max(1, replays)
+        spread = _spread(replay, expected | left, tape.step, replays, 1.0, REPLAY_SECONDS)
+    seconds["rounded"] = (time.perf_counter() - began) / max(1, spread.count)
     noise = _without_left(spread.result(tape.step, calls, seconds), left)
     if compiled:
         noise = replace(noise, adding=[call for call in tape.calls if ADDS_ANYWHERE.search(call.name)])
     if not edge_replays or not noise.equal:
         return noise
     with settings_of_step(settings):
-        edge = _spread(replay, expected | left, tape.step, edge_replays, EDGE_STRENGTH)
+        edge = _spread(replay, expected | left, tape.step, edge_replays, EDGE_STRENGTH, EDGE_SECONDS)
     tensors = {name: replace(tensor_noise, reach=edge.reach[name]) for name, tensor_noise in noise.tensors.items()}
-    return replace(noise, tensors=tensors, edge_replays=edge_replays)
+    return replace(noise, tensors=tensors, edge_replays=edge.count)
 
 
 def _without_left(noise: StepNoise, left: Mapping[str, torch.Tensor]) -> StepNoise:
@@ -224,9 +230,13 @@ def write_noise(folder: Path, noise: StepNoise) -> None:
     write_noise_record(noise_file(folder, noise.step), noise.to_json())
 
 
-def _spread(replay: Replay, expected: Mapping[str, torch.Tensor], step: int, replays: int, strength: float) -> Spread:
-    spread = Spread(expected)
+def _spread(
+    replay: Replay, expected: Mapping[str, torch.Tensor], step: int, replays: int, strength: float, seconds: float
+) -> Spread:
+    spread, began = Spread(expected), time.perf_counter()
     for number in range(replays):
+        if number >= LEAST_REPLAYS and time.perf_counter() - began > seconds:
+            break
         try:
             spread.add(replay, RandomRounding(step * SEEDS_OF_A_STEP + number, strength))
         except Exception as error:  # noqa: BLE001, an op may raise anything on values that are not the recorded ones
@@ -245,6 +255,11 @@ class Spread:
         self._members = 0
         self._squares = dict.fromkeys(expected, 0.0)
         self._flips = dict.fromkeys(expected, 0)
+
+    @property
+    def count(self) -> int:
+        """The number of members that were executed, whether or not they count."""
+        return self._members + self.dropped
 
     def add(self, replay: Replay, member: RandomRounding) -> None:
         """Execute one member and count it. Raises the errors of its ops, and then does not count the member."""

@@ -15,7 +15,7 @@ import torch
 from ..patches import Patches
 from ..presence import private
 
-VERSION = 1
+VERSION = 2
 """The version of the shown buffers and their numbers: cached code of a different version must not be used."""
 
 
@@ -23,9 +23,9 @@ VERSION = 1
 def showing_buffers(number_of: Callable[[str], int | None]) -> Iterator[None]:
     """Show each buffer that Inductor's code writes within the context, with a `ProbeOp` and the number of its node.
 
-    A line is added after the call of the kernel that writes the buffer, so fusion and kernels stay the same. This works
-    only for accelerators: in code for the CPU, one call may write a buffer and then overwrite it. The code with these
-    lines has separate keys in Inductor's cache of graphs. Raises NotAvailable.
+    A line is added after the call of the kernel that writes the buffer, so fusion and kernels stay the same. A buffer
+    that the same call writes and then overwrites, as code for the CPU may do, is not shown. The code with these lines
+    has separate keys in Inductor's cache of graphs. Raises NotAvailable.
     """
     shown = _ShownGraphs(number_of)
     config = private("torch._inductor", "config")
@@ -59,6 +59,7 @@ class _ShownGraphs:
         self._number_of = number_of
         self._virtual = private("torch._inductor.virtualized", "V")
         self._buffer = private("torch._inductor.ir", "Buffer")
+        self._extern = private("torch._inductor.ir", "ExternKernel")
         self._graphs: dict[int, ShownGraph] = {}
 
     def recorded_lowering(self, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -83,14 +84,23 @@ class _ShownGraphs:
         @functools.wraps(original)
         def free_buffers(scheduler: Any) -> Any:
             graph = self._virtual.graph
-            wrapper = graph.wrapper_code
-            live = set(wrapper.allocated) - set(graph.removed_buffers) - set(wrapper.freed)
-            for node, name in self._shown(graph).written(live, self._name_of):
+            wrapper, shown = graph.wrapper_code, self._shown(graph)
+            live = (set(wrapper.allocated) | self._returned(graph)) - set(graph.removed_buffers) - set(wrapper.freed)
+            for node, name in shown.written(live, self._name_of):
                 if (number := self._number_of(node)) is not None:
                     wrapper.writeline(f"torch.ops.numdrift.probe({name}, {number})")
             return original(scheduler)
 
         return free_buffers
+
+    def _returned(self, graph: Any) -> set[str]:
+        """Return the buffers that an op outside of the generated kernels has allocated and returned."""
+        generated = self._shown(graph).generated
+        return {
+            name
+            for name, buffer in graph.name_to_buffer.items()
+            if isinstance(buffer, self._extern) and buffer.get_operation_name() in generated
+        }
 
     def _shown(self, graph: Any) -> ShownGraph:
         return self._graphs.setdefault(id(graph), ShownGraph())

@@ -13,10 +13,10 @@ from numdrift.harness.investigate.evidence.pair_evidence import EvidenceFolder, 
 from numdrift.harness.investigate.evidence.pair_scores import scores_of
 from numdrift.harness.investigate.experiments.laboratory import Laboratory
 from numdrift.harness.investigate.experiments.pointed_step import MOST_MEASURED, measure_pointed_step, pointed_step
-from numdrift.harness.investigate.experiments.rounds import suspicious
+from numdrift.harness.investigate.experiments.rounds import EDGE_REPLAYS, look_closer, suspicious
 from numdrift.harness.investigate.next_step import next_inquiry
 from numdrift.harness.runs.recorded_run import RecordedRun
-from numdrift.harness.runs.step_outcomes import tape_path
+from numdrift.harness.runs.step_outcomes import read_noise_record, tape_path
 
 from .written_evidence import AGAIN, FAULT, INSPECT, NOISE, UNREPLAYED, compared_study, noise_record, only_pair
 from .written_laboratory import PLAN
@@ -117,3 +117,30 @@ def test_a_reference_that_does_not_replay_has_no_step_to_measure(tmp_path: Path)
     _, runs = compared_study(tmp_path, {0: 0.5, 2: LOOK, 4: 1.0}, noises=[noise_record(0, **UNREPLAYED)])
 
     assert not measured(runs, {}) and not suspicious(runs[0], runs[1:]).plans
+
+
+def test_stronger_rounding_is_added_to_what_was_measured(tmp_path: Path) -> None:
+    # given a step whose noise was measured by replays with rounding alone
+    _, runs = compared_study(tmp_path, {0: 0.5, 2: 2 * FAULT, 4: 1.0}, noises=[noise_record(0), noise_record(2)])
+    holding, asked = EvidenceFolder.of(runs[0]).path / AGAIN.name, list[Mapping[str, Any]]()
+    known = read_noise_record(holding, 2)
+    assert known is not None and known["replays"]
+
+    def ask(run: Path, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        asked.append(request)
+        tensors = {name: {"rms": 0.0, "flips": 0, "norm": 1.0, "reach": 7.0} for name in known["tensors"]}
+        return {"noise": {**known, "replays": 0, "tensors": tensors, "edge": {"replays": 16, "strength": 16.0}}}
+
+    tape_path(holding, 2).touch()
+    laboratory = cast(Laboratory, SimpleNamespace(workers=SimpleNamespace(ask=ask)))
+
+    look_closer(laboratory, runs[0], runs[1])
+
+    # then only the replays with stronger rounding were made
+    assert [(request["step"], request["replays"], request["edge"]) for request in asked] == [(2, 0, EDGE_REPLAYS)]
+    noise = read_noise_record(holding, 2)
+    assert noise is not None and noise["replays"] == known["replays"] and noise["edge"]["replays"] == 16
+    for name, value in noise["tensors"].items():
+        assert value["rms"] == known["tensors"][name]["rms"] and value["reach"] == 7.0
+    # and no further run tapes that step
+    assert not suspicious(runs[0], runs[1:]).plans

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -17,6 +18,7 @@ from numdrift.harness.localize.execute.worker_calls import WorkerCalls
 from numdrift.harness.tape.recording.call_log import digest_of
 from numdrift.harness.tape.replaying.replay import is_same
 from numdrift.harness.tape.serving.step_kernels import ReplayedKernels
+from numdrift.harness.tape.tape import CompiledNode
 
 from .pairs import Sides, taped
 
@@ -95,3 +97,31 @@ def test_an_op_that_refuses_moved_inputs_has_no_distance() -> None:
     digests[pair.flows["b"].nodes[number].execution.position] = [digest_of(given)]
     found, _ = verify(pair, "b", digests, cast(WorkerCalls, Alone(given, "bernoulli")), UnrepeatableCalls())
     assert found.in_context == {number} and not found.astray
+
+
+@pytest.mark.parametrize("differs", [False, True])
+def test_unknown_values_are_doubted_only_where_what_reads_them_differs(differs: bool) -> None:
+    # given a graph whose `mul` and `exp` are fused into the `sum` that reads them
+    side = taped(work)
+    compiled = replace(
+        side,
+        calls=tuple(replace(call, compiled=CompiledNode("0 forward", call.name, call.op, 0)) for call in side.calls),
+    )
+    pair = Sides(side, compiled).pair()
+    names = {node.call.name: number for number, node in enumerate(pair.flows["b"].nodes)}
+    digests: list[list[str | None]] = [list(each) for each in ReplayedKernels(lambda: side).digests()]
+    for name in ("mul", "exp"):
+        digests[pair.flows["b"].nodes[names[name]].execution.position] = [None]
+    asked: list[str] = []
+
+    class Fused(Alone):
+        def prepare(self, nodes: Sequence[FlowNode]) -> None:
+            asked.extend(node.call.name for node in nodes)
+
+    given = side.expected()["loss 0"] * 1.5
+    if differs:
+        digests[pair.flows["b"].nodes[names["sum"]].execution.position] = [digest_of(given)]
+    found, _ = verify(pair, "b", digests, cast(WorkerCalls, Fused(given, "sum")), UnrepeatableCalls())
+    assert {names["mul"], names["exp"]} <= found.unknown
+    assert asked == (["mul", "exp", "sum"] if differs else [])
+    assert found.in_context == ({names["sum"]} if differs else set())

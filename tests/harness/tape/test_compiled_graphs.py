@@ -11,8 +11,16 @@ from torch._inductor.utils import fresh_cache
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from numdrift.harness.observers.calls.compilation_events import compiling_again
+from numdrift.harness.tape.recording import probed_graph
 from numdrift.harness.tape.recording.compiled_graphs import CompiledGraph, CompiledGraphs
-from numdrift.harness.tape.recording.probed_graph import ProbedGraph, Probes, ReadingTime, ValueKey, computed_values
+from numdrift.harness.tape.recording.probed_graph import (
+    ProbedGraph,
+    Probes,
+    PutOff,
+    ReadingTime,
+    ValueKey,
+    computed_values,
+)
 from numdrift.harness.torch_private.compiler.probing import Boxed
 
 
@@ -119,6 +127,15 @@ def test_a_graph_that_never_repeats_is_given_up(probes: Probes) -> None:
     assert compiler.compilations == 2
 
 
+def test_a_quick_reading_ends_where_it_would_take_long(probes: Probes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probed_graph, "QUICK_SECONDS", 0.0)
+    compiler = Compiler({"sin"})
+    with pytest.raises(PutOff):
+        ProbedGraph(traced(), compiler.again, probes, ReadingTime(quick=True)).values(Execution())
+    # then the first compilation has been tried, and no second one
+    assert compiler.compilations <= 2
+
+
 class Reading:
     """Reads the values of every graph that is executed."""
 
@@ -172,7 +189,7 @@ class BothWays(Reading):
         assert probed is not None
         values = probed._tried(probed._keys, self)
         assert values is not None
-        self.found[graph.name] = (probed._buffers(self), values)
+        self.found[graph.name] = (probed._buffers(self) or {}, values)
         return outputs
 
 
@@ -237,16 +254,22 @@ def on_a_device(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
     return graph
 
 
+@pytest.mark.parametrize(
+    ("limit", "place"), [("MOST_PROBED", on_a_device), ("MOST_PROBED_ON_CPU", lambda graph: graph)]
+)
 def test_what_the_code_of_a_large_graph_does_not_write_is_not_probed(
-    probes: Probes, monkeypatch: pytest.MonkeyPatch
+    probes: Probes,
+    monkeypatch: pytest.MonkeyPatch,
+    limit: str,
+    place: Callable[[torch.fx.GraphModule], torch.fx.GraphModule],
 ) -> None:
-    # given a graph for an accelerator whose code shows one value
+    # given a graph whose code shows one value
     shown = {computed_values(traced().graph)[0][1]: torch.ones(3)}
     monkeypatch.setattr(ProbedGraph, "_buffers", lambda self, repetition: shown)
     for most, compilations, why in ((2, 0, "fused into the kernels of other values"), (64, 1, "")):
-        monkeypatch.setattr("numdrift.harness.tape.recording.probed_graph.MOST_PROBED", most)
+        monkeypatch.setattr(probed_graph, limit, most)
         compiler = Compiler(set())
-        probed = ProbedGraph(on_a_device(traced()), compiler.again, probes, ReadingTime())
+        probed = ProbedGraph(place(traced()), compiler.again, probes, ReadingTime())
         # when
         found = probed.values(Execution())
         # then the others are left unknown in a large one, and read in a small one

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from numdrift.harness.backends.compiled import compiled_steps
 from numdrift.harness.backends.compiled.mode import CompileMode
 from numdrift.harness.backends.compiled.node_kernels import RecordedKernels, compile_node
 from numdrift.harness.observers.experiments.tape_recording import TapeRecording
@@ -203,7 +204,7 @@ def numerics(*, fallback_random: bool) -> Iterator[None]:
         yield
 
 
-def taped(kind: str, mode: str, folder: Path, steps: int = 3) -> Run:
+def taped(kind: str, mode: str, folder: Path, steps: int = 3, *, quick: bool = False) -> Run:
     """Train with step 1 on tape."""
     spec = parse_mode(mode)
     backend = spec.backend or "inductor"
@@ -213,7 +214,7 @@ def taped(kind: str, mode: str, folder: Path, steps: int = 3) -> Run:
     with numerics(fallback_random=spec.fallback_random == "on"):
         twin = started(kind, backend)
         expected = [twin.values() for _ in range(steps)]
-        config = RunConfig(__file__, spec, str(folder / "journal"), tapes=taped_steps)
+        config = RunConfig(__file__, spec, str(folder / "journal"), tapes=taped_steps, quick_tapes=quick)
         mode_of_run, write = CompileMode(config.mode), lambda event, **fields: None
         recording = TapeRecording(config, taped_steps, mode_of_run, notices.append, write, kernels)
         recording.install()
@@ -341,6 +342,15 @@ def test_what_cannot_be_taken_apart_is_a_reason(tmp_path: Path) -> None:
     assert run.files == ["noise-000001.json"] and not run.recorded
     assert run.notices == ["step 1 does not replay: " + run.notices[0].partition(": ")[2]]
     assert "cond, which a tape cannot record op by op" in run.notices[0]
+
+
+@pytest.mark.slow
+def test_a_tape_that_takes_long_is_put_off_and_changes_no_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled_steps, "MOST_AT_ONCE", 3)
+    run = taped("sam", INDUCTOR, tmp_path, quick=True)
+    assert not run.differing() and not run.notices
+    # then neither a tape nor a reason is there, so that another run tapes the step
+    assert not run.files and not run.recorded
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from numdrift.harness.tape.op_names import sums
+from numdrift.harness.tape.replaying import ensemble
 from numdrift.harness.tape.replaying.ensemble import measure_noise
 from numdrift.harness.tape.replaying.replay import AsRecorded, Replay, is_same
 from numdrift.harness.tape.replaying.rounding import RandomRounding
@@ -292,6 +293,18 @@ def test_values_that_differ_in_the_unchanged_replay_are_named() -> None:
     assert not noise.equal and noise.differs == ["loss 0"] and not noise.tensors
     assert noise.to_json()["reason"] == "the unchanged replay computes different bits for loss 0"
     assert not is_same(Replay(tape).run(AsRecorded())["loss 0"], tape.expected()["loss 0"])
+
+
+def test_a_step_that_takes_long_is_replayed_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    tape = Plain(torch.float32).taped()
+    whole = measure_noise(tape, 8, 16)
+    assert (whole.replays, whole.edge_replays) == (8, 16)
+    monkeypatch.setattr(ensemble, "REPLAY_SECONDS", 0.0)
+    monkeypatch.setattr(ensemble, "EDGE_SECONDS", 0.0)
+    noise = measure_noise(tape, 8, 16)
+    assert (noise.replays, noise.edge_replays) == (ensemble.LEAST_REPLAYS, ensemble.LEAST_REPLAYS)
+    first = measure_noise(tape, ensemble.LEAST_REPLAYS)
+    assert all(noise.tensors[name].rms == found.rms for name, found in first.tensors.items())
 
 
 def test_stronger_rounding_finds_a_choice_that_hangs_on_it() -> None:
