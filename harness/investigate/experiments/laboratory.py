@@ -225,6 +225,8 @@ class Laboratory:
             wanted = replace(wanted, keep_inputs=wanted.keep_inputs or recorded.keep_inputs)
             if wanted.measured is not None and (recorded.measured is None or recorded.measured.covers(wanted.measured)):
                 wanted = replace(wanted, measured=recorded.measured)
+        if not recorded.quick_tapes:  # then no tape was left out
+            wanted = replace(wanted, quick_tapes=False)
         unchanged = run.manifest.script_sha256 == script_sha256(plan.script)
         # Compare as JSON, in which a tuple is a list. The folders of the script and of its output may differ.
         elsewhere = {"script": "", "invoked": "", "journal": "", "serve": "", "checkpoints": 0}

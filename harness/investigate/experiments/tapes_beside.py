@@ -141,16 +141,15 @@ def measured_by_holder(
 
     If only the replays with stronger rounding are missing, the others are not repeated.
     """
-    request = {"request": "noise", "step": step, "replays": replays, "edge": edge_replays, "settles": settles}
     known = _noise(run, step) if edge_replays and not settles else None
-    if known is not None and known.equal and known.replays:
-        request |= {"replays": 0}
-    answer = laboratory.workers.ask(run, request)
+    adds = known is not None and known.equal and known.replays > 0
+    request = {"request": "noise", "step": step, "replays": 0 if adds else replays, "edge": edge_replays}
+    answer = laboratory.workers.ask(run, request | {"settles": settles})
     if answer is None:
         return False
     noise = answer["noise"]
-    if not request["replays"]:
-        before = read_noise_record(run, step) or {}
+    if adds:
+        before = dict(read_noise_record(run, step) or {})
         reaches = {name: {"reach": found["reach"]} for name, found in noise["tensors"].items()}
         tensors = {name: {**found, **reaches.get(name, {})} for name, found in before["tensors"].items()}
         noise = {**before, "tensors": tensors, "edge": noise["edge"]}
