@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import math
 import shutil
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 from ...drift.recorded_drift import common_steps, first_computed_difference
@@ -18,6 +20,7 @@ from ...drift.run_comparison import RunComparison
 from ...drift.setup.step_setup import compared_arguments
 from ...drift.wholes import entries_of
 from ...errors import UsageError
+from ...records.run.run_request import NOISE_REPLAYS
 from ...runs.recorded_run import RecordedRun
 from ...runs.step_outcomes import state_steps
 from ...search import evenly
@@ -30,7 +33,12 @@ MOST_FORCED = 64
 """The largest number of steps started from the reference's state: enough to see a fault that begins late."""
 
 MOST_TAPES = 4
-"""The largest number of steps recorded as tapes: a tape with its replays costs about as much as 60 steps."""
+"""The largest number of steps whose noise is measured."""
+
+REPLAY_FACTOR, TAPE_SECONDS = 3.0, 20.0
+"""The time of a replay with random rounding, as a multiple of the time of a step (1.6 for a ResNet-18, 4 for a step of
+many small calls, on two cores of a CPU), and the time in seconds that the replays of a short training run may take. In
+a longer run, they may take as long as the run."""
 
 STATE_SHARE = 9
 """The bytes of a step's state and outcome, as a multiple of the bytes of its parameters and buffers. The state takes 3
@@ -72,11 +80,21 @@ def forced_steps(
     return tuple(sorted([*chosen, *others[: most - len(chosen)]]))
 
 
-def taped_steps(forced: Sequence[int], first_differing: Iterable[int]) -> tuple[int, ...]:
-    """Return the resynced steps that are recorded as tapes: the first, those in which a pair first differs, the middle
-    and the last."""
-    wanted = [forced[0], *sorted(set(first_differing)), forced[len(forced) // 2], forced[-1]]
-    return tuple(sorted(dict.fromkeys(step for step in wanted if step in forced)))[:MOST_TAPES]
+def taped_steps(forced: Sequence[int], first_differing: Iterable[int], most: int = MOST_TAPES) -> tuple[int, ...]:
+    """Return at most `most` of the resynced steps that are recorded as tapes: those in which a pair first differs, the
+    first, the last and the middle one."""
+    wanted = [*sorted(set(first_differing)), forced[0], forced[-1], forced[len(forced) // 2]]
+    return tuple(sorted([*dict.fromkeys(step for step in wanted if step in forced)][:most]))
+
+
+def most_tapes(run: RecordedRun) -> int:
+    """Return the number of steps whose noise can be measured in a time that is in proportion to the run's."""
+    ends = [record.seconds for record in run.journal.steps]
+    if len(ends) < 2:
+        return MOST_TAPES
+    step = statistics.median(end - begin for begin, end in pairwise(ends))
+    each = NOISE_REPLAYS * REPLAY_FACTOR * step
+    return MOST_TAPES if each <= 0 else max(1, min(MOST_TAPES, int(max(TAPE_SECONDS, ends[-1]) / each)))
 
 
 def bytes_of_state(run: RecordedRun) -> int:
@@ -155,7 +173,7 @@ def choose(
     apart = [step for step in sudden.values() if step is not None]
     facts = spec_of(reference).capabilities
     eager = facts.has_values and not facts.compiles
-    taped = taped_steps(steps, [*firsts, *apart])
+    taped = taped_steps(steps, [*firsts, *apart], most_tapes(reference))
     # A tape takes about half as much space as its step's state and outcome. A reference that compiles reads values
     # slowly, and lazy tensors have none: these two kinds of reference record only the `taped` steps.
     recorded = steps if eager and 2 * len(steps) * size <= budget else taped

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
@@ -49,6 +49,7 @@ class FlowNode:
     makes: its outputs, None for those that are not fresh.
     writes: the views that it writes in place.
     iteration: the number of its pass within the step, from 0. A pass is a forward with its backward.
+    arguments: the arguments, flat and in order: each recorded leaf, with its use if it is a view.
     """
 
     execution: Computation
@@ -56,6 +57,13 @@ class FlowNode:
     makes: tuple[Use | None, ...]
     writes: tuple[Use, ...]
     iteration: int
+    arguments: Sequence[tuple[Any, Use | None]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        reads = iter(self.reads)
+        values = [*self.call.arguments, *self.call.keywords.values()]
+        arguments = [(leaf, next(reads) if isinstance(leaf, View) else None) for leaf in leaves(values)]
+        object.__setattr__(self, "arguments", arguments)
 
     @property
     def call(self) -> Call:
@@ -64,13 +72,6 @@ class FlowNode:
     @property
     def made(self) -> list[Use]:
         return [*(use for use in self.makes if use is not None), *self.writes]
-
-    @property
-    def arguments(self) -> list[tuple[Any, Use | None]]:
-        """The arguments, flat and in order: each recorded leaf, with its use if it is a view."""
-        reads = iter(self.reads)
-        values = [*self.call.arguments, *self.call.keywords.values()]
-        return [(leaf, next(reads) if isinstance(leaf, View) else None) for leaf in leaves(values)]
 
 
 def common_reads(node_a: FlowNode, node_b: FlowNode) -> list[tuple[Use, Use]]:

@@ -59,6 +59,11 @@ class HybridExecution:
         self.hybrid = hybrid
         self.kernels = kernels or pair.kernels
         self.memory = Memory(pair.flows, pair.links, pair.lifetimes, sources)
+        # What the blocks of the other side make. No other block of the base reads anything but its own side's values.
+        self._far_made: dict[Side, set[FlowValue]] = {
+            side: {use.value for block in hybrid.blocks for node in pair.nodes(block, side) for use in node.made}
+            for side in SIDES
+        }
 
     def run(self, number: int) -> None:
         """Execute a block and release the values that no later block reads."""
@@ -125,6 +130,8 @@ class HybridExecution:
         of the parts of one product that a fused attention reads.
         """
         pair, nodes = self.pair, self.pair.blocks[number].of(side)
+        if side == self.hybrid.base and number not in self.hybrid.blocks and not self._reads_far(number):
+            return {node: {} for node in nodes}
         if number in pair.own_reads:
             return {node: self._replacements(side, self._turned_factors(side, number)) for node in nodes}
         if pair.is_same_op(number):
@@ -138,6 +145,22 @@ class HybridExecution:
             node: self._replacements(side, [uses for uses in reads if uses[0].value in own_values[node]])
             for node in nodes
         }
+
+    def _reads_far(self, number: int) -> bool:
+        """Check whether either side's version of a block reads a value that the blocks of the other side make.
+
+        In a hybrid of few blocks, most blocks do not, and reading only their own side's values is fast.
+        """
+        if not self.hybrid.blocks:
+            return False
+        if not self.pair.is_same_op(number):
+            return True
+        return any(
+            use.value in self._far_made[side]
+            for side in SIDES
+            for node in self.pair.nodes(number, side)
+            for use in node.reads
+        )
 
     def _turned_factors(self, side: Side, number: int) -> list[Stand]:
         """Return the factors of a product with those of the other side, if that side computes the transpose."""

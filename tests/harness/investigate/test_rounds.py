@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from numdrift.harness.drift.step_score import StepScore
-from numdrift.harness.investigate.experiments.chosen_steps import MOST_FORCED, MOST_TAPES, forced_steps, taped_steps
+from numdrift.harness.investigate.experiments.chosen_steps import (
+    MOST_FORCED,
+    MOST_TAPES,
+    forced_steps,
+    most_tapes,
+    taped_steps,
+)
 from numdrift.harness.investigate.experiments.rounds import steps_between
+from numdrift.harness.runs.recorded_run import RecordedRun
 from numdrift.harness.search import evenly
 
 COUNTS = st.integers(2, 5000)
@@ -85,3 +96,23 @@ def test_a_few_rounds_find_the_very_step(count: int, data: st.DataObject) -> Non
         assert rounds <= 6
     # then the first significant one is the onset
     assert min(step for step, score in known.items() if score > 16) == onset
+
+
+@pytest.mark.parametrize(
+    ("count", "seconds", "most"),
+    [
+        (1, 9.0, MOST_TAPES),
+        (100, 0.0, MOST_TAPES),
+        (100, 0.1, MOST_TAPES),
+        (4, 0.3, 2),
+        (4, 2.0, 1),
+        (1000, 1.0, MOST_TAPES),
+    ],
+)
+def test_the_noise_of_long_steps_is_measured_in_few_of_them(count: int, seconds: float, most: int) -> None:
+    # given steps that take that long, but for the first one, which compiles
+    steps = [SimpleNamespace(seconds=5.0 + seconds * number) for number in range(count)]
+    run = cast(RecordedRun, SimpleNamespace(journal=SimpleNamespace(steps=steps)))
+    assert most_tapes(run) == most
+    # then the step in which a pair first differs is one of them
+    assert 2 in taped_steps(tuple(range(10)), [2], most_tapes(run))
