@@ -37,7 +37,7 @@ fault). It may change the outcome of a ReLU or a maximum that random rounding ch
 perturbation 4 times as strong as rounding did not find a maximum that oneDNN's convolution had changed."""
 
 
-REPLAY_SECONDS, EDGE_SECONDS, LEAST_REPLAYS = 30.0, 20.0, 4
+REPLAY_SECONDS, EDGE_SECONDS, LEAST_REPLAYS = 30.0, 10.0, 4
 """The time in seconds after which no further replay begins, with rounding and with stronger rounding, and the number of
 replays that are made in any case. A step of a ResNet-18 on two cores is replayed once a second."""
 
