@@ -2,6 +2,7 @@
 
     scripts/bench investigate                  # writes docs/reference/performance.md
     scripts/bench investigate --long           # with the long training as well, which takes six minutes
+    scripts/bench investigate --ordinary       # with the models of ordinary size as well, which take an hour
     scripts/bench investigate --only mnist,char_gpt --rounds 1 --page -
     scripts/bench investigate --keep runs/performance.jsonl    # goes on with what is measured there
 
@@ -23,17 +24,21 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import torch
 
 from ..bisector.benchmark import bisector, measure, processor_seconds
-from .memory import peak_of
+from .memory import peak_of, peak_while
 from .page import PAGE, PHASES, Taken, page
 from .workloads import DEEP, ROOT, WORKLOADS, Bare, Workload
 
 BISECTED = [sys.executable, "-m", "torch._inductor.compiler_bisector", "run", sys.executable]
+SELDOM = 1.0
+"""Seconds between two looks at the memory of what is timed."""
+
 TEST = ["tests/bisector/good_or_bad.py", "--steps", "10"]
 
 
@@ -43,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as cache:
         for workload in args.workloads:
             known = {(one.round, one.way) for one in taken if one.workload == workload.name}
-            rounds = 1 if workload.long else args.rounds
+            rounds = 1 if workload.long or workload.ordinary else args.rounds
             missing = [number for number in range(rounds) if (number, "numdrift") not in known]
             if missing and not workload.long:
                 one_round(workload, -1, Path(cache))
@@ -65,6 +70,7 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     names = [one.name for one in WORKLOADS]
     parser.add_argument("--rounds", type=int, default=5, help="how often each is run, default 5; the long one once")
     parser.add_argument("--long", action="store_true", help="also the long training")
+    parser.add_argument("--ordinary", action="store_true", help="also the models of ordinary size, each once")
     parser.add_argument(
         "--only", default="", help=f"of {', '.join([*names, 'memory'])} (default: all but the long one)"
     )
@@ -75,7 +81,11 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     unknown = [name for name in only if name not in (*names, "memory")]
     if unknown:
         parser.error(f"there is no workload {unknown[0]!r}; there are {', '.join([*names, 'memory'])}")
-    args.workloads = [one for one in WORKLOADS if (one.name in only if only else args.long or not one.long)]
+    args.workloads = [
+        one
+        for one in WORKLOADS
+        if (one.name in only if only else (args.long or not one.long) and (args.ordinary or not one.ordinary))
+    ]
     args.memory = "memory" in only or not only
     return args
 
@@ -117,19 +127,25 @@ def one_round(workload: Workload, number: int, cache: Path) -> list[Taken]:
 
 def bare(workload: Workload, one: Bare, number: int, cache: Path) -> Taken:
     command = [sys.executable, workload.script, *workload.arguments, *one.arguments]
-    seconds, processor, *_ = timed(command, environment(cache, one.variables))
-    return Taken(workload.name, number, f"bare {workload.bare.index(one)}", seconds, processor, 1, 0)
+    seconds, processor, *_, peak = timed(
+        command, environment(cache, one.variables), memory=workload.ordinary is not None
+    )
+    return Taken(workload.name, number, f"bare {workload.bare.index(one)}", seconds, processor, 1, 0, gib=peak)
 
 
 def investigated(workload: Workload, number: int, cache: Path, folder: Path) -> Taken:
     command = investigation(workload, folder)
-    seconds, processor, written, told = timed(command, environment(cache), ends=(0, 1))
+    is_ordinary = workload.ordinary is not None
+    seconds, processor, written, told, peak = timed(command, environment(cache), (0, 1), memory=is_ordinary)
     found = json.loads(written)
     [pair] = found["pairs"]
     first = next((f"{one['op']} ({one['phase']})" for one in pair["culprits"] if one["status"] == "culprit"), "none")
     counts = found["training_runs"], found["steps_trained"]
     phases = phases_of(told, seconds)
-    return Taken(workload.name, number, "numdrift", seconds, processor, *counts, pair["verdict"], first, phases=phases)
+    sizes = {file: file.stat().st_size / 2**30 for file in folder.rglob("*") if file.is_file()} if is_ordinary else {}
+    state = max((size for file, size in sizes.items() if file.parent.name == "states"), default=None)
+    made = Taken(workload.name, number, "numdrift", seconds, processor, *counts, pair["verdict"], first, phases=phases)
+    return replace(made, gib=peak, disk=sum(sizes.values()) or None, state=state)
 
 
 def investigation(workload: Workload, folder: Path) -> list[str]:
@@ -144,15 +160,17 @@ def environment(cache: Path, variables: Mapping[str, str] | None = None) -> dict
 
 
 def timed(
-    command: Sequence[str], env: Mapping[str, str], ends: Sequence[int] = (0,)
-) -> tuple[float, float, str, list[tuple[float, str]]]:
-    """Seconds, processor seconds of all its processes, what it printed, and the lines of its standard error with the
-    seconds after which they came. Raises SystemExit where it fails."""
+    command: Sequence[str], env: Mapping[str, str], ends: Sequence[int] = (0,), *, memory: bool = False
+) -> tuple[float, float, str, list[tuple[float, str]], float | None]:
+    """Seconds, processor seconds of all its processes, what it printed, the lines of its standard error with the seconds
+    after which they came, and the peak of its `memory` in GiB, if that is asked. Raises SystemExit where it fails."""
     began, used = time.perf_counter(), processor_seconds()
     with (
         tempfile.TemporaryFile("w+") as output,
+        ThreadPoolExecutor(1) as beside,
         subprocess.Popen(command, cwd=ROOT, env=env, stdout=output, stderr=subprocess.PIPE, text=True) as process,
     ):
+        peak = beside.submit(peak_while, process, SELDOM) if memory else None
         assert process.stderr is not None
         told = [(time.perf_counter() - began, line) for line in process.stderr]
         code = process.wait()
@@ -161,7 +179,7 @@ def timed(
             last = "".join(line for _, line in told)[-2000:]
             raise SystemExit(f"{' '.join(command)} ended with exit code {code}: {last}")
         output.seek(0)
-        return seconds, processor, output.read(), told
+        return seconds, processor, output.read(), told, None if peak is None else peak.result() / 2**30
 
 
 VERDICT = re.compile(r"\S+ against \S+: \S+: ")

@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 EVERY = 0.2  # seconds
 SHARE = re.compile(r"^Pss:\s+(\d+) kB", re.MULTILINE)
@@ -23,14 +24,20 @@ def peak_of(command: Sequence[str], env: Mapping[str, str], folder: Path) -> tup
     """
     quiet = subprocess.DEVNULL
     with subprocess.Popen(command, cwd=folder, env=env, stdin=quiet, stdout=quiet, stderr=quiet) as process:
-        peak = 0
-        while process.poll() is None:
-            alive = descendants(process.pid)
-            together = sum(map(proportional_bytes, alive))
-            if descendants(process.pid) == alive:
-                peak = max(peak, together)
-            time.sleep(EVERY)
+        peak = peak_while(process, EVERY)
     return peak, process.returncode
+
+
+def peak_while(process: subprocess.Popen[Any], every: float) -> int:
+    """Look at a process every so many seconds until it ends, and give the peak of the bytes as in `peak_of`."""
+    peak = 0
+    while process.poll() is None:
+        alive = descendants(process.pid)
+        together = sum(map(proportional_bytes, alive))
+        if descendants(process.pid) == alive:
+            peak = max(peak, together)
+        time.sleep(every)
+    return peak
 
 
 def descendants(root: int) -> list[int]:

@@ -96,7 +96,26 @@ def test_every_workload_is_there_and_aims_at_something() -> None:
     for one in WORKLOADS:
         assert (ROOT / one.script).exists(), one.script
         assert len(one.bare) == len(one.modes)
-        assert one.times_bare or one.seconds
+        assert one.times_bare or one.seconds or one.ordinary
+
+
+def test_the_goals_of_an_ordinary_model_are_of_its_verdict_its_causes_and_its_memory() -> None:
+    # given 50 s of bare scripts, a verdict after 130 s and causes after 250 s
+    phases = dict(zip(PHASES, (50.0, 60.0, 20.0, 60.0, 60.0), strict=True))
+    bare = [Taken("unet", 0, f"bare {mode}", 25.0, 25.0, 1, 0, gib=1.0 + mode) for mode in range(2)]
+    answer = Taken(
+        "unet", 0, "numdrift", 250.0, 0, 4, 40, "beyond-rounding", "aten.mul (forward)", 5.0, 0.5, 0.125, phases
+    )
+    text = page([*bare, answer], "measured today")
+    assert "- unet: the verdict: met, 130 s, where 130 s are allowed (2.2 times the bare time plus 20 s)" in text
+    assert "- unet: the causes: met, 250 s, where 260 s are allowed (4 times the bare time plus 60 s)" in text
+    assert "- unet: the first cause: met, aten.mul (forward)" in text
+    assert "- unet: memory: met, 5.00 GiB at the peak of all processes together, 2.5 times" in text
+    assert "- unet: disk: met, 0.50 GiB, 4.0 times the training's state" in text
+    late = replace(answer, seconds=261.0, cause="none", gib=6.5, phases={**phases, "verdict": 21.0})
+    text = page([*bare, late], "measured today")
+    assert text.count("unet: the verdict: **missed**") == text.count("unet: the causes: **missed**") == 1
+    assert "the first cause: **missed**, none" in text and "memory: **missed**, 6.50 GiB" in text
 
 
 TOLD = """0.5 cpu: started

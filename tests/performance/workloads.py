@@ -24,7 +24,8 @@ COMPILED = (Bare(), Bare(("--compile",)))
 @dataclass(frozen=True, slots=True)
 class Workload:
     """A pair of modes. The limits are of the investigation's seconds: `times_bare` those of its modes' bare scripts,
-    `times_bisector` those of CompilerBisector on the same, `seconds` as they are."""
+    `times_bisector` those of CompilerBisector on the same, `seconds` as they are. An `ordinary` workload has the limits of
+    VERDICT and CAUSES, and the op of `ordinary` is its first cause."""
 
     name: str
     what: str
@@ -36,6 +37,29 @@ class Workload:
     times_bisector: float | None = None
     seconds: float | None = None
     long: bool = False
+    ordinary: str | None = None
+
+
+VERDICT, CAUSES = (2.2, 20.0), (4.0, 60.0)
+"""The seconds that the verdict and the whole investigation of an ordinary model may take: a multiple of the bare seconds,
+and seconds on top of that."""
+
+MEMORY_TIMES, DISK_TIMES = 3.0, 4.0
+"""The peak of the memory of all processes, as a multiple of that of the bare script in the larger mode, and the disk space,
+as a multiple of the training's state."""
+
+
+def ordinary(model: str, what: str, steps: int) -> Workload:
+    """One of the models of `ordinary_models`, compiled and with one activation that is too large, against eager mode."""
+    return Workload(
+        model,
+        f"{what}, {steps} steps, cpu against compile with one activation that is 2 % too large",
+        "tests/performance/ordinary_models.py",
+        (model, "--steps", str(steps)),
+        modes=("cpu", "faulty=compile,env.FAULT=scale"),
+        bare=(Bare(), Bare(("--compile",), {"FAULT": "scale"})),
+        ordinary="aten.mul (forward)",
+    )
 
 
 FAULT = "FAULT", "tanh_backward"
@@ -87,6 +111,12 @@ WORKLOADS = (
         times_bare=2.3,
         long=True,
     ),
+    ordinary("resnet18", "a ResNet-18 (11 million parameters) on 16 images of 64 x 64", 10),
+    ordinary("unet", "a U-Net (17 million parameters) on 4 images of 32 x 32", 10),
+    ordinary("bert", "a tiny BERT (4.4 million parameters) on 16 x 64 words", 20),
+    ordinary("diffusion", "a diffusion U-Net (8 million parameters) on 8 images of 32 x 32", 10),
+    ordinary("glow", "a Glow of 24 steps (1 million parameters) on 8 images of 32 x 32", 10),
+    ordinary("gpt2", "a GPT-2 small (124 million parameters) on 4 x 256 words", 5),
 )
 
 TRAININGS_A_MODE = 2
