@@ -15,7 +15,7 @@ import torch
 from ..patches import Patches
 from ..presence import private
 
-VERSION = 2
+VERSION = 3
 """The version of the shown buffers and their numbers: cached code of a different version must not be used."""
 
 
@@ -85,7 +85,7 @@ class _ShownGraphs:
         def free_buffers(scheduler: Any) -> Any:
             graph = self._virtual.graph
             wrapper, shown = graph.wrapper_code, self._shown(graph)
-            live = (set(wrapper.allocated) | self._returned(graph)) - set(graph.removed_buffers) - set(wrapper.freed)
+            live = self._complete(graph) - set(graph.removed_buffers) - set(wrapper.freed)
             for node, name in shown.written(live, self._name_of):
                 if (number := self._number_of(node)) is not None:
                     wrapper.writeline(f"torch.ops.numdrift.probe({name}, {number})")
@@ -93,14 +93,20 @@ class _ShownGraphs:
 
         return free_buffers
 
-    def _returned(self, graph: Any) -> set[str]:
-        """Return the buffers that an op outside of the generated kernels has allocated and returned."""
-        generated = self._shown(graph).generated
-        return {
-            name
-            for name, buffer in graph.name_to_buffer.items()
-            if isinstance(buffer, self._extern) and buffer.get_operation_name() in generated
-        }
+    def _complete(self, graph: Any) -> set[str]:
+        """Return the buffers whose operations have been generated.
+
+        A buffer that other operations fill part by part, such as the result of `cat`, is allocated before the first of
+        them. Its own operation, which does nothing, comes after the last one.
+        """
+        generated, allocated = self._shown(graph).generated, graph.wrapper_code.allocated
+        complete = set[str]()
+        for name, buffer in graph.name_to_buffer.items():
+            operation = buffer.get_defining_op()
+            is_known = name in allocated or isinstance(buffer, self._extern)  # an extern kernel allocates by itself
+            if is_known and operation is not None and operation.get_operation_name() in generated:
+                complete.add(name)
+        return complete
 
     def _shown(self, graph: Any) -> ShownGraph:
         return self._graphs.setdefault(id(graph), ShownGraph())

@@ -208,7 +208,7 @@ def read_both_ways(module: torch.nn.Module, words: torch.Tensor) -> BothWays:
 
 
 class Scattering(torch.nn.Module):
-    """A model whose step writes more than once to what it makes."""
+    """A model whose step writes more than once to what it makes, and part by part."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -217,7 +217,9 @@ class Scattering(torch.nn.Module):
 
     def forward(self, words: torch.Tensor) -> torch.Tensor:
         hidden = self.words(words) + self.places.weight
-        hidden = self.norm(torch.tanh(self.up(hidden)))
+        up = self.up(hidden)
+        parts = torch.cat([up.tanh(), (up.relu() @ self.up.weight).sin()], dim=-1)
+        hidden = self.norm(torch.tanh(up)) + parts.sum(-1, keepdim=True)
         best, chosen = self.out(hidden).topk(2, dim=-1)
         gates = torch.zeros_like(self.out(hidden)).scatter(-1, chosen, best.softmax(-1))
         rows = hidden.sum(-1).index_put((words.flatten()[:5] % 3,), torch.ones(5, 5), accumulate=True)
