@@ -180,8 +180,6 @@ def choose(
     # The first significant step is examined. Usually it is the first step, or one in which a pair first differs or
     # suddenly diverges. If all drift is rounding, the last step is examined.
     held = tuple(step for step in taped if step in (steps[0], *firsts, *apart, steps[-1]))
-    if plan.localize == "none":
-        held = ()
     return ChosenSteps(steps, taped, recorded, held, of)
 
 
