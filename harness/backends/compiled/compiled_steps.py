@@ -12,7 +12,7 @@ from ...records.modes.mode_spec import INDUCTOR, OP_BY_OP
 from ...tape.recording.call_log import CallLog, CallValues
 from ...tape.recording.compiled_graphs import CapturedGraph, CompiledGraph, CompiledGraphs
 from ...tape.recording.followed_calls import FollowedOps
-from ...tape.recording.probed_graph import MOST_AT_ONCE, ProbedGraph, PutOff
+from ...tape.recording.probed_graph import MOST_AT_ONCE, PutOff
 from ...tape.recording.random_calls import RandomCalls
 from ...tape.recording.step_recorder import RecordingRequest, StepRecorders
 from ...tape.recording.tape_recorder import TapeRecorder
@@ -41,7 +41,6 @@ class CompiledStepRecorder(TapeRecorder):
         self._compile = compile_
         self._suspended = False
         self._put_off = False
-        self._nodes = 0
 
     def start(self) -> None:
         super().start()
@@ -79,7 +78,8 @@ class CompiledStepRecorder(TapeRecorder):
         if self._ignores():
             return execute()
         region: UnrolledRegion | None = None
-        if graph.probed is not None and self._is_long(graph.probed):
+        probed = graph.probed
+        if probed is not None and probed.reading.quick and probed.count > MOST_AT_ONCE:
             self._put_it_off()
             return execute()
         with self._looking():
@@ -106,11 +106,6 @@ class CompiledStepRecorder(TapeRecorder):
     @property
     def put_off(self) -> bool:
         return self._put_off
-
-    def _is_long(self, probed: ProbedGraph) -> bool:
-        """Count the values of a graph that is executed, and return whether a quick reading leaves the step out."""
-        self._nodes += probed.count
-        return probed.reading.quick and self._nodes > MOST_AT_ONCE
 
     def _put_it_off(self) -> None:
         self._put_off = True
