@@ -29,16 +29,15 @@ from .experiments.rounds import (
     date_onset,
     envelope,
     from_itself,
-    look_closer,
     noise_without_tape,
     not_of_itself,
     once_more,
     seeds,
     settle_forced,
-    suspicious,
     tapes_of,
     unsure,
 )
+from .experiments.suspicious_steps import look_closer, suspicious
 from .experiments.tapes_beside import complete_noise, noise_beside, referee_beside, run_referee
 from .judging.judge import judge, judge_pair
 from .next_step import next_inquiry

@@ -4,7 +4,6 @@ once_more    each mode trains once more and becomes a worker; the reference keep
              steps, and the others begin these steps in the reference's state, then continue from their own states
 from_itself  the chosen steps of a reference that does not repeat, each begun in its state of the first run
 apart        if one run cannot serve both purposes: a control, and a second run for the chosen steps
-suspicious   tapes of the steps that drift, replayed with stronger rounding
 onset        further steps, between the last step within rounding and the first step beyond it
 envelope, seeds     training runs to the end
 """
@@ -20,7 +19,6 @@ from ...drift.repetition import Repetition
 from ...drift.step_noise import read_noise
 from ...drift.step_score import StepScore
 from ...drift.verdict import worst_of
-from ...errors import JournalError
 from ...launch.batch_plan import BatchPlan
 from ...records.results.experiment import Experiment
 from ...records.run.run_request import NOISE_REPLAYS
@@ -28,31 +26,19 @@ from ...records.run.step_files import steps_in
 from ...records.run.step_selection import StepSelection
 from ...runs.recorded_run import RecordedRun
 from ...runs.run_layout import STATES
-from ...runs.step_outcomes import noise_path, state_steps, tape_path, tape_steps
-from ...search import between, evenly
+from ...runs.step_outcomes import state_steps, tape_steps
+from ...search import between
 from ..evidence.ended_by_values import ended_by_values
-from ..evidence.explained_scores import Scores, suspicious_steps
 from ..evidence.kept_repetition import controls_of, repetition_of
 from ..evidence.pair_evidence import EvidenceFolder, evidence_for
 from ..evidence.pair_scores import scores_of, spec_of
 from .chosen_steps import STATE_SHARE, ChosenSteps, bytes_of_state, most_forced
 from .investigation_plan import InvestigationRequest
 from .laboratory import Laboratory, Progress, Round, begun_in, repeating
-from .pointed_step import pointed_step
-from .tapes_beside import is_measured_beside, measured_by_holder, settle_tape
+from .tapes_beside import is_measured_beside, settle_tape
 
 RERUNS = 4
 """The number of perturbed runs that measure the noise if no step replays."""
-
-MOST_CONFIRMED = 8
-"""The largest number of suspicious steps that are replayed with stronger rounding."""
-
-ALWAYS_CONFIRMED = 2
-"""The number of suspicious steps that are replayed in any case. If there are more, and they are most of the steps, no
-kink explains them."""
-
-EDGE_REPLAYS = 16
-"""The number of replays of a suspicious step with stronger rounding."""
 
 MOST_ONSET_ROUNDS = 3
 """The largest number of rounds, each of 64 further steps, between the last step within rounding and the first beyond
@@ -150,7 +136,7 @@ def apart(
     own = tapes_of(reference).kind == FROM_ITSELF
     for run in others:
         kept = own or run.path in chosen.of
-        states = reference.path / STATES if kept else _states_of(reference)
+        states = reference.path / STATES if kept else states_of(reference)
         steps = chosen.of.get(run.path, chosen.forced)
         if kept:
             steps = tuple(step for step in steps if step in steps_in(states))
@@ -233,7 +219,7 @@ def control(reference: RecordedRun) -> Repetition | None:
 
 def noise_without_tape(reference: RecordedRun, chosen: ChosenSteps, progress: Progress) -> Round:
     """Measure the noise if no step replays: start the reference's steps from states that are one ULP off."""
-    repeated, states = EvidenceFolder.of(reference).find(tapes_of(reference)), _states_of(reference)
+    repeated, states = EvidenceFolder.of(reference).find(tapes_of(reference)), states_of(reference)
     if not steps_in(states):
         states = reference.path / STATES
     if repeated is None or not steps_in(states):
@@ -287,84 +273,6 @@ def date_onset(
                 laboratory.make(Round(FROM_THE_STATE, [begun_in(states, run, mode_experiment, steps)]))
 
 
-def look_closer(laboratory: Laboratory, reference: RecordedRun, run: RecordedRun) -> None:
-    """Replay the suspicious steps with stronger rounding, in the worker that has the tapes. Stop after the first step
-    that no discrete choice explains.
-
-    That step shows a fault, whether or not the later ones can be explained.
-    """
-    evidence = evidence_for(reference, run)
-    holding, scores = next(iter(evidence.taped), None), scores_of(evidence)
-    if holding is None:
-        return
-    steps = [step for step in suspicious_steps(scores) if tape_path(holding.path, step).exists()]
-    if not is_few(steps, scores):
-        steps = [step for step in steps if noise_path(holding.path, step).exists()]
-    for step in steps:
-        if measured_by_holder(laboratory, holding.path, step, EDGE_REPLAYS):
-            scores = scores_of(evidence)
-            if any(
-                step_score.step == step and worst_of([step_score]) > scores.threshold.fault
-                for step_score in scores.steps
-            ):
-                return
-
-
-def is_few(suspicious: Sequence[int], scores: Scores) -> bool:
-    """Check whether a kink may explain these steps. A kink is rare; if most steps drift, it explains none of
-    them."""
-    return len(suspicious) <= ALWAYS_CONFIRMED or 2 * len(suspicious) <= len(scores.steps)
-
-
-def suspicious(reference: RecordedRun, others: Sequence[RecordedRun]) -> Round:
-    """Record a tape of each suspicious step, to replay it with stronger rounding and so find discrete choices.
-
-    Also record one of the step at which the answer points.
-    """
-    wanted, looked_closer = set[int](), set[int]()
-    again = EvidenceFolder.of(reference).find(tapes_of(reference))
-    # The worker with the tapes of these steps has replayed them with stronger rounding.
-    held = set() if again is None else {step for step in tape_steps(again.path) if _has_edges(again.path, step)}
-    for run in others:
-        scores = scores_of(evidence_for(reference, run))
-        looked_closer |= {step_score.step for step_score in scores.steps if step_score.looked_closer}
-        looked_closer -= held
-        drifting = suspicious_steps(scores)
-        first = next(
-            (step_score for step_score in scores.steps if worst_of([step_score]) > scores.threshold.fault), None
-        )
-        if first is not None and first.looked_closer:
-            continue  # there is a fault in any case
-        if is_few(drifting, scores):
-            wanted |= {drifting[place] for place in evenly(len(drifting), min(len(drifting), MOST_CONFIRMED))}
-        pointed = pointed_step(scores)
-        wanted |= set() if pointed is None else {pointed}
-    states = None
-    repeated = control(reference)
-    if repeated is not None and not repeated.repeatable:  # the new run on its own would reach different states
-        states = reference.path / STATES if tapes_of(reference).kind == FROM_ITSELF else _states_of(reference)
-        kept = set(steps_in(states))
-        wanted, looked_closer = wanted & kept, looked_closer & kept
-    if not wanted:
-        return Round("suspicious steps")
-    # Include the steps of an earlier call: the new run replaces the earlier run, which had their tapes.
-    last, steps = max(wanted | looked_closer), StepSelection.of(wanted | looked_closer)
-    taped = Experiment("taped", reference.path.name, detail="0")
-    changes = {"outcomes": steps, "tapes": steps, "until": last, "edge_replays": EDGE_REPLAYS}
-    if states is not None:
-        changes["resync"] = states
-    return Round("suspicious steps", [repeating(reference, taped, **changes)])
-
-
-def _has_edges(run: Path, step: int) -> bool:
-    """Check whether a taped step of a run was replayed with stronger rounding."""
-    try:
-        noise = read_noise(run, step)
-    except JournalError:
-        return False
-    return noise is not None and noise.edge_replays > 0
-
-
 def envelope(reference: RecordedRun, count: int) -> Round:
     """Train the reference `count` times from parameters that are one ULP off."""
     made = [Experiment("perturbed", reference.path.name, detail=str(seed)) for seed in range(count)]
@@ -392,6 +300,6 @@ def tapes_of(reference: RecordedRun) -> Experiment:
     return control_of(reference) if EvidenceFolder.of(reference).find(own) is None else own
 
 
-def _states_of(reference: RecordedRun) -> Path:
+def states_of(reference: RecordedRun) -> Path:
     """Return the folder of the states that the reference's repetition kept."""
     return EvidenceFolder.of(reference).path / control_of(reference).name / STATES

@@ -234,6 +234,7 @@ class ProbedGraph:
         the original compilation. Return None if that compilation computes different results.
         """
         if self._buffered is None:
+            self.reading.require(self._longest)
             numbers = {key: number for number, key in enumerate(self._keys)}
             nodes = {node.name: numbers[key] for node, key in computed_values(self._module.graph)}
             with suppress(NotAvailable), showing_buffers(nodes.get):

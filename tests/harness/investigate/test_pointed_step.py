@@ -13,7 +13,7 @@ from numdrift.harness.investigate.evidence.pair_evidence import EvidenceFolder, 
 from numdrift.harness.investigate.evidence.pair_scores import scores_of
 from numdrift.harness.investigate.experiments.laboratory import Laboratory
 from numdrift.harness.investigate.experiments.pointed_step import MOST_MEASURED, measure_pointed_step, pointed_step
-from numdrift.harness.investigate.experiments.rounds import EDGE_REPLAYS, look_closer, suspicious
+from numdrift.harness.investigate.experiments.suspicious_steps import EDGE_REPLAYS, look_closer, suspicious
 from numdrift.harness.investigate.next_step import next_inquiry
 from numdrift.harness.runs.recorded_run import RecordedRun
 from numdrift.harness.runs.step_outcomes import read_noise_record, tape_path
