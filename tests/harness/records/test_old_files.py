@@ -85,6 +85,7 @@ def test_a_config_is_read_and_says_the_same() -> None:
         "folder": "",
         "files": plain(OwnFolders()),
         "unseeded_seed": 0,
+        "quick_tapes": False,
     }
     assert config.to_json() == content("config.json") | later
 
