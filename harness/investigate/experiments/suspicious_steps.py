@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
-from ...drift.step_noise import read_noise
 from ...drift.verdict import worst_of
-from ...errors import JournalError
 from ...records.results.experiment import Experiment
 from ...records.run.step_files import steps_in
 from ...records.run.step_selection import StepSelection
 from ...runs.recorded_run import RecordedRun
 from ...runs.run_layout import STATES
-from ...runs.step_outcomes import noise_path, tape_path, tape_steps
+from ...runs.step_outcomes import noise_path, tape_path
 from ...search import evenly
 from ..evidence.explained_scores import Scores, suspicious_steps
 from ..evidence.pair_evidence import EvidenceFolder, evidence_for
@@ -21,7 +18,7 @@ from ..evidence.pair_scores import scores_of
 from .laboratory import Laboratory, Round, repeating
 from .pointed_step import pointed_step
 from .rounds import FROM_ITSELF, control, states_of, tapes_of
-from .tapes_beside import measured_by_holder
+from .tapes_beside import measured_by_holder, recorded_noise
 
 MOST_CONFIRMED = 8
 """The largest number of suspicious steps that are replayed with stronger rounding."""
@@ -69,13 +66,9 @@ def suspicious(reference: RecordedRun, others: Sequence[RecordedRun]) -> Round:
     Also record one of the step at which the answer points.
     """
     wanted, looked_closer = set[int](), set[int]()
-    again = EvidenceFolder.of(reference).find(tapes_of(reference))
-    # The worker with the tapes of these steps has replayed them with stronger rounding.
-    held = set() if again is None else {step for step in tape_steps(again.path) if _has_edges(again.path, step)}
     for run in others:
         scores = scores_of(evidence_for(reference, run))
         looked_closer |= {step_score.step for step_score in scores.steps if step_score.looked_closer}
-        looked_closer -= held
         drifting = suspicious_steps(scores)
         first = next(
             (step_score for step_score in scores.steps if worst_of([step_score]) > scores.threshold.fault), None
@@ -86,6 +79,10 @@ def suspicious(reference: RecordedRun, others: Sequence[RecordedRun]) -> Round:
             wanted |= {drifting[place] for place in evenly(len(drifting), min(len(drifting), MOST_CONFIRMED))}
         pointed = pointed_step(scores)
         wanted |= set() if pointed is None else {pointed}
+    again = EvidenceFolder.of(reference).find(tapes_of(reference))
+    if again is not None:  # the worker with this run's tapes has replayed some of the steps with stronger rounding
+        noises = {step: recorded_noise(again.path, step) for step in looked_closer}
+        looked_closer = {step for step, noise in noises.items() if noise is None or not noise.edge_replays}
     states = None
     repeated = control(reference)
     if repeated is not None and not repeated.repeatable:  # the new run on its own would reach different states
@@ -101,12 +98,3 @@ def suspicious(reference: RecordedRun, others: Sequence[RecordedRun]) -> Round:
     if states is not None:
         changes["resync"] = states
     return Round("suspicious steps", [repeating(reference, taped, **changes)])
-
-
-def _has_edges(run: Path, step: int) -> bool:
-    """Check whether a taped step of a run was replayed with stronger rounding."""
-    try:
-        noise = read_noise(run, step)
-    except JournalError:
-        return False
-    return noise is not None and noise.edge_replays > 0

@@ -63,7 +63,7 @@ def noise_beside(
     On exit, wait until all steps that have a tape by then are measured."""
     folder = EvidenceFolder.of(reference)
     run, ended = folder.path / again.name, folder.path / "noise.ended"
-    lacking = [step for step in chosen.taped if (noise := _noise(run, step)) is None or _is_open(noise)]
+    lacking = [step for step in chosen.taped if (noise := recorded_noise(run, step)) is None or _is_open(noise)]
     if not lacking or not is_measured_beside(reference):
         yield
         return
@@ -99,7 +99,7 @@ def complete_noise(
     """Have the run's worker, whose kernels are the step's own, measure the steps that a clean process could not."""
     run = EvidenceFolder.of(reference).path / again.name
     for step in chosen.taped:
-        noise = _noise(run, step)
+        noise = recorded_noise(run, step)
         if not repeats:
             settle_tape(laboratory, run, step, NOISE_REPLAYS)
         elif (noise is None or _is_open(noise)) and tape_path(run, step).exists():
@@ -108,7 +108,7 @@ def complete_noise(
 
 def settle_tape(laboratory: Laboratory, run: Path, step: int, replays: int = 0) -> None:
     """Have a run's worker look for the calls of a taped step that do not repeat, and settle these calls."""
-    noise = _noise(run, step)
+    noise = recorded_noise(run, step)
     has_replays = noise is not None and noise.settled and (noise.replays or not replays)
     if tape_path(run, step).exists() and not has_replays:
         measured_by_holder(laboratory, run, step, replays=replays, settles=True)
@@ -118,7 +118,7 @@ def poison_tape(laboratory: Laboratory, run: Path, step: int) -> None:
     """Have a run's worker look for reads of memory that no op has written, in a taped step, and note them."""
     if not tape_path(run, step).exists():
         return
-    if _noise(run, step) is None:
+    if recorded_noise(run, step) is None:
         measured_by_holder(laboratory, run, step)
     record = read_noise_record(run, step)
     if record is None or record.get("unwritten") is not None:
@@ -141,7 +141,7 @@ def measured_by_holder(
 
     If only the replays with stronger rounding are missing, the others are not repeated.
     """
-    known = _noise(run, step) if edge_replays and not settles else None
+    known = recorded_noise(run, step) if edge_replays and not settles else None
     adds = known is not None and known.equal and known.replays > 0
     request = {"request": "noise", "step": step, "replays": 0 if adds else replays, "edge": edge_replays}
     answer = laboratory.workers.ask(run, request | {"settles": settles})
@@ -157,7 +157,7 @@ def measured_by_holder(
     return True
 
 
-def _noise(run: Path, step: int) -> Noise | None:
+def recorded_noise(run: Path, step: int) -> Noise | None:
     """Return the recorded noise of a step; None if there is none or it cannot be read."""
     try:
         return read_noise(run, step)

@@ -59,8 +59,9 @@ class HybridExecution:
         self.hybrid = hybrid
         self.kernels = kernels or pair.kernels
         self.memory = Memory(pair.flows, pair.links, pair.lifetimes, sources)
-        # What the blocks of the other side make. No other block of the base reads anything but its own side's values.
-        self._far_made: dict[Side, set[FlowValue]] = {
+        # By side, what both versions of the swapped blocks make. A block of the base that reads none of it reads only
+        # its own side's values.
+        self._of_swapped: dict[Side, set[FlowValue]] = {
             side: {use.value for block in hybrid.blocks for node in pair.nodes(block, side) for use in node.made}
             for side in SIDES
         }
@@ -130,7 +131,7 @@ class HybridExecution:
         of the parts of one product that a fused attention reads.
         """
         pair, nodes = self.pair, self.pair.blocks[number].of(side)
-        if side == self.hybrid.base and number not in self.hybrid.blocks and not self._reads_far(number):
+        if side == self.hybrid.base and number not in self.hybrid.blocks and not self._may_read_far(number):
             return {node: {} for node in nodes}
         if number in pair.own_reads:
             return {node: self._replacements(side, self._turned_factors(side, number)) for node in nodes}
@@ -146,17 +147,17 @@ class HybridExecution:
             for node in nodes
         }
 
-    def _reads_far(self, number: int) -> bool:
-        """Check whether either side's version of a block reads a value that the blocks of the other side make.
+    def _may_read_far(self, number: int) -> bool:
+        """Check whether a block of the base may read values of the other side.
 
-        In a hybrid of few blocks, most blocks do not, and reading only their own side's values is fast.
+        It may if its ops differ, or if one of its two versions reads what a version of a swapped block makes.
         """
         if not self.hybrid.blocks:
             return False
         if not self.pair.is_same_op(number):
             return True
         return any(
-            use.value in self._far_made[side]
+            use.value in self._of_swapped[side]
             for side in SIDES
             for node in self.pair.nodes(number, side)
             for use in node.reads

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -237,9 +237,9 @@ class ProbedGraph:
             self.reading.require(self._longest)
             numbers = {key: number for number, key in enumerate(self._keys)}
             nodes = {node.name: numbers[key] for node, key in computed_values(self._module.graph)}
-            with suppress(NotAvailable), showing_buffers(nodes.get):
-                self._buffered = Probed(self._keys, self._again(copied_graph(self._module)))
-            if self._buffered is None:  # without the hooks of `showing_buffers`
+            with ExitStack() as shown:
+                with suppress(NotAvailable):  # without these hooks, the code shows no buffer
+                    shown.enter_context(showing_buffers(nodes.get))
                 self._buffered = Probed(self._keys, self._again(copied_graph(self._module)))
         values = self._read(self._buffered, repetition)
         if values is None:

@@ -216,7 +216,7 @@ def wide(tensor: torch.Tensor) -> torch.Tensor:
 def finite_square(tensor: torch.Tensor) -> float:
     """Return the sum of the squares of the finite elements."""
     total = float(torch.dot(tensor.reshape(-1), tensor.reshape(-1)).item())
-    if math.isfinite(total):
+    if math.isfinite(total):  # then every element is finite
         return total
     finite = torch.where(torch.isfinite(tensor), tensor, torch.zeros_like(tensor))
     return float(torch.dot(finite.reshape(-1), finite.reshape(-1)).item())
