@@ -12,7 +12,7 @@ from ...records.modes.mode_spec import INDUCTOR, OP_BY_OP
 from ...tape.recording.call_log import CallLog, CallValues
 from ...tape.recording.compiled_graphs import CapturedGraph, CompiledGraph, CompiledGraphs
 from ...tape.recording.followed_calls import FollowedOps
-from ...tape.recording.probed_graph import MOST_AT_ONCE, PutOff
+from ...tape.recording.probed_graph import PutOff
 from ...tape.recording.random_calls import RandomCalls
 from ...tape.recording.step_recorder import RecordingRequest, StepRecorders
 from ...tape.recording.tape_recorder import TapeRecorder
@@ -79,7 +79,7 @@ class CompiledStepRecorder(TapeRecorder):
             return execute()
         region: UnrolledRegion | None = None
         probed = graph.probed
-        if probed is not None and probed.reading.quick and probed.count > MOST_AT_ONCE:
+        if probed is not None and probed.is_put_off:
             self._put_it_off()
             return execute()
         with self._looking():

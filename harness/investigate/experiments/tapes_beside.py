@@ -141,8 +141,8 @@ def measured_by_holder(
 
     If only the replays with stronger rounding are missing, the others are not repeated.
     """
-    known = recorded_noise(run, step) if edge_replays and not settles else None
-    adds = known is not None and known.equal and known.replays > 0
+    noise_so_far = recorded_noise(run, step) if edge_replays and not settles else None
+    adds = noise_so_far is not None and noise_so_far.equal and noise_so_far.replays > 0
     request = {"request": "noise", "step": step, "replays": 0 if adds else replays, "edge": edge_replays}
     answer = laboratory.workers.ask(run, request | {"settles": settles})
     if answer is None:

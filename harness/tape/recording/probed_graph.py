@@ -180,6 +180,11 @@ class ProbedGraph:
         """The number of values in the graph."""
         return len(self._keys)
 
+    @property
+    def is_put_off(self) -> bool:
+        """True if the graph is too large for the quick reading that is asked for."""
+        return self.reading.quick and self.count > MOST_AT_ONCE
+
     def values(self, repetition: RepeatableExecution) -> dict[ValueKey, torch.Tensor]:
         """Return the values that can be read without changing the results.
 

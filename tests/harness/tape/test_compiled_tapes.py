@@ -14,7 +14,6 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from numdrift.harness.backends.compiled import compiled_steps
 from numdrift.harness.backends.compiled.mode import CompileMode
 from numdrift.harness.backends.compiled.node_kernels import RecordedKernels, compile_node
 from numdrift.harness.observers.experiments.tape_recording import TapeRecording
@@ -23,6 +22,7 @@ from numdrift.harness.records.run.run_config import RunConfig
 from numdrift.harness.records.run.run_request import NOISE_REPLAYS
 from numdrift.harness.records.run.step_selection import StepSelection
 from numdrift.harness.tape.files.tape_file import read_tape
+from numdrift.harness.tape.recording import probed_graph
 from numdrift.harness.tape.recording.call_log import digest_of
 from numdrift.harness.tape.replaying.replay import AsRecorded, Computation, Replay, call_arguments, executions, is_same
 from numdrift.harness.tape.serving.step_kernels import ReplayedKernels, StepKernels
@@ -346,7 +346,7 @@ def test_what_cannot_be_taken_apart_is_a_reason(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_tape_that_takes_long_is_put_off_and_changes_no_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiled_steps, "MOST_AT_ONCE", 3)
+    monkeypatch.setattr(probed_graph, "MOST_AT_ONCE", 3)
     run = taped("sam", INDUCTOR, tmp_path, quick=True)
     assert not run.differing() and not run.notices
     # then neither a tape nor a reason is there, so that another run tapes the step

@@ -45,6 +45,8 @@ def inputs() -> Tensors:
 class ChannelsLastWhenRead(ProbedGraph):
     """Says of the pool's values that they lie channels last, which is how they lie where they are read."""
 
+    is_put_off = False
+
     def __init__(self) -> None:
         """It has no compilation of its own."""
 
