@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -11,7 +12,7 @@ from ..drift.repetition import COMPUTED
 from ..drift.run_comparison import compare_runs
 from ..launch.batch_plan import BatchPlan
 from ..records.results.experiment import Experiment
-from ..records.results.findings import Findings
+from ..records.results.findings import Findings, PairFindings
 from ..runs.recorded_run import RecordedRun
 from .evidence.pair_evidence import EvidenceFolder, evidence_for
 from .evidence.pair_scores import spec_of
@@ -37,6 +38,7 @@ from .experiments.rounds import (
     tapes_of,
     unsure,
 )
+from .experiments.search_time import default_budget
 from .experiments.suspicious_steps import look_closer, suspicious
 from .experiments.tapes_beside import complete_noise, noise_beside, referee_beside, run_referee
 from .judging.judge import judge, judge_pair
@@ -45,7 +47,7 @@ from .questions.localizer import expect_localizer
 from .questions.part_search import check_parts
 from .questions.pinned_inputs import expect_first_steps
 from .questions.question import Inquiry, Question
-from .questions.question_table import LAST_QUESTIONS, QUESTIONS
+from .questions.question_table import LAST_QUESTIONS, QUESTIONS, SOUGHT
 from .questions.whole_trainings import MEMBERS, is_left_over, not_trained, without_culprits
 
 SINGLE = "single"
@@ -89,6 +91,7 @@ def investigate_runs(runs: Sequence[RecordedRun], plan: InvestigationRequest, la
 
 def localize_runs(runs: Sequence[RecordedRun], plan: InvestigationRequest, laboratory: Laboratory) -> Findings:
     """Investigate one pair of an investigation, and keep the findings on its other pairs."""
+    laboratory.search.budget = math.inf  # its user asked for the causes
     findings = _found(runs, plan, laboratory)
     findings.update(runs[0].path.parent)
     return findings
@@ -105,6 +108,8 @@ def changed_verdicts(before: Findings, after: Findings) -> list[str]:
 
 def _found(runs: Sequence[RecordedRun], plan: InvestigationRequest, laboratory: Laboratory) -> Findings:
     laboratory.investigate = investigate_runs
+    if laboratory.search.budget is None:  # a question may investigate further runs within the same time
+        laboratory.search.budget = default_budget(runs) if plan.budget is None else plan.budget
     if plan.partition_bisect:
         check_parts([spec_of(run) for run in runs], plan, nproc=max(run.manifest.world_size for run in runs))
     for sentence in dict.fromkeys(text for run in runs for text in not_restored(run)):
@@ -123,13 +128,19 @@ def _found(runs: Sequence[RecordedRun], plan: InvestigationRequest, laboratory: 
                 laboratory.progress.say(sentence)
     except Interrupted:
         raise KeyboardInterrupt from None
+    pairs = zip(runs[1:], findings.pairs, strict=True)
     return replace(
         findings,
+        pairs=[_with_note(pair, laboratory.search.note_of(run.path)) for run, pair in pairs],
         training_runs=laboratory.made,
         reused=laboratory.reused,
         steps_trained=laboratory.steps,
         seconds=laboratory.elapsed,
     )
+
+
+def _with_note(pair: PairFindings, note: str) -> PairFindings:
+    return replace(pair, notes=[*pair.notes, note]) if note else pair
 
 
 def decide(runs: Sequence[RecordedRun], plan: InvestigationRequest, laboratory: Laboratory) -> None:
@@ -215,7 +226,9 @@ def explain(
         inquiries = []
         for run, pair in zip(runs[1:], findings.pairs, strict=True):
             inquiry = next_inquiry(pair, evidence_for(runs[0], run), looked[run.path], plan)
-            if inquiry is not None:
+            if inquiry is not None and looked[run.path] and not laboratory.has_time:
+                laboratory.search.leave_out(run.path, f"step {inquiry.step}")
+            elif inquiry is not None:
                 looked[run.path].append(inquiry)
                 inquiries.append(inquiry)
         if not inquiries:
@@ -240,11 +253,18 @@ def _ask_all(
     plan: InvestigationRequest,
     laboratory: Laboratory,
 ) -> Findings:
-    """Return the findings after these questions. Each question is asked with the results of the one before it."""
-    for question in questions.values():
+    """Return the findings after these questions. Each question is asked with the results of the one before it.
+
+    Once the time of the search is over, only the ops of the steps are asked about.
+    """
+    for name, question in questions.items():
         pair_by_path = {run.path: pair for run, pair in zip(runs[1:], findings.pairs, strict=True)}
         current = [replace(inquiry, pair=pair_by_path[inquiry.evidence.b.path]) for inquiry in inquiries]
         asking = [inquiry for inquiry in current if question.asks(inquiry, plan)]
+        if name != "ops" and not laboratory.has_time:
+            for inquiry in asking:
+                laboratory.search.leave_out(inquiry.evidence.b.path, SOUGHT[name])
+            continue
         if not asking:
             continue
         question.look(laboratory, asking, plan)
@@ -261,6 +281,12 @@ def confirm(
     """Train every mode to the end without its culprits. If a result does not equal the reference bit for bit, also
     compute the envelope."""
     made = laboratory.made
+    if not laboratory.has_time:
+        for training in without_culprits(runs, findings).plans:
+            assert training.experiment is not None
+            run = runs[0].path.with_name(training.experiment.run)
+            laboratory.search.leave_out(run, "the training without its culprits")
+        return findings
     for sentence in not_trained(runs, findings):
         laboratory.progress.say(sentence)
     trained = without_culprits(runs, findings)

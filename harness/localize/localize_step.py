@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
@@ -44,11 +45,13 @@ def localize_step(
     say: Say,
     unproven: Callable[[UnprovenCauses], None] = lambda causes: None,
     own: Collection[str] | None = None,
+    deadline: float = math.inf,
 ) -> LocalizedStep:
     """Align both tapes, find the blocks that differ, and prove which of them cause the drift.
 
     `unproven` receives the causes before their proofs, which take a while. If `own` is not None, also find the causes
-    of a difference in the batch. `own` names the arguments of the batch that the script computes itself.
+    of a difference in the batch. `own` names the arguments of the batch that the script computes itself. After the
+    `deadline`, in seconds of the monotonic clock, causes that are not significant are no longer tested.
 
     Raises NotReplayable if a tape cannot be executed.
     """
@@ -58,7 +61,7 @@ def localize_step(
     paired_count = sum(block.paired for block in pair.blocks)
     say(f"aligned {counts}: {paired_count} of {len(pair.blocks)} blocks are the same op on both sides")
     pair, kernels = _with_real_kernels(pair, sides)
-    tests = HybridTests(pair, Scorer(sides["a"].tape.expected(), noise))
+    tests = HybridTests(pair, Scorer(sides["a"].tape.expected(), noise), deadline)
     examined = examine(pair, with_kernels(pair, suspects(pair), kernels))
     examined, sites = _sites(tests, examined, kernels, labels)
     causes = with_settings(pair, examined, _causes(pair, examined, sites, labels), sides)
@@ -85,6 +88,9 @@ def localize_step(
     described = Describer(pair, examined, proofs, threshold, kernel).culprits()
     remaining = left_over(tests, described)
     notes = _notes(controls, kernels, sides)
+    if proofs.untested:
+        untested = "1 cause was" if proofs.untested == 1 else f"{proofs.untested} causes were"
+        notes.append(f"{untested} not tested, because the time for the search was over (--budget)")
     culprits = [culprit for _, culprit in described]
     if own is not None:
         followed = follow_batch(pair, examined, causes, labels, own)

@@ -7,6 +7,7 @@ its progress line by line.
 from __future__ import annotations
 
 import json
+import math
 import time
 import traceback
 from collections.abc import Collection, Mapping
@@ -85,10 +86,12 @@ def localized(config: LocalizerConfig, *, on_devices: bool) -> int:
                 return _written(config, facts, began)
             noise = read_noise(config.noise, config.step) or Noise(config.step, 0, {})
             scripts = _scripts(config, modes, stack)
-            if scripts is None:
-                localized_step = localize_step(sides, noise, config.threshold, _say, own=config.own)
-            else:
-                localized_step = localize_step(sides, noise, config.threshold, _say, scripts.begin, own=config.own)
+            deadline = math.inf if config.seconds is None else began + config.seconds
+            begin = (lambda causes: None) if scripts is None else scripts.begin
+            localized_step = localize_step(
+                sides, noise, config.threshold, _say, begin, own=config.own, deadline=deadline
+            )
+            if scripts is not None:
                 facts["scripts"] = scripts.write(localized_step)
             differs = {side: _differs_op_by_op(sides[side], modes[side].outcome, noise) for side in SIDES}
             distances = {
@@ -245,6 +248,7 @@ def _facts(localized_step: LocalizedStep, sides: Mapping[Side, StepSide]) -> dic
         },
         "executed_there": {side: 0 if (calls := sides[side].calls) is None else calls.count for side in SIDES},
         "tests": localized_step.proofs.tests,
+        "cut_short": bool(localized_step.proofs.untested),
         "choices": chosen
         and {
             "score": chosen.drift.score,

@@ -38,7 +38,7 @@ from .case import FAULTS, MODELS, Trial, all_models, trials
 from .score import CASES_PLANTED, XLA_PLANTED, Judged, Score
 
 ROOT = FAULTS.parents[1]
-LOCALIZE = ("--no-scripts", "--no-confirm")
+LOCALIZE = ("--no-scripts", "--no-confirm", "--budget", "none")
 PAGE = ROOT / "docs/reference/score.md"
 DAY = 86400.0  # seconds
 

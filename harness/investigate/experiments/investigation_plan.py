@@ -13,7 +13,7 @@ from ...launch.training_request import TrainingOptions, TrainingRequest
 from ...records.modes.mode_spec import ModeSpec
 from ...records.run.run_request import LEVELS
 from ...records.run.step_selection import StepSelection
-from ...records.run.user_option import MEBIBYTE, in_bytes, option
+from ...records.run.user_option import MEBIBYTE, in_bytes, option, positive_seconds
 from ...runs.recorded_run import RecordedRun, find_investigation, runs_with_suffixes
 
 DEFAULT_STATE_BUDGET = 1 << 30
@@ -144,6 +144,13 @@ class InvestigationRequest(TrainingRequest):
         choices=get_args(Localized),
         shows_default=True,
     )
+    budget: float | None = option(
+        None,
+        "Time in seconds, from the start of the command, after which the search for causes begins nothing new; 'none' "
+        "for no limit (default: 4 times the first training runs plus 60, at least 300).",
+        positive_seconds("--budget", "none"),
+        metavar="SECONDS",
+    )
     scripts: bool = option(
         True,
         "Write a standalone script for each culprit, and run it (default: yes).",
@@ -187,6 +194,7 @@ class InvestigationOptions(TrainingOptions, total=False):
     keep_files: bool
     in_place: bool
     localize: bool | Localized
+    budget: float | str | None
     scripts: bool
     confirm: bool
     knobs: bool

@@ -30,6 +30,7 @@ from ...runs.recorded_run import RecordedRun, load_run
 from ...runs.run_layout import InvestigationFolder, RunFolder
 from ..evidence.pair_evidence import EvidenceFolder
 from .restored import variables_of
+from .search_time import SearchTime
 
 
 class Interrupted(Exception):
@@ -65,6 +66,7 @@ class Laboratory:
     processes: the preloaded processes that execute the runs
     workers: the processes of runs that stay alive and execute calls on request
     investigate: the method, by which a question investigates further runs
+    search: the time that the search for causes may take
     """
 
     progress: Progress
@@ -77,6 +79,7 @@ class Laboratory:
     workers: Workers = field(default_factory=Workers)
     began: float = field(default_factory=time.monotonic)
     investigate: Callable[..., Any] | None = None
+    search: SearchTime = field(default_factory=SearchTime)
     _interpreter: ScriptInterpreter | None = field(default=None, init=False)
     _memory: dict[str, Mapping[str, int]] = field(default_factory=dict, init=False)
 
@@ -93,6 +96,16 @@ class Laboratory:
     def elapsed(self) -> float:
         """The seconds since the laboratory was opened."""
         return round(time.monotonic() - self.began, 3)
+
+    @property
+    def has_time(self) -> bool:
+        """True until the search for causes has used up its time."""
+        return self.elapsed < self.search.limit
+
+    @property
+    def seconds_left(self) -> float | None:
+        """The seconds left for a step of the search; None without a limit."""
+        return self.search.left(self.elapsed)
 
     def scripts(self, reference: ModeSpec, others: Sequence[ModeSpec]) -> Path:
         """Return the address of the interpreter that executes the scripts of culprits.

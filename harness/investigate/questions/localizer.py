@@ -36,7 +36,8 @@ def _guest(config: Path, reference: RecordedRun, run: RecordedRun, *, alone: boo
 def localizer(inquiry: Inquiry, config: LocalizerConfig, laboratory: Laboratory, *, alone: bool) -> Iterator[None]:
     """Run the localizer while the context's body runs, and report its progress.
 
-    On exit, wait until the localizer ends. Kill it after PATIENCE seconds, or if the body raises.
+    On exit, wait until the localizer ends. Kill it if it takes as long as the budget of the whole search, or longer
+    than PATIENCE seconds, or if the body raises.
     """
     path = config.folder / "localizer.json"
     path.write_text(json_text(config, indent=1), encoding="utf-8")
@@ -58,9 +59,11 @@ def localizer(inquiry: Inquiry, config: LocalizerConfig, laboratory: Laboratory,
     passing.start()
     try:
         yield
-        process.wait(PATIENCE)
+        patience = min(PATIENCE, laboratory.search.limit)
+        process.wait(patience)
     except subprocess.TimeoutExpired:
-        progress.say(f"step {config.step} could not be localized: no answer came within {PATIENCE:.0f} s")
+        progress.say(f"step {config.step} could not be localized: no answer came within {patience:.0f} s")
+        laboratory.search.leave_out(inquiry.evidence.b.path, f"the ops of step {config.step}")
     finally:
         process.kill()
         process.wait()

@@ -8,6 +8,7 @@ the localizer            a clean process: reads both tapes, asks both workers, w
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -46,14 +47,14 @@ class Ops:
         split = split_of(inquiry.evidence)
         if split is not None and split.is_same_data:
             return False  # the calls of a part and of the whole have no common inputs
-        return (localization := localization_of(inquiry)) is None or is_to_be_executed(inquiry, localization)
+        return is_lacking(inquiry, plan) or is_to_be_executed(inquiry, localization_of(inquiry))
 
     def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationRequest) -> None:
         specs = [spec_of(run) for inquiry in inquiries for run in (inquiry.evidence.a, inquiry.evidence.b)]
         jobs = laboratory.jobs if laboratory.has_room(specs) else 1
         for start in range(0, len(inquiries), jobs):
             together = inquiries[start : start + jobs]
-            _together(laboratory, [inquiry for inquiry in together if localization_of(inquiry) is None], plan)
+            _together(laboratory, [inquiry for inquiry in together if is_lacking(inquiry, plan)], plan)
             # The graphs of lazy tensors may compute values that differ from those of the recorded ops, executed one by
             # one.
             others = [inquiry for inquiry in together if is_to_be_executed(inquiry, localization_of(inquiry))]
@@ -133,7 +134,7 @@ def _together(laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: Invest
                 continue
             _settle(laboratory, inquiry, {"a": a[0], "b": b[0]})
             folder_of(inquiry).mkdir(parents=True, exist_ok=True)
-            config = _config(inquiry, a, b, address)
+            config = replace(_config(inquiry, a, b, address), seconds=laboratory.seconds_left)
             stack.enter_context(localizer(inquiry, config, laboratory, alone=len(feasible) == 1))
 
 
@@ -159,6 +160,12 @@ def localization_of(inquiry: Inquiry) -> Localization | None:
     # A localization that has also followed the batch can be used under any verdict.
     answers = (wanted, {**wanted, "followed": True})
     return localization if localization is not None and localization.content.get("inputs") in answers else None
+
+
+def is_lacking(inquiry: Inquiry, plan: InvestigationRequest) -> bool:
+    """Check whether the step has no localization, or one that ran out of time while the plan now has no limit."""
+    localization = localization_of(inquiry)
+    return localization is None or (localization.was_cut_short and plan.budget == math.inf)
 
 
 def _inputs(inquiry: Inquiry) -> dict[str, Any]:

@@ -38,3 +38,17 @@ LAST_QUESTIONS: dict[str, Question] = {
 }
 """The questions that are asked once, about the last step that the search examined, or about no step. They need further
 runs."""
+
+SOUGHT = {
+    "mark_steps": "where the graphs of lazy tensors end",
+    "compiler": "the compiler's stages and settings",
+    "weights": "the weights that the script splits",
+    "taped_calls": "the calls that are recorded but not executed",
+    "deterministic": "the modes with deterministic kernels",
+    "repetitions": "what does not repeat",
+    "draws": "the lines that draw random numbers",
+    "preparation": "what happened before the first step",
+    "parts": "the parts of the model on the mode's backend",
+    "pinned_inputs": "the inputs on which the script depends",
+}
+"""What each question except `ops` looks for, in words for the parts of a search that were left out."""

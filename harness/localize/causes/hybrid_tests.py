@@ -7,6 +7,7 @@ cause from side a.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -128,10 +129,14 @@ class Infeasible(Exception):
 
 @dataclass(slots=True)
 class HybridTests:
-    """The executions of hybrids and their `count`; each hybrid is executed only once."""
+    """The executions of hybrids and their `count`; each hybrid is executed only once.
+
+    deadline: the time of the monotonic clock after which causes that are not significant are not tested
+    """
 
     pair: TapePair
     scorer: Scorer
+    deadline: float = math.inf
     count: int = 0
     _outcomes: dict[Hybrid, Drift | Infeasible] = field(default_factory=dict)
 
@@ -142,6 +147,11 @@ class HybridTests:
     def swapped_out(self, causes: Sequence[Cause]) -> Drift:
         """Execute side b with these causes from side a. Raises Infeasible."""
         return self._drift("b", causes)
+
+    @property
+    def are_over(self) -> bool:
+        """True after the deadline."""
+        return time.monotonic() >= self.deadline
 
     def measured(self, hybrid: Hybrid, values: Values) -> None:
         """Record these values as the result of the hybrid."""

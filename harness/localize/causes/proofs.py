@@ -43,8 +43,9 @@ class Proofs:
     rest: the drift of side b without the significant causes (or, if there are none, without any cause). It is None if
         that hybrid cannot be executed.
     significant: the causes that push the drift beyond the threshold.
-    others: those of the first FEW causes that are not significant.
+    others: those of the first FEW causes that are not significant, and were tested.
     tests: the number of hybrids that were executed.
+    untested: the number of those that were not tested because the time was over.
     """
 
     whole: Drift
@@ -52,6 +53,7 @@ class Proofs:
     significant: tuple[MeasuredCause, ...]
     others: tuple[MeasuredCause, ...]
     tests: int
+    untested: int = 0
 
 
 def prove(tests: HybridTests, causes: Sequence[Cause], threshold: float) -> Proofs:
@@ -82,7 +84,9 @@ def prove(tests: HybridTests, causes: Sequence[Cause], threshold: float) -> Proo
     needed = ddmin(remaining, remains) if remaining and remains(remaining) else []
     together = _joined_by_op(needed)
     chosen = [*alone, *together]
-    others = [_proof(tests, cause, whole_drift) for cause in causes[:FEW] if cause not in (*alone, *needed)]
+    insignificant = [cause for cause in causes[:FEW] if cause not in (*alone, *needed)]
+    others = [_proof(tests, cause, whole_drift) for cause in insignificant if not tests.are_over]
+    untested = len(insignificant) - len(others)
     significant = [
         replace(_proof(tests, cause, whole_drift), together=len(together) - 1 if cause in together else 0)
         for cause in chosen
@@ -93,7 +97,7 @@ def prove(tests: HybridTests, causes: Sequence[Cause], threshold: float) -> Proo
     except Infeasible:
         rest = None
     others.sort(key=lambda measured: -(measured.share or 0.0))
-    return Proofs(whole_drift, rest, tuple(significant), tuple(others), tests.count)
+    return Proofs(whole_drift, rest, tuple(significant), tuple(others), tests.count, untested)
 
 
 def _joined_by_op(causes: Sequence[Cause]) -> list[Cause]:

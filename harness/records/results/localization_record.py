@@ -45,6 +45,7 @@ class LocalizerConfig:
     own: those arguments of the models that the script computes itself; None if a batch that differs is not to be traced
         back to its causes
     prepared: whether the tapes were recorded before the scripts' first step
+    seconds: the time after which causes that are not significant are no longer tested; None for no limit
     """
 
     a: LocalizedSide
@@ -58,6 +59,7 @@ class LocalizerConfig:
     inputs: Mapping[str, Any]
     own: Sequence[str] | None = None
     prepared: bool = False
+    seconds: float | None = None
 
 
 BESIDE = 0.1
@@ -105,6 +107,11 @@ class Localization:
     @property
     def reason(self) -> str:
         return str(self.content.get("reason") or "")
+
+    @property
+    def was_cut_short(self) -> bool:
+        """Return whether some causes were not tested because the time for the search was over."""
+        return bool(self.content.get("cut_short"))
 
     @property
     def op_by_op_differs(self) -> list[str]:

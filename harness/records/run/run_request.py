@@ -118,7 +118,7 @@ class RunRequest:
         None,
         "Once SECONDS have passed since the script began, end each run after the current step. The run counts as "
         "complete.",
-        positive_seconds,
+        positive_seconds("--max-seconds"),
         metavar="SECONDS",
     )
     keep_files: bool = option(

@@ -127,12 +127,22 @@ def step_count(value: int | str) -> int:
     return int(value)
 
 
-def positive_seconds(value: float | str) -> float:
-    """Read a time in seconds from Python or from the command line."""
-    try:
-        seconds = float(value)
-    except ValueError:
-        seconds = math.nan
-    if not (seconds > 0 and math.isfinite(seconds)):
-        raise UsageError(f"--max-seconds {value} is not a positive number of seconds")
-    return seconds
+def positive_seconds(flag: str, unlimited: str | None = None) -> Callable[[float | str], float]:
+    """Return a function that reads a time in seconds from Python or from the command line.
+
+    `unlimited` is the word for an infinite time, if the option allows one.
+    """
+
+    def read(value: float | str) -> float:
+        if unlimited is not None and value in (unlimited, math.inf):
+            return math.inf
+        try:
+            seconds = float(value)
+        except ValueError:
+            seconds = math.nan
+        if not (seconds > 0 and math.isfinite(seconds)):
+            no_limit = f", or {unlimited}" if unlimited is not None else ""
+            raise UsageError(f"{flag} {value} is not a positive number of seconds{no_limit}")
+        return seconds
+
+    return read

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,8 @@ import pytest
 
 from numdrift.harness.errors import UsageError
 from numdrift.harness.investigate.experiments.investigation_plan import InvestigationRequest
-from numdrift.harness.investigate.method import changed_verdicts, investigate, localize_runs
+from numdrift.harness.investigate.experiments.search_time import default_budget
+from numdrift.harness.investigate.method import changed_verdicts, investigate, investigate_runs, localize_runs
 from numdrift.harness.launch.batch_plan import BatchPlan
 from numdrift.harness.records.modes.mode_spec import parse_mode
 from numdrift.harness.records.results.findings import Findings, PairFindings
@@ -21,9 +23,11 @@ from numdrift.harness.runs.run_layout import InvestigationFolder
 
 from .written_evidence import Study, training
 from .written_laboratory import (
+    CHOICE,
     FROM_THE_STATE,
     ONCE_MORE,
     PLAN,
+    WITHOUT,
     Investigator,
     Training,
     caused,
@@ -141,3 +145,28 @@ def test_a_verdict_that_the_causes_change_is_said_again() -> None:
     assert changed_verdicts(findings("rounding", "rounding"), findings("beyond-rounding", "rounding")) == [
         "b against cpu: no longer rounding, because of its causes: beyond-rounding: why"
     ]
+
+
+def test_a_search_whose_time_is_over_takes_one_step_apart_and_says_what_it_left_out(
+    investigated: Investigator, tmp_path: Path
+) -> None:
+    behaviour = drifting({2: 40.0, 3: 90.0})
+    choice = {2: CHOICE, 3: caused(3)}  # a discrete choice explains step 2, so that step 3 would be examined next
+    ended = investigated(behaviour, choice, replace(PLAN, budget=1e-9, knobs=True))
+    assert ended.looks == [("ops", 2)] and "compile-without-cpu" not in ended.made
+    (note,) = [note for note in ended.findings.pairs[0].notes if "--budget" in note]
+    assert "step 3" in note and "the compiler's stages and settings" in note
+    assert f"`numdrift investigate {tmp_path / 'study'} --budget none` goes on from there" in note
+    # with more time, the same investigation goes on
+    study = Study(tmp_path / "study", {name: name for name in behaviour.steps})
+    with laboratory_of(study, behaviour) as laboratory:
+        findings = investigate_runs(ended.runs, replace(PLAN, budget=math.inf), laboratory)
+    assert ended.steps_of("ops") == [2, 3] and WITHOUT in laboratory.rounds
+    assert not any("--budget" in note for note in findings.pairs[0].notes)
+
+
+def test_the_default_budget_grows_with_the_first_runs(tmp_path: Path) -> None:
+    study = Study(tmp_path)
+    short, long = study.run("cpu", training(), seconds=2.0), study.run("compile", training(), seconds=200.0)
+    assert default_budget([short, short]) == 300.0
+    assert default_budget([short, long]) == 4 * 202.0 + 60

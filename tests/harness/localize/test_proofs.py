@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import cast
@@ -26,7 +27,12 @@ class Step:
 
     blocks: frozenset[int]
     drift: Callable[[frozenset[int]], float]
+    most: float = math.inf
     count: int = 0
+
+    @property
+    def are_over(self) -> bool:
+        return self.count >= self.most
 
     def swapped_in(self, causes: Sequence[Cause]) -> Drift:
         return self._with(frozenset(block for one in causes for block in one.blocks))
@@ -42,9 +48,9 @@ class Step:
         return Drift({"w": score}, 0)
 
 
-def proven(causes: Sequence[Cause], drift: Callable[[frozenset[int]], float]) -> Proofs:
+def proven(causes: Sequence[Cause], drift: Callable[[frozenset[int]], float], most: float = math.inf) -> Proofs:
     blocks = frozenset(block for one in causes for block in one.blocks)
-    return prove(cast(HybridTests, Step(blocks, drift)), causes, THRESHOLD)
+    return prove(cast(HybridTests, Step(blocks, drift, most)), causes, THRESHOLD)
 
 
 def both(blocks: frozenset[int]) -> float:
@@ -95,3 +101,16 @@ def test_causes_that_undo_each_other_move_nothing_and_prove_nothing() -> None:
 
     assert not found.significant and found.whole.is_none
     assert [each.cause.ops["a"] for each in found.others] == [("mul",), ("mul",)]
+
+
+def test_a_search_whose_time_is_over_proves_only_what_is_significant() -> None:
+    causes = [cause(number, "mm") for number in range(6)]
+
+    def fifth(blocks: frozenset[int]) -> float:
+        return 40.0 if 4 in blocks else 1.0 * len(blocks)
+
+    found = proven(causes, fifth, most=0)
+
+    assert [measured.cause for measured in found.significant] == [causes[4]]
+    assert (found.others, found.untested) == ((), 5)
+    assert proven(causes, fifth).untested == 0 and len(proven(causes, fifth).others) == 5

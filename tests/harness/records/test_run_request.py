@@ -159,6 +159,17 @@ def test_what_an_option_cannot_mean_is_refused(options: RunOptions, said: str) -
     assert said in str(refused.value)
 
 
+@pytest.mark.parametrize(("written", "seconds"), [("90", 90.0), (1.5, 1.5), ("none", math.inf), (math.inf, math.inf)])
+def test_a_budget_is_a_time_in_seconds_or_none(written: float | str, seconds: float) -> None:
+    assert InvestigationRequest.of("train.py", [], [], {"budget": written}).budget == seconds
+
+
+@pytest.mark.parametrize("written", ["5m", 0, -1, "nan"])
+def test_a_budget_that_is_no_time_is_refused(written: float | str) -> None:
+    with pytest.raises(UsageError, match=f"--budget {written} is not a positive number of seconds, or none"):
+        InvestigationRequest.of("train.py", [], [], {"budget": written})
+
+
 def test_an_option_that_there_is_not_is_refused_as_python_does() -> None:
     with pytest.raises(
         TypeError, match=re.escape("unexpected keyword argument 'graph_step'; did you mean 'graph_steps'?")
