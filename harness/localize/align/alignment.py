@@ -42,10 +42,10 @@ def align(a: StorageFlow, b: StorageFlow) -> list[Block]:
     """Return the blocks of two tapes; every node is in exactly one block."""
     units = paired_units(a, b)
     while True:
-        blocks = _blocks(units.left, units.right, units.pairs, apart=False)
+        blocks = _with_lines_apart(a, b, _blocks(units.left, units.right, units.pairs, apart=False))
         crossed = cycles(waiting(a, b, blocks))
         if crossed:
-            apart = _blocks(units.left, units.right, units.pairs, apart=True)
+            apart = _with_lines_apart(a, b, _blocks(units.left, units.right, units.pairs, apart=True))
             still_crossed = cycles(waiting(a, b, apart))
             if sum(map(len, still_crossed)) < sum(map(len, crossed)):
                 blocks, crossed = apart, still_crossed
@@ -80,6 +80,30 @@ def _blocks(left: Sequence[OpUnit], right: Sequence[OpUnit], pairs: Pairs, *, ap
                 unpaired.setdefault(key, ([], []))[side].extend(unit.nodes)
     blocks = [Block(left[i].nodes, right[j].nodes, left[i].name == right[j].name) for i, j in pairs.items()]
     return [*blocks, *(Block(tuple(sorted(a)), tuple(sorted(b)), paired=False) for a, b in unpaired.values())]
+
+
+def _with_lines_apart(a: StorageFlow, b: StorageFlow, blocks: Sequence[Block]) -> list[Block]:
+    """Split each unpaired block in which only some lines of the script are executed by both sides.
+
+    Torch decomposes some ops before a compiler captures them, without naming the op. If the script multiplies by 2 on
+    one side only, and then calls such an op, the factor stays apart from the op's decomposition:
+
+        upsample (line 9)    mul (line 8), iota, mul, index and 25 more (line 9)
+    """
+    split = list[Block]()
+    for block in blocks:
+        lines_a, lines_b = ({flow.nodes[n].call.line for n in block.of(side)} for flow, side in ((a, "a"), (b, "b")))
+        common = lines_a & lines_b
+        if block.paired or None in lines_a | lines_b or not common or lines_a == lines_b:
+            split.append(block)
+            continue
+        for is_common in (False, True):
+            nodes_a, nodes_b = (
+                tuple(n for n in block.of(side) if (flow.nodes[n].call.line in common) == is_common)
+                for flow, side in ((a, "a"), (b, "b"))
+            )
+            split.append(Block(nodes_a, nodes_b, paired=False))
+    return split
 
 
 def _ordered(a: StorageFlow, b: StorageFlow, blocks: Sequence[Block]) -> list[Block]:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -121,6 +122,19 @@ def test_a_removed_op_and_its_backward_are_all_that_is_unpaired() -> None:
 def test_a_replaced_op_stands_against_what_it_was_replaced_by() -> None:
     two = sides(Small, between(lambda h: h.sigmoid()), before=between(torch.tanh))
     assert unpaired(two) == [(["tanh"], ["sigmoid"]), (["tanh_backward"], ["sigmoid_backward"])]
+
+
+def soft(h: Tensor, *, decomposed: bool) -> Tensor:
+    if decomposed:
+        h = h * 2
+    return (1 + (-h).exp()).reciprocal() if decomposed else h.sigmoid()
+
+
+def test_an_op_that_one_side_adds_is_apart_from_another_that_it_decomposes_in_the_next_line() -> None:
+    eager, changed = (between(partial(soft, decomposed=decomposed)) for decomposed in (False, True))
+    two = sides(Small, changed, eager)
+    forward = [block for block in unpaired(two) if "neg" in block[1] or "mul" in block[1]]
+    assert forward[:2] == [([], ["mul"]), (["sigmoid"], ["neg", "exp", "add", "reciprocal"])]
 
 
 def test_a_module_made_where_it_is_called_stands_against_the_one_in_its_place() -> None:
