@@ -42,7 +42,8 @@ Examples:
 A mode is written as [NAME=]BASE[,KEY=VALUE]... The first mode is the reference.
   bases  {", ".join([*(entry.name for entry in OWN), *VENDORS])}
   keys   device, backend, dtype, threads, seed, contract, emulate_casts, fallback_random, allow_rnn,
-         graph_cache, draws, mark_step, execute, python, timeout, env.<NAME>, kernel.<op>[@<module>][:<nth>],
+         graph_cache, draws, mark_step, execute, python, timeout, script, git, cwd, args, args+, env.<NAME>,
+         kernel.<op>[@<module>][:<nth>],
          decompose.<op>, inductor.<option>, and the settings tf32, matmul_precision, sdpa,
          cudnn, mkldnn, benchmark, reduced_precision_reduction, deterministic
 """

@@ -118,6 +118,8 @@ def compare_runs(a: RecordedRun, b: RecordedRun, ignored: Collection[str] | None
             notes.append(run.journal.damage)
     if a.manifest.script_sha256 != b.manifest.script_sha256:
         notes.append(f"the runs executed different scripts: {a.manifest.reproducer} and {b.manifest.reproducer}")
+    if a.manifest.revision != b.manifest.revision:
+        notes.append(f"the runs trained different revisions: {_revision(a)} and {_revision(b)}")
     if list(a.manifest.arguments) != list(b.manifest.arguments):
         notes.append(f"the script's arguments differ: {_joined(a)} and {_joined(b)}")
     if step is None:
@@ -191,6 +193,10 @@ def _parameters(a: RecordedRun, b: RecordedRun, step: int) -> ParameterCompariso
             drift = replace(drift, dtype="bfloat16", max_ulp=ulp, scale_ulp=of_largest)
         drifts.append(drift)
     return replace(compared, drifts=tuple(drifts))
+
+
+def _revision(run: RecordedRun) -> str:
+    return run.manifest.revision[:12] or "the files as they are"
 
 
 def _joined(run: RecordedRun) -> str:

@@ -15,8 +15,8 @@ class SetupDifference:
     name: the tensor, hyper-parameter, generator or argument
     size: a relative distance, if there is one
     follows: whether it is a consequence of another difference, or of the drift itself
-    harmless: "rounding" for values that are a few ULP apart, "unused" for a generator that nothing is drawn from, else
-        ""
+    harmless: "rounding" for values that are a few ULP apart, "unused" for a generator that nothing is drawn from,
+        "stated" for a script or arguments that the modes themselves state, else ""
     """
 
     kind: str

@@ -8,13 +8,13 @@ import os
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import Any
 
 from ..errors import NumdriftError, UsageError, nearest
-from ..records.modes.mode_spec import ModeSpec
+from ..records.modes.mode_spec import ModeSpec, parse_mode
 from ..records.results.experiment import Experiment
 from ..records.run.run_request import LEVELS, RunRequest
 from ..records.run.step_selection import StepSelection
@@ -24,6 +24,7 @@ from ..runs.run_layout import STATES, InvestigationFolder, check_name, choose_in
 from ..runs.step_outcomes import state_steps
 from .batch_kernels import check_kernels
 from .checked_interpreter import check_interpreter
+from .script_places import ScriptPlace, places_of
 from .training_request import TrainingRequest
 from .xla_environment import in_their_interpreters
 
@@ -44,7 +45,9 @@ class BatchPlan(RunRequest):
     serve: in a plan of one mode, the path of a unix socket; a laboratory sets one for a plan that is `held`
     nproc: number of processes (ranks) per run
     pass_through: true if the one run reads this process's standard input
-    interpreters: sentences about the interpreters of the modes
+    interpreters: sentences about the interpreters and revisions of the modes
+    import_paths, beside, revision: see `ScriptPlace`
+    places: the script, folder and import paths of the modes that state their own, by the mode's name
     """
 
     script: Path
@@ -67,6 +70,16 @@ class BatchPlan(RunRequest):
     pass_through: bool = False
     experiment: Experiment | None = None
     interpreters: Sequence[str] = ()
+    import_paths: Sequence[str] = ()
+    beside: Path | None = None
+    revision: str = ""
+    places: Mapping[str, ScriptPlace] = field(default_factory=dict)
+
+    def place(self, spec: ModeSpec) -> ScriptPlace:
+        """Return the script and the folder of a mode."""
+        folder = self.folder or Path.cwd()
+        own = ScriptPlace(self.script, folder, self.import_paths, self.beside, self.revision)
+        return self.places.get(spec.name, own)
 
 
 def planned(
@@ -85,11 +98,13 @@ def planned(
         )
     reproducer, words = reproducer_of(request.script, request.module, request.arguments)
     interpreters = in_their_interpreters(request.modes, numpy=_mentions_numpy(reproducer.path))
+    places, sentences = places_of(interpreters.modes, reproducer.path, request.out)
     plan = BatchPlan(
         script=reproducer.path,
         module=reproducer.module,
         modes=interpreters.modes,
-        interpreters=interpreters.sentences,
+        interpreters=[*interpreters.sentences, *sentences],
+        places=places,
         investigation=choose_investigation(request.out, reproducer.named_after, request.name, suffix),
         arguments=words,
         suffix=suffix,
@@ -118,7 +133,8 @@ def planned(
 
 def check_plan(plan: BatchPlan) -> None:
     """Check a plan before any process starts. Raises UsageError."""
-    check_script(plan.script)
+    for script in dict.fromkeys(plan.place(spec).script for spec in plan.modes):
+        check_script(script)
     if plan.folder is not None and not plan.folder.is_dir():
         raise UsageError(
             f"{plan.folder}, the folder in which the script was run, no longer exists, and neither do the files that "
@@ -153,12 +169,13 @@ def _check_folder(plan: BatchPlan) -> None:
         existing = existing.parent
     if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
         raise UsageError(f"{existing} cannot be written to; choose another folder with --out")
-    for run in sorted(folder.glob("*/run.json")):
+    for run in sorted(folder.glob("*/run.json")) if plan.experiment is None else ():
         try:
-            script = Path(read_manifest(run.parent).reproducer)
+            manifest = read_manifest(run.parent)
+            spec, script = parse_mode(manifest.spec), Path(manifest.reproducer)
         except NumdriftError:
             continue  # a damaged run does not name its script, and prevents nothing
-        if script.resolve() != plan.script.resolve():
+        if not (spec.script or spec.git) and script.resolve() != plan.script.resolve():
             raise UsageError(f"{folder} holds runs of {script}; choose another investigation with --name")
     for spec in plan.modes:
         of_run = plan.investigation.run(spec.name, plan.suffix)

@@ -43,7 +43,8 @@ def own_folders(plan: BatchPlan, spec: ModeSpec, since: float) -> OwnFolders:
     They are the current folder, and the script's folder if that is outside of the current folder and of a Python
     installation. `since` is the time at which the first run of the investigation began.
     """
-    current_folder, cached = (plan.folder or Path.cwd()).resolve(), caches()
+    place = plan.place(spec)
+    current_folder, cached = place.folder.resolve(), caches()
     ignored = tuple(
         map(
             str,
@@ -61,11 +62,13 @@ def own_folders(plan: BatchPlan, spec: ModeSpec, since: float) -> OwnFolders:
     folder = plan.investigation.run(spec.name, plan.suffix).path.resolve()
     shared = [folder, *cached, Path(tempfile.gettempdir()).resolve()]
     wanted = [current_folder]
-    of_script = plan.script.resolve().parent
+    of_script = place.script.resolve().parent
     if not any(
         of_script.is_relative_to(parent) for parent in (current_folder, Path(sys.prefix), Path(sys.base_prefix))
     ):
         wanted = [of_script] if current_folder.is_relative_to(of_script) else [current_folder, of_script]
+    if place.beside is not None and not any(place.beside.is_relative_to(root) for root in wanted):
+        wanted.append(place.beside)
     for candidate in wanted:
         # The root, and folders that contain files of several users or of numdrift itself, cannot become private.
         if candidate == Path(candidate.anchor) or candidate in shared:

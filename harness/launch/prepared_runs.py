@@ -52,6 +52,7 @@ def prepare_run(plan: BatchPlan, spec: ModeSpec, since: float) -> PreparedRun:
 
 def _prepare_rank(plan: BatchPlan, spec: ModeSpec, folder: RunFolder, rank: int, files: OwnFolders) -> PreparedRun:
     folder.journal.mkdir(parents=True, exist_ok=True)
+    place = plan.place(spec)
     config = replace(run_config(plan, spec, folder, rank), files=files)
     folder.config.write_text(json.dumps(config.to_json(), indent=2) + "\n", encoding="utf-8")
     # The manifest is written before the process starts. The pid of this process distinguishes a current run from an
@@ -60,16 +61,17 @@ def _prepare_rank(plan: BatchPlan, spec: ModeSpec, folder: RunFolder, rank: int,
         mode=spec.name,
         spec=str(spec),
         suffix=plan.suffix,
-        reproducer=str(plan.script),
+        reproducer=str(place.script),
         module=plan.module,
-        script_sha256=script_sha256(plan.script),
-        arguments=list(plan.arguments),
+        script_sha256=script_sha256(place.script),
+        arguments=list(spec.arguments(plan.arguments)),
         record=plan.record,
         started=datetime.now(UTC).isoformat(timespec="seconds"),
         position=[*(plan.positions or (mode.name for mode in plan.modes))].index(spec.name),
         pickle=folder.pickle.name,
         pid=os.getpid(),
         experiment=plan.experiment,
+        revision=place.revision,
         rank=rank,
         world_size=plan.nproc,
     )
@@ -111,11 +113,15 @@ def run_config(plan: BatchPlan, spec: ModeSpec, folder: RunFolder, rank: int = 0
         of_rank = rank_folder(of_run.parent, rank) / of_run.name
         return str(of_rank if of_rank.is_dir() else of_run)
 
+    place = plan.place(spec)
     return RunConfig(
         **request_fields | {"graphs": plan.graphs and not rank},
-        script=str(plan.script.absolute()),
-        folder=str(plan.folder or Path.cwd()),
-        invoked=str(plan.script),
+        script=str(place.script.absolute()),
+        folder=str(place.folder),
+        import_paths=tuple(place.import_paths),
+        beside="" if place.beside is None else str(place.beside),
+        revision=place.revision,
+        invoked=str(place.script),
         mode=spec,
         journal=str(folder.journal.absolute()),
         arguments=tuple(plan.arguments),

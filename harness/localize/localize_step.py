@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from ..drift.step_noise import Noise
+from ..records.modes.mode_spec import parse_mode
 from ..tape.replaying.settling import FAR
 from .align.storage_flow import SIDES, Side, flow_of
 from .causes.batch_words import inputs_in_words
@@ -55,7 +56,9 @@ def localize_step(
 
     Raises NotReplayable if a tape cannot be executed.
     """
-    pair = paired(flow_of(sides["a"].tape), flow_of(sides["b"].tape), own_batch=own is not None)
+    sources = {(mode.script, mode.git) for mode in (parse_mode(sides[side].spec) for side in SIDES if sides[side].spec)}
+    flows = [flow_of(sides[side].tape) for side in SIDES]
+    pair = paired(*flows, own_batch=own is not None, same_source=len(sources) < 2)
     labels: dict[Side, str] = {side: sides[side].label for side in SIDES}
     counts = " and ".join(f"{len(pair.flows[side].nodes)} calls of {labels[side]}" for side in SIDES)
     paired_count = sum(block.paired for block in pair.blocks)

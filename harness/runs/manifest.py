@@ -38,6 +38,7 @@ class RunManifest:
     files: the fate of the files that the run wrote
     in_process: whether this is a run of `numdrift.record`, for which no process can be started again
     experiment: the experiment that the run belongs to, None if it belongs to none
+    revision: the commit of the script's repository that the mode states, "" if it states none
     """
 
     mode: str
@@ -70,6 +71,7 @@ class RunManifest:
     place: str = field(default="", metadata=NOT_WRITTEN)
     experiment: Experiment | None = field(default=None, metadata=UNLESS_EMPTY)
     files: RunFiles | None = field(default=None, metadata=UNLESS_EMPTY)
+    revision: str = field(default="", metadata=UNLESS_EMPTY)
     schema: int = SCHEMA
 
     @property

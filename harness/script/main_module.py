@@ -21,6 +21,10 @@ from ..tape.origin import own_files
 
 def execute(config: RunConfig, code: types.CodeType) -> None:
     """Execute the script's code as `python SCRIPT` or, if the script was requested as a module, as `python -m`."""
+    if config.import_paths:  # also for processes that the script starts
+        sys.path[:0] = config.import_paths
+        before = os.environ.get("PYTHONPATH")
+        os.environ["PYTHONPATH"] = os.pathsep.join([*config.import_paths, *([before] if before else [])])
     if config.module:
         # `find_spec` imports the packages that contain the module, as `python -m` does.
         sys.path.insert(0, str(Path.cwd()))
@@ -44,7 +48,7 @@ def execute(config: RunConfig, code: types.CodeType) -> None:
     main = types.ModuleType("__main__")
     main.__dict__.update({"__file__": config.script, "__builtins__": __builtins__, **facts})
     sys.modules["__main__"] = main
-    sys.argv = [first, *config.arguments]
+    sys.argv = [first, *config.mode.arguments(config.arguments)]
     exec(code, main.__dict__)  # noqa: S102, the user has asked to run this script
 
 

@@ -290,6 +290,10 @@ ON_A_PAGE = "is executed for a guide, of another script, and takes long"
 NOT_EXECUTED = {
     "pip install .": "changes the environment",
     "bash run.sh": "tests/e2e/test_batches.py executes it",
+    (
+        'numdrift investigate train.py --mode cpu --mode "before=cpu,git=HEAD~1" --mode "four=cpu,args+=--accum 4" '
+        "-- --steps 3"
+    ): "needs a repository; tests/e2e/test_changed_code.py executes these modes",
     "bash scripts/test": "is what runs this test",
     "bash scripts/setup": "changes the environment",
     "bash scripts/browser": "changes the environment",

@@ -9,6 +9,8 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
+from ...errors import ModeError
+from ...records.modes.mode_spec import parse_mode
 from ...records.run.adoption_facts import NO_AUTOCAST
 from ...records.run.interpreters import differences
 from ...records.values.digest_record import Digest
@@ -155,13 +157,14 @@ def setup_differences(
     """
     drifting_from = first_computed_difference(a, b)
     setup, left, right = [], a.manifest, b.manifest
+    stated = "stated" if _own_code(left.spec) != _own_code(right.spec) else ""
     if left.script_sha256 != right.script_sha256:
         text = f"the runs executed different scripts: {left.reproducer} and {right.reproducer}"
-        setup.append(SetupDifference("script", 0, "script", text))
+        setup.append(SetupDifference("script", 0, "script", text, harmless=stated))
     if list(left.arguments) != list(right.arguments):
         arguments = [" ".join(manifest.arguments) or "(none)" for manifest in (left, right)]
         text = f"the script's arguments differ: {arguments[0]} against {arguments[1]}"
-        setup.append(SetupDifference("arguments", 0, "arguments", text))
+        setup.append(SetupDifference("arguments", 0, "arguments", text, harmless=stated))
     # A mode in which autocast does nothing computes in a different precision than a mode with autocast.
     without = [
         any(doubt["text"].startswith(NO_AUTOCAST) for doubt in side.adopted.get("doubts", ())) for side in (left, right)
@@ -188,6 +191,15 @@ def setup_differences(
         follows = "generator" in causes if entry.kind == "batch" else entry.kind == "steps" and bool(causes)
         linked.append(replace(entry, follows=True) if follows else entry)
     return linked
+
+
+def _own_code(mode: str) -> tuple[str | None, ...]:
+    """Return what a mode states about its script; nothing for a mode that this installation does not know."""
+    try:
+        spec = parse_mode(mode)
+    except ModeError:
+        return ()
+    return spec.script, spec.git, spec.args, spec.more_args
 
 
 def environment_differences(a: RecordedRun, b: RecordedRun) -> list[str]:

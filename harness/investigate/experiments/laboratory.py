@@ -240,10 +240,10 @@ class Laboratory:
                 wanted = replace(wanted, measured=recorded.measured)
         if not recorded.quick_tapes:  # then no tape was left out
             wanted = replace(wanted, quick_tapes=False)
-        unchanged = run.manifest.script_sha256 == script_sha256(plan.script)
+        unchanged = run.manifest.script_sha256 == script_sha256(plan.place(spec).script)
         # Compare as JSON, in which a tuple is a list. The folders of the script and of its output may differ.
         elsewhere = {"script": "", "invoked": "", "journal": "", "serve": "", "checkpoints": 0}
-        elsewhere |= {"folder": "", "files": None, "keep_files": False}
+        elsewhere |= {"folder": "", "files": None, "keep_files": False, "import_paths": [], "beside": ""}
         # The folder of the whole investigation may differ, too.
         elsewhere |= {name: "/".join(Path(getattr(wanted, name)).parts[-2:]) for name in ("resync", "rejoin")}
         for name in ("resync", "rejoin"):
@@ -286,6 +286,9 @@ def trained_anew(run: RecordedRun, **changes: Any) -> BatchPlan:
         "arguments": config.arguments,
         "in_place": config.in_place,
         "folder": Path(config.folder) if config.folder else None,
+        "import_paths": config.import_paths,
+        "beside": Path(config.beside) if config.beside else None,
+        "revision": config.revision,
         "inherited": variables_of(run),
         "kernels": [(op, Path(path)) for op, path in config.kernels],
         "max_steps": run.manifest.steps if timed else config.max_steps,

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ...records.modes.mode_spec import ModeSpec
-from ...runs.manifest import RunManifest
+from ...records.run.run_config import RunConfig
 from ...runs.recorded_run import RecordedRun
 from ..evidence.pair_scores import spec_of
 from ..words.culprit_words import from_here
@@ -37,7 +37,7 @@ def command_for(a: RecordedRun, b: RecordedRun) -> str:
         return f"numdrift investigate {a.path.parent}{suffix}"
     if first.mode == second.mode or not are_same_training(a, b):
         return "numdrift investigate SCRIPT"
-    return command_of_modes(first, [spec_of(run) for run in (a, b)], first.reproducer)
+    return command_of_modes(a, [spec_of(run) for run in (a, b)], first.reproducer)
 
 
 def command_in_same_interpreter(a: RecordedRun, b: RecordedRun, reference: ModeSpec, mode: ModeSpec) -> str:
@@ -48,14 +48,17 @@ def command_in_same_interpreter(a: RecordedRun, b: RecordedRun, reference: ModeS
         return ""
     python = from_here(mode.python or str(executable))
     script = from_here(manifest.reproducer) if Path(manifest.reproducer).is_absolute() else manifest.reproducer
-    return command_of_modes(manifest, [replace(spec, python=python) for spec in (reference, mode)], script)
+    return command_of_modes(a, [replace(spec, python=python) for spec in (reference, mode)], script)
 
 
-def command_of_modes(manifest: RunManifest, modes: Sequence[ModeSpec], script: str) -> str:
-    """Return the command that investigates the training script of a manifest in these modes."""
+def command_of_modes(run: RecordedRun, modes: Sequence[ModeSpec], script: str) -> str:
+    """Return the command that investigates the training script of a run in these modes."""
+    manifest, arguments = run.manifest, run.manifest.arguments
+    if spec_of(run).args is not None or spec_of(run).more_args:  # the command has them as a part of the mode
+        arguments = RunConfig.load(run.path / "config.json").arguments
     words = ["numdrift", "investigate"]
     words += ["-m", manifest.module] if manifest.module else [script]
     words += [word for mode in modes for word in ("--mode", str(mode))]
     words += ["--nproc", str(manifest.world_size)] if manifest.world_size > 1 else []
-    words += ["--", *manifest.arguments] if manifest.arguments else []
+    words += ["--", *arguments] if arguments else []
     return shlex.join(words)

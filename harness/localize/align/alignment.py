@@ -38,14 +38,19 @@ from .storage_flow import StorageFlow
 from .unit_pairs import Pairs, paired_units
 
 
-def align(a: StorageFlow, b: StorageFlow) -> list[Block]:
-    """Return the blocks of two tapes; every node is in exactly one block."""
+def align(a: StorageFlow, b: StorageFlow, *, same_source: bool = True) -> list[Block]:
+    """Return the blocks of two tapes; every node is in exactly one block.
+
+    same_source: the lines of both tapes are those of the same files
+    """
     units = paired_units(a, b)
     while True:
-        blocks = _with_lines_apart(a, b, _blocks(units.left, units.right, units.pairs, apart=False))
+        blocks = _blocks(units.left, units.right, units.pairs, apart=False)
+        blocks = _with_lines_apart(a, b, blocks) if same_source else blocks
         crossed = cycles(waiting(a, b, blocks))
         if crossed:
-            apart = _with_lines_apart(a, b, _blocks(units.left, units.right, units.pairs, apart=True))
+            apart = _blocks(units.left, units.right, units.pairs, apart=True)
+            apart = _with_lines_apart(a, b, apart) if same_source else apart
             still_crossed = cycles(waiting(a, b, apart))
             if sum(map(len, still_crossed)) < sum(map(len, crossed)):
                 blocks, crossed = apart, still_crossed

@@ -167,10 +167,11 @@ class TapePair:
         return -1 if node is None else self.home[side][node]
 
 
-def paired(a: StorageFlow, b: StorageFlow, *, own_batch: bool = True) -> TapePair:
-    """Align two tapes; both sides get this process's kernels. For `own_batch`, see `linked`."""
+def paired(a: StorageFlow, b: StorageFlow, *, own_batch: bool = True, same_source: bool = True) -> TapePair:
+    """Align two tapes; both sides get this process's kernels. For `own_batch`, see `linked`, for `same_source`
+    `align`."""
     flows: Flows = {"a": a, "b": b}
-    blocks = align(a, b)
+    blocks = align(a, b, same_source=same_source)
     links = linked(a, b, blocks, own_batch=own_batch)
     plain = PlainKernels()
     return TapePair(flows, blocks, links, Lifetimes(flows, links, blocks), {"a": plain, "b": plain})

@@ -5,6 +5,8 @@
     bad=cpu,env.FAULT=1
     fast=compile,contract=fast,kernel.tanh_backward=fma
     scalar=compile,inductor.cpp.simdlen=1
+    four=cpu,args+=--accum 4
+    before=cpu,git=HEAD~1
 
 Parsing needs no torch, so a mistake is found before any process starts.
 """
@@ -20,6 +22,7 @@ from ...errors import ModeError, UsageError, nearest
 from ..codec import of_fields, read_fields
 from .capabilities import Capabilities
 from .mode_registry import DEFERRED_DEVICES, registry
+from .script_words import ARGS, MORE_ARGS, arguments_of, split_pairs, words_of
 from .setting_keys import SETTING_KEYS, device_of, refused_setting
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -41,7 +44,14 @@ DTYPES = ("float32", "float64", "bfloat16", "float16")
 
 @dataclass(frozen=True, slots=True)
 class ModeSpec:
-    """A mode as the user stated it. A field that is None has the default of the base. `timeout` is in seconds."""
+    """A mode as the user stated it. A field that is None has the default of the base. `timeout` is in seconds.
+
+    args: the arguments of the script in this mode, instead of those for all modes
+    more_args: arguments that are added to them; in the grammar, the key is `args+`
+    script: the script of this mode, instead of that of the other modes
+    git: the revision of the script's repository
+    cwd: the folder in which the script is run
+    """
 
     EMPTY_IS_LEFT_OUT: ClassVar[bool] = True
 
@@ -70,6 +80,11 @@ class ModeSpec:
     execute: str | None = None
     python: str | None = None
     timeout: float | None = None
+    script: str | None = None
+    git: str | None = None
+    cwd: str | None = None
+    args: str | None = None
+    more_args: str | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     kernel: Mapping[str, str] = field(default_factory=dict)
     decompose: Mapping[str, str] = field(default_factory=dict)
@@ -85,6 +100,10 @@ class ModeSpec:
     def capabilities(self) -> Capabilities:
         """The capabilities of the mode's base."""
         return registry.capabilities(self.base)
+
+    def arguments(self, common: Sequence[str]) -> tuple[str, ...]:
+        """Return the arguments of the script in this mode; `common` are those for all modes."""
+        return arguments_of(common, self.args, self.more_args)
 
     @property
     def is_inductor(self) -> bool:
@@ -117,7 +136,7 @@ class ModeSpec:
                 parts += [f"{key}.{name}={setting}" for name, setting in value.items()]
             elif key not in ("name", "base"):
                 written = str(value).removesuffix(".0") if isinstance(value, float) else value
-                parts.append(f"{key}={written}")
+                parts.append(f"{MORE_ARGS if key == 'more_args' else key}={written}")
         return ",".join(parts)
 
 
@@ -172,6 +191,11 @@ PLAIN_KEYS: Mapping[str, Callable[[str], Any]] = {
     "execute": _one_of(*EXECUTIONS),
     "python": _text,
     "timeout": _seconds,
+    "script": _text,
+    "git": _text,
+    "cwd": _text,
+    ARGS: words_of,
+    MORE_ARGS: words_of,
 }
 DOTTED_KEYS: Mapping[str, Callable[[str], str]] = {
     "env": str,
@@ -187,7 +211,8 @@ def parse_mode(text: str) -> ModeSpec:
 
     Raises ModeError, which quotes the part that is invalid and, if a name is misspelt, suggests the nearest valid name.
     """
-    head, *pairs = text.strip().split(",")  # no value can contain a comma
+    # no value can contain a comma, except the arguments of the script
+    head, *pairs = split_pairs(text.strip(), lambda key: key in PLAIN_KEYS or key.partition(".")[0] in DOTTED_KEYS)
     name, equals, base = head.partition("=")
     name, base = (name.strip(), base.strip()) if equals else (name.strip(), name.strip())
     device = None
@@ -224,7 +249,7 @@ def parse_mode(text: str) -> ModeSpec:
         if bases and base not in bases:
             raise ModeError(text, key, f"key {key!r} belongs to {' and '.join(bases)}, not to {base}")
         # `env.A` and `env.B` are entries of one field, `seed` is a field
-        target, entry = (values[group], inner) if dotted else (values, key)
+        target, entry = (values[group], inner) if dotted else (values, "more_args" if key == MORE_ARGS else key)
         if entry in target:
             raise ModeError(text, key, f"key {key!r} is given twice")
         try:

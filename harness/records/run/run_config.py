@@ -27,6 +27,10 @@ class RunConfig(RunRequest):
         process is to exit instead
     invoked: the script's path as the user gave it
     folder: the script's current working directory
+    arguments: the script's arguments in all modes; the mode may replace them or add to them
+    import_paths: folders in which the script finds modules before all others, except its own folder
+    revision: the commit of the script's repository, if the mode states a revision
+    beside: another folder whose files the script must not change, because links in `folder` lead there
     files: the private folders of the run
     rank, world_size: this process's rank, and the number of processes of the run
     """
@@ -41,6 +45,9 @@ class RunConfig(RunRequest):
     serve: str = ""
     invoked: str = ""
     folder: str = ""
+    import_paths: tuple[str, ...] = ()
+    revision: str = ""
+    beside: str = ""
     files: OwnFolders = field(default_factory=OwnFolders)
     rank: int = 0
     world_size: int = 1

@@ -35,6 +35,11 @@ VALUES: dict[str, st.SearchStrategy[str]] = {
     "execute": st.sampled_from(["graph", "op"]),
     "python": st.sampled_from(["/opt/python 3/bin/python", "python3=x"]),
     "timeout": st.floats(0, exclude_min=True, allow_infinity=False, allow_nan=False).map(repr),
+    "script": st.sampled_from(["other.py", "/a b/train.py"]),
+    "git": st.sampled_from(["HEAD~1", "v1.0^{}", "a1b2c3d"]),
+    "cwd": st.sampled_from(["runs", "/a b"]),
+    "args": st.sampled_from(["", "--lr 0.1", "--names a,b", "'x,seed=1' --y", '"a b",c']),
+    "args+": st.sampled_from(["--accum 4", "--names a,b", "'threads=2,seed=1'"]),
     "env": st.text(string.ascii_letters + "=. /", max_size=6).map(str.strip),
     "kernel": st.sampled_from(["fma", "aten"]),
     "decompose": st.just("off"),
@@ -106,10 +111,39 @@ def test_any_text_is_a_specification_or_an_error_on_one_line(text: str) -> None:
         ("kernel.aten.tanh=fma", "kernel", {"aten.tanh": "fma"}),
         ("decompose.gelu=off", "decompose", {"gelu": "off"}),
         (" threads = 2 ", "threads", 2),
+        ("script=other.py", "script", "other.py"),
+        ("git=HEAD~1", "git", "HEAD~1"),
+        ("cwd=sub", "cwd", "sub"),
+        ("args=", "args", ""),
+        ("args+=--accum 4", "more_args", "--accum 4"),
     ],
 )
 def test_each_key_is_read(pair: str, field: str, value: object) -> None:
     assert getattr(parse_mode(f"compile,{pair}"), field) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "threads"),
+    [
+        ("cpu", ["--lr", "1"], None),
+        ("cpu,args+=--accum 4", ["--lr", "1", "--accum", "4"], None),
+        ("cpu,args+=--accum 4,threads=2", ["--lr", "1", "--accum", "4"], 2),
+        ("cpu,args=", [], None),
+        ("cpu,args=--names a,b --x", ["--names", "a,b", "--x"], None),
+        ("cpu,args=--names 'a, b',threads=2", ["--names", "a, b"], 2),
+        ("cpu,args='threads=1,seed=2',threads=3", ["threads=1,seed=2"], 3),
+        ("cpu,threads=2,args=a,args+=b", ["a", "b"], 2),
+    ],
+)
+def test_a_mode_has_arguments_of_its_own(text: str, words: list[str], threads: int | None) -> None:
+    spec = parse_mode(text)
+    assert spec.arguments(["--lr", "1"]) == tuple(words) and spec.threads == threads
+    assert parse_mode(str(spec)) == spec
+
+
+def test_arguments_with_an_open_quote_are_refused() -> None:
+    with pytest.raises(ModeError, match="a quote is not closed"):
+        parse_mode("cpu,args+=--name 'a")
 
 
 def test_mark_step_is_read_for_the_bases_that_have_it() -> None:

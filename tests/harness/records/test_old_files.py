@@ -86,6 +86,9 @@ def test_a_config_is_read_and_says_the_same() -> None:
         "files": plain(OwnFolders()),
         "unseeded_seed": 0,
         "quick_tapes": False,
+        "import_paths": [],
+        "revision": "",
+        "beside": "",
     }
     assert config.to_json() == content("config.json") | later
 
