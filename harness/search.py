@@ -7,11 +7,13 @@
     (Carrier(parts=(3,), alone=1.0, without=0.0),)
     >>> between([(0, False), (9, True)], 4)  # the places to test next for the first that fails
     [1, 3, 6, 8]
+    >>> first_failing(9, lambda place: None if place == 4 else place > 4)  # place 4 cannot be tested
+    (3, 5)
 
-`bisect_all` and `ddmin` search the ops of a step, `carriers` the parts of a model, and `between` the step in which a
-drift begins. The costs of their tests differ by orders of magnitude: a hybrid of two tapes takes milliseconds, any
-other test a run of the script. So the first two functions test one set at a time, and the other two test several sets
-or steps in parallel.
+`bisect_all` and `ddmin` search the ops of a step, `carriers` the parts of a model, `between` the step in which a drift
+begins, and `first_failing` the versions of a script. The costs of their tests differ by orders of magnitude: a hybrid
+of two tapes takes milliseconds, any other test a run of the script. So the first two functions test one set at a time,
+and `carriers` and `between` test several sets or steps in parallel.
 """
 
 from __future__ import annotations
@@ -197,3 +199,24 @@ def evenly(count: int, parts: int) -> list[int]:
     if parts < 2 or not count:
         return [0] if parts and count else []
     return [round(part * (count - 1) / (parts - 1)) for part in range(parts)]
+
+
+def first_failing(count: int, fails: Callable[[int], bool | None]) -> tuple[int, int]:
+    """Return the last place that passes and the first one that fails, of the places 0, which passes, to `count` - 1,
+    which fails.
+
+    `fails` returns None for a place that cannot be tested. If the two places are not neighbours, none of those between
+    them can be tested. Each place is tested at most once; without places that cannot be tested, about log2(count) are.
+    """
+    passing, failing = 0, count - 1
+    untestable = set[int]()
+    while left := [place for place in range(passing + 1, failing) if place not in untestable]:
+        place = left[len(left) // 2]
+        outcome = fails(place)
+        if outcome is None:
+            untestable.add(place)
+        elif outcome:
+            failing = place
+        else:
+            passing = place
+    return passing, failing

@@ -83,18 +83,34 @@ class Revision:
         return []
 
 
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A commit with its full name and the first line of its message."""
+
+    name: str
+    title: str
+
+
+def commits_between(script: Path, good: str, bad: str) -> list[Commit]:
+    """Return the commits of the script's repository from `good` to `bad`, the good one first. Of a merged branch, only
+    the merge counts. Raises UsageError if `good` is not an ancestor of `bad`."""
+    repository = _repository_of(script)
+    first, last = (_commit(repository, revision) for revision in (good, bad))
+    listed = _git(repository, "log", "--first-parent", "--reverse", "--format=%H %s", f"{first}..{last}").splitlines()
+    commits = [Commit(*line.split(" ", 1)) for line in listed]
+    common = _git(repository, "merge-base", first, last, why=f"{good} and {bad} have no common history")
+    if not commits or common != first:
+        raise UsageError(f"{good} is not a revision before {bad}; the range is written GOOD..BAD")
+    return [Commit(first, _git(repository, "log", "-1", "--format=%s", first)), *commits]
+
+
 def revision_of(script: Path, revision: str, unlinked: Sequence[Path] = ()) -> Revision:
     """Check out the revision of the script's repository, unless the cache has it.
 
     Files in the `unlinked` folders are not linked. Raises UsageError if there is no repository or no such revision.
     """
-    folder = script.resolve().parent
-    if shutil.which("git") is None:
-        raise UsageError(f"git={revision} needs git, which is not on the PATH; install it")
-    top = _git(folder, "rev-parse", "--show-toplevel", why=f"{script} is not in a git repository")
-    repository = Path(top).resolve()
-    unknown = f"{repository} has no revision {revision!r}; `git log --oneline` in it lists revisions"
-    commit = _git(repository, "rev-parse", "--verify", "--end-of-options", f"{revision}^{{commit}}", why=unknown)
+    repository = _repository_of(script)
+    commit = _commit(repository, revision)
     changed = bool(_git(repository, "status", "--porcelain", "--untracked-files=no"))
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "numdrift" / "revisions"
     name = f"{repository.name}-{hashlib.sha256(str(repository).encode()).hexdigest()[:12]}"
@@ -110,6 +126,18 @@ def revision_of(script: Path, revision: str, unlinked: Sequence[Path] = ()) -> R
                 made.rename(tree)
     _link_untracked(repository, tree, [path.resolve() for path in unlinked])
     return Revision(repository, tree, commit, changed)
+
+
+def _repository_of(script: Path) -> Path:
+    if shutil.which("git") is None:
+        raise UsageError("git is not on the PATH, and revisions need it; install it")
+    folder = script.resolve().parent
+    return Path(_git(folder, "rev-parse", "--show-toplevel", why=f"{script} is not in a git repository")).resolve()
+
+
+def _commit(repository: Path, revision: str) -> str:
+    unknown = f"{repository} has no revision {revision!r}; `git log --oneline` in it lists revisions"
+    return _git(repository, "rev-parse", "--verify", "--end-of-options", f"{revision}^{{commit}}", why=unknown)
 
 
 def _check_out_submodules(repository: Path, tree: Path) -> None:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from .harness.api.api_recording import Recording, record
     from .harness.api.api_running import RunBatch, run
     from .harness.api.backend_support import analyze
+    from .harness.api.bisecting import bisect
     from .harness.api.comparing import compare
     from .harness.api.investigating import investigate, localize
     from .harness.api.investigation_results import Comparison, Culprit, Investigation, Pair, load_investigation
@@ -48,6 +49,7 @@ _HOMES = {
     "SupportAnalysis": "numdrift.harness.tools.support.support_analysis",
     "after_step": "numdrift.harness.script.script_api",
     "analyze": "numdrift.harness.api.backend_support",
+    "bisect": "numdrift.harness.api.bisecting",
     "compare": "numdrift.harness.api.comparing",
     "compare_runs": "numdrift.harness.drift.run_comparison",
     "device": "numdrift.harness.script.script_api",
@@ -82,6 +84,7 @@ __all__ = [
     "SupportAnalysis",
     "after_step",
     "analyze",
+    "bisect",
     "compare",
     "compare_runs",
     "device",

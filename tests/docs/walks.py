@@ -287,13 +287,18 @@ GPU = "needs a GPU; scripts/gpu runs the like of it where there is one"
 ANOTHER_TORCH = "another torch"
 PLACEHOLDER = "names a file that is any snapshot"
 ON_A_PAGE = "is executed for a guide, of another script, and takes long"
+REPOSITORY = "needs a repository; tests/e2e/test_changed_code.py bisects one and compares its revisions"
 NOT_EXECUTED = {
     "pip install .": "changes the environment",
     "bash run.sh": "tests/e2e/test_batches.py executes it",
     (
         'numdrift investigate train.py --mode cpu --mode "before=cpu,git=HEAD~1" --mode "four=cpu,args+=--accum 4" '
         "-- --steps 3"
-    ): "needs a repository; tests/e2e/test_changed_code.py executes these modes",
+    ): REPOSITORY,
+    "numdrift bisect train.py --git HEAD~5..HEAD -- --steps 3": REPOSITORY,
+    "numdrift bisect train.py --git v1.0..main": REPOSITORY,
+    "numdrift bisect train.py --git HEAD~20..HEAD --mode compile --max-steps 20 -- --epochs 1": REPOSITORY,
+    "numdrift bisect -m package.train --git good..bad --bits --json -": REPOSITORY,
     "bash scripts/test": "is what runs this test",
     "bash scripts/setup": "changes the environment",
     "bash scripts/browser": "changes the environment",

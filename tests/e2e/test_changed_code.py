@@ -66,6 +66,12 @@ def test_modes_with_other_code_and_other_arguments(
     assert "the script's arguments differ: (none) and --accum 4" in pairs["parts"]["notes"]
     assert json.loads((tmp_path / "runs/i/before/run.json").read_text())["revision"] == commit
     assert json.loads((tmp_path / "runs/i/parts/run.json").read_text())["arguments"] == ["--accum", "4"]
+    # when the change is looked for by bisection, the line of the factor is named, in git's own notation
+    done = numdrift("bisect", "train.py", "--git", "HEAD~1..HEAD", "--json", tmp_path / "found.json")
+    assert done.returncode == 1 and "Traceback" not in done.stderr, done.stderr
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert found["last_good"]["name"] == commit and found["first_bad"]["title"] == "a change"
+    assert f"{commit[:10]}:parts.py:2 (scaled)" in done.stdout, done.stdout
 
 
 def test_what_a_mode_states_about_its_script_is_checked_first(numdrift: Numdrift, tmp_path: Path) -> None:

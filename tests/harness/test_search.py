@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from numdrift.harness.search import Carrier, between, bisect_all, carriers, ddmin
+from numdrift.harness.search import Carrier, between, bisect_all, carriers, ddmin, first_failing
 
 
 class Counted:
@@ -99,3 +99,22 @@ def test_the_example_of_the_module() -> None:
     found = carriers(range(8), lambda sets: [float(3 in one) for one in sets])
     assert found.carriers == (Carrier((3,), 1.0, 0.0),)
     assert between([(0, False), (9, True)], 4) == [1, 3, 6, 8]
+
+
+@given(st.integers(2, 200), st.data())
+def test_the_first_place_that_fails_is_found_around_places_that_cannot_be_tested(
+    count: int, data: st.DataObject
+) -> None:
+    first = data.draw(st.integers(1, count - 1))
+    untestable = data.draw(st.sets(st.integers(1, max(1, count - 2))))
+    tested = list[int]()
+
+    def fails(place: int) -> bool | None:
+        tested.append(place)
+        return None if place in untestable else place >= first
+
+    passing, failing = first_failing(count, fails)
+    assert passing < first <= failing and {*range(passing + 1, failing)} <= untestable
+    assert len(tested) == len(set(tested)) and not {0, count - 1} & set(tested)
+    if not untestable:
+        assert (passing, failing) == (first - 1, first) and len(tested) <= math.ceil(math.log2(count))

@@ -8,6 +8,7 @@ when it is swapped into cpu, the drift appears (z 90); when it is swapped out of
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -23,6 +24,9 @@ from ...records.results.culprit import (
 from ...records.run.interpreters import MODE, VERSION
 from ...tape.op_names import sums
 from ...tape.origin import line_of
+
+REVISION = re.compile(r".*/numdrift/revisions/[^/]+/([0-9a-f]{40})/(.+)")
+"""The path of a file in a revision that is checked out (see `launch.revisions`)."""
 
 MOST_PLACES = 4
 MOST_NAMED = 3
@@ -294,7 +298,12 @@ def _proof(culprit: Culprit, proof: Proof, a: str, b: str) -> str:
 
 
 def from_here(path: str) -> str:
-    """Return the path relative to the current folder, if it is inside that folder."""
+    """Return the path relative to the current folder, if it is inside that folder.
+
+    A file of a revision that a mode states is written as git writes it: `28514c143c:src/net.py`.
+    """
+    if (of_revision := REVISION.match(path)) is not None:
+        return f"{of_revision[1][:10]}:{of_revision[2]}"
     full, folder = Path(path).absolute(), Path.cwd()
     return str(full.relative_to(folder) if full.is_relative_to(folder) else path)
 
