@@ -27,7 +27,7 @@ COMMANDS = {
     "view": "Show recorded runs live in a browser, and compare any two of them.",
     "analyze": "Report which of a script's operators a mode's backend supports, and which lines call the others.",
     "partition": "Run a model's supported operators on a mode's backend, and the rest on the CPU.",
-    "bisect": "Find the first revision of a script's repository whose training differs beyond rounding.",
+    "bisect": "Find the first revision of a script, or version of torch, whose training differs beyond rounding.",
     "compare": "Show the first step at which runs differ, and by how much.",
     "localize": "Find the ops that make two recorded runs differ, and prove their effect by swapping their kernels.",
     "profile": "Trace steps of a training script in several modes, and show where their time goes.",

@@ -288,6 +288,9 @@ ANOTHER_TORCH = "another torch"
 PLACEHOLDER = "names a file that is any snapshot"
 ON_A_PAGE = "is executed for a guide, of another script, and takes long"
 REPOSITORY = "needs a repository; tests/e2e/test_changed_code.py bisects one and compares its revisions"
+VERSIONS = (
+    "needs other versions of torch; tests/harness/launch/test_torch_versions.py and tests/harness/api/test_bisecting.py"
+)
 NOT_EXECUTED = {
     "pip install .": "changes the environment",
     "bash run.sh": "tests/e2e/test_batches.py executes it",
@@ -299,6 +302,9 @@ NOT_EXECUTED = {
     "numdrift bisect train.py --git v1.0..main": REPOSITORY,
     "numdrift bisect train.py --git HEAD~20..HEAD --mode compile --max-steps 20 -- --epochs 1": REPOSITORY,
     "numdrift bisect -m package.train --git good..bad --bits --json -": REPOSITORY,
+    "numdrift bisect train.py --torch 2.9.0..2.13.0 --with numpy --with einops": VERSIONS,
+    "numdrift bisect train.py --torch 2.9.0..2.13.0 --with numpy": VERSIONS,
+    "numdrift bisect grouped.py --python .venv-xla/bin/python --python .venv/bin/python --bits --max-steps 5": VERSIONS,
     "bash scripts/test": "is what runs this test",
     "bash scripts/setup": "changes the environment",
     "bash scripts/browser": "changes the environment",

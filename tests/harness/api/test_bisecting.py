@@ -52,7 +52,7 @@ def trainings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return made
 
 
-def found_in(trainings: Trainings, revisions: str, **options: Any) -> Any:
+def found_in(trainings: Trainings, revisions: str | None, **options: Any) -> Any:
     return bisect(trainings.repository / "train.py", revisions, out=trainings.repository / "runs", **options)
 
 
@@ -86,20 +86,21 @@ def test_ends_that_train_the_same_leave_nothing_to_bisect(trainings: Any) -> Non
     of_commits = trainings(["identical", FAULT, ROUNDING])
     found = found_in(of_commits, "HEAD~2..HEAD")
     assert (found.first_bad, found.exit_code, len(of_commits.compared)) == (None, 0, 1)
-    assert found.answer == "HEAD trains the same as HEAD~2, so there is nothing to bisect: rounding: why"
+    assert found.answer.endswith(", so there is nothing to bisect: rounding: why")
 
 
 @pytest.mark.parametrize(
     ("revisions", "said"),
     [
-        ("HEAD", "is not a range of revisions"),
-        ("HEAD~1...HEAD", "is not a range of revisions"),
+        ("HEAD", "--git 'HEAD' is not a range"),
+        ("HEAD~1...HEAD", "is not a range"),
+        (None, "a bisection needs one range"),
         ("HEAD..HEAD~1", "is not a revision before"),
         ("HEAD..HEAD", "is not a revision before"),
         ("v9..HEAD", "has no revision 'v9'"),
     ],
 )
-def test_what_is_no_range_is_refused(trainings: Any, revisions: str, said: str) -> None:
+def test_what_is_no_range_is_refused(trainings: Any, revisions: str | None, said: str) -> None:
     of_commits = trainings([ROUNDING, FAULT])
     with pytest.raises(UsageError, match=said):
         found_in(of_commits, revisions)
