@@ -14,7 +14,10 @@ import click
 from numdrift.harness.cli.program import program
 from numdrift.harness.records.modes.mode_spec import ModeSpec, parse_mode, parse_modes
 
-SPECIFIED = ("run", "investigate", "profile", "snapshot take", "analyze", "partition", "snapshot replay", "bundle open")
+SPECIFIED = (
+    "run", "investigate", "bisect", "resume", "profile", "snapshot take", "analyze", "partition", "snapshot replay",
+    "bundle open",
+)  # fmt: skip
 """Commands whose --mode is a specification; that of the others names a recorded run."""
 
 

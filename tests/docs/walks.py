@@ -291,7 +291,12 @@ REPOSITORY = "needs a repository; tests/e2e/test_changed_code.py bisects one and
 VERSIONS = (
     "needs other versions of torch; tests/harness/launch/test_torch_versions.py and tests/harness/api/test_bisecting.py"
 )
+RESUMED = "needs a script that writes checkpoints; tests/e2e/test_resume.py"
 NOT_EXECUTED = {
+    'numdrift resume train.py --at 3 --with "--resume out/last.pt" -- --keep model,step': RESUMED,
+    'numdrift resume train.py --at 50 --with "--resume ckpt.pt" -- --epochs 2': RESUMED,
+    "numdrift resume train.py --at 20 --max-steps 30": RESUMED,
+    "numdrift resume -m package.train --at 5 --json -": RESUMED,
     "pip install .": "changes the environment",
     "bash run.sh": "tests/e2e/test_batches.py executes it",
     (
