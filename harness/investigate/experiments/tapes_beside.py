@@ -99,11 +99,17 @@ def complete_noise(
     """Have the run's worker, whose kernels are the step's own, measure the steps that a clean process could not."""
     run = EvidenceFolder.of(reference).path / again.name
     for step in chosen.taped:
-        noise = recorded_noise(run, step)
         if not repeats:
             settle_tape(laboratory, run, step, NOISE_REPLAYS)
-        elif (noise is None or _is_open(noise)) and tape_path(run, step).exists():
-            measured_by_holder(laboratory, run, step)
+        else:
+            measure_tape(laboratory, run, step)
+
+
+def measure_tape(laboratory: Laboratory, run: Path, step: int) -> None:
+    """Have a run's worker measure the noise of a taped step, unless it is measured or cannot be."""
+    noise = recorded_noise(run, step)
+    if (noise is None or _is_open(noise)) and tape_path(run, step).exists():
+        measured_by_holder(laboratory, run, step)
 
 
 def settle_tape(laboratory: Laboratory, run: Path, step: int, replays: int = 0) -> None:

@@ -30,7 +30,7 @@ from ..evidence.pair_scores import spec_of
 from ..evidence.split_batches import split_of
 from ..experiments.investigation_plan import InvestigationRequest
 from ..experiments.laboratory import Laboratory, Round
-from ..experiments.tapes_beside import settle_tape
+from ..experiments.tapes_beside import measure_tape, settle_tape
 from .executed_steps import SIDES, as_executed, has_executed, is_to_be_executed
 from .localizer import localizer
 from .question import Inquiry, QuestionAnswer
@@ -133,6 +133,8 @@ def _together(laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: Invest
                 laboratory.progress.say(f"{text}: its cause is not looked for")
                 continue
             _settle(laboratory, inquiry, {"a": a[0], "b": b[0]})
+            # The culprits of the step are judged by its own noise, which the verdict may not have needed.
+            measure_tape(laboratory, a[0], inquiry.step)
             folder_of(inquiry).mkdir(parents=True, exist_ok=True)
             config = replace(_config(inquiry, a, b, address), seconds=laboratory.seconds_left)
             stack.enter_context(localizer(inquiry, config, laboratory, alone=len(feasible) == 1))
