@@ -98,6 +98,9 @@ def planned(
         )
     reproducer, words = reproducer_of(request.script, request.module, request.arguments)
     interpreters = in_their_interpreters(request.modes, numpy=_mentions_numpy(reproducer.path))
+    own_script = next((spec for spec in interpreters.modes if spec.script), None)
+    if reproducer.module and own_script is not None:
+        raise UsageError(f"mode {own_script.name!r} states script={own_script.script}, but -m names a module: use one")
     places, sentences = places_of(interpreters.modes, reproducer.path, request.out)
     plan = BatchPlan(
         script=reproducer.path,

@@ -85,3 +85,5 @@ def test_what_a_mode_states_about_its_script_is_checked_first(numdrift: Numdrift
         done = numdrift("run", "train.py", "--mode", mode)
         assert done.returncode == 2 and said in done.stderr and done.stderr.count("\n") == 1, done.stderr
         assert not (tmp_path / "runs").exists()
+    done = numdrift("run", "-m", "train", "--mode", "cpu,script=train.py")
+    assert done.returncode == 2 and "but -m names a module: use one" in done.stderr, done.stderr

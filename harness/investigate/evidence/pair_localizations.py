@@ -43,4 +43,6 @@ def localizations(evidence: PairEvidence) -> list[Localization]:
 def inputs_of(evidence: PairEvidence) -> dict[str, Any]:
     """Return the facts that a result about a pair depends on: a result is not reused if they have changed."""
     a, b = evidence.a.manifest, evidence.b.manifest
-    return {"a": a.spec, "b": b.spec, "script_sha256": b.script_sha256, "arguments": list(b.arguments)}
+    inputs = {"a": a.spec, "b": b.spec, "script_sha256": b.script_sha256, "arguments": list(b.arguments)}
+    revisions = [a.revision, b.revision]  # HEAD~1 in a mode may come to mean another commit
+    return inputs | ({"revisions": revisions} if any(revisions) else {})
