@@ -25,6 +25,7 @@ from ..records.results.findings import Findings
 from ..runs.recorded_run import RecordedRun, find_investigation
 from .api_running import listener, loaded, passive_threads, specs_of, with_options
 from .investigation_results import Investigation, investigation_of
+from .referencing import investigated_against
 
 DEFAULT_MODES = "cpu,compile"
 
@@ -47,9 +48,10 @@ def investigate(
 
     `modes` are as in `numdrift.run` (default: cpu and compile). `script` may also be the folder of a recorded
     investigation; `suffix` then chooses one of its batches. Runs that exist under this `name` are not repeated.
-    `localize=False` judges without searching for causes. Each run has `nproc` processes; with `against_single`, the
-    reference is the first mode in a single process. The other options are the command's (docs/guide/investigate.md).
-    `state_budget` is in MiB and `timeout` in seconds per run. `max_steps` and `max_seconds` end each run early.
+    `against` is an archive of `numdrift.reference`, which then is the reference. `localize=False` judges without
+    searching for causes. Each run has `nproc` processes; with `against_single`, the reference is the first mode in a
+    single process. The other options are the command's (docs/guide/investigate.md). `state_budget` is in MiB and
+    `timeout` in seconds per run. `max_steps` and `max_seconds` end each run early.
     `keep_files` and `in_place` control what happens to files that the script writes. `envelope` is the number of runs
     from perturbed initial parameters, and `seeds` is the number of seeds with which each mode is trained. `graphs`
     captures each mode's graphs for the report.
@@ -69,6 +71,8 @@ def investigated(request: InvestigationRequest, progress: Progress) -> tuple[Fin
 
     Return the findings and their folder. Raises UsageError.
     """
+    if request.against is not None:
+        return investigated_against(request, request.against, progress)
     reproducer, words = reproducer_of(request.script, request.module, request.arguments)
     laboratory = Laboratory(progress, request.jobs, request.timeout)
     if reproducer.path.is_dir():

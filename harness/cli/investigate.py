@@ -86,8 +86,8 @@ frames_option = click.option(
 )
 @options.option_of(InvestigationRequest, "kernels", help="A kernel of your own for OP, a .c or .py file.")
 @options.options_of(
-    InvestigationRequest, "nproc", "against_single", "max_steps", "max_seconds", "keep_files", "in_place", "timeout",
-    "jobs", "localize", "budget",
+    InvestigationRequest, "nproc", "against_single", "against", "max_steps", "max_seconds", "keep_files", "in_place",
+    "timeout", "jobs", "localize", "budget",
 )  # fmt: skip
 @click.option("--quick", is_flag=True, help="Find only the verdict, not the causes (the same as --localize none).")
 @options.options_of(InvestigationRequest, "scripts", "confirm", "knobs", "partition_bisect", "poison")

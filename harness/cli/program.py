@@ -28,6 +28,7 @@ COMMANDS = {
     "analyze": "Report which of a script's operators a mode's backend supports, and which lines call the others.",
     "partition": "Run a model's supported operators on a mode's backend, and the rest on the CPU.",
     "bisect": "Find the first revision of a script, or version of torch, whose training differs beyond rounding.",
+    "reference": "Pack a training that other machines, devices or versions can be compared with.",
     "resume": "End a training, start it again, and say what it did not restore.",
     "compare": "Show the first step at which runs differ, and by how much.",
     "localize": "Find the ops that make two recorded runs differ, and prove their effect by swapping their kernels.",

@@ -10,10 +10,13 @@ from pathlib import Path
 
 from ..drift.repetition import COMPUTED
 from ..drift.run_comparison import compare_runs
+from ..errors import UsageError
 from ..launch.batch_plan import BatchPlan
 from ..records.results.experiment import Experiment
 from ..records.results.findings import Findings, PairFindings
+from ..records.run.step_selection import StepSelection
 from ..runs.recorded_run import RecordedRun
+from ..runs.step_outcomes import outcome_steps
 from .evidence.pair_evidence import EvidenceFolder, evidence_for
 from .evidence.pair_scores import spec_of
 from .experiments.chosen_steps import choose
@@ -91,6 +94,11 @@ def investigate_runs(runs: Sequence[RecordedRun], plan: InvestigationRequest, la
 
 def localize_runs(runs: Sequence[RecordedRun], plan: InvestigationRequest, laboratory: Laboratory) -> Findings:
     """Investigate one pair of an investigation, and keep the findings on its other pairs."""
+    if runs[0].manifest.elsewhere:
+        raise UsageError(
+            f"{runs[0].path} was trained elsewhere ({runs[0].manifest.elsewhere}), so its ops cannot be executed here: "
+            "compare two modes of this machine with `numdrift investigate`"
+        )
     laboratory.search.budget = math.inf  # its user asked for the causes
     findings = _found(runs, plan, laboratory)
     findings.update(runs[0].path.parent)
@@ -107,12 +115,18 @@ def changed_verdicts(before: Findings, after: Findings) -> list[str]:
 
 
 def _found(runs: Sequence[RecordedRun], plan: InvestigationRequest, laboratory: Laboratory) -> Findings:
+    if runs[0].manifest.elsewhere:  # it cannot be trained again, so only the steps that it has are compared
+        laboratory.frozen = runs[0].path.name
+        repeated = EvidenceFolder.of(runs[0]).find(control_of(runs[0]))
+        steps = StepSelection.of([] if repeated is None else outcome_steps(repeated.path))
+        plan = replace(plan, steps=steps, localize="none", envelope=0, seeds=0)
     laboratory.investigate = investigate_runs
     if laboratory.search.budget is None:  # a question may investigate further runs within the same time
         laboratory.search.budget = default_budget(runs) if plan.budget is None else plan.budget
     if plan.partition_bisect:
         check_parts([spec_of(run) for run in runs], plan, nproc=max(run.manifest.world_size for run in runs))
-    for sentence in dict.fromkeys(text for run in runs for text in not_restored(run)):
+    trained_here = [run for run in runs if run.path.name != laboratory.frozen]
+    for sentence in dict.fromkeys(text for run in trained_here for text in not_restored(run)):
         laboratory.progress.say(sentence)
     try:
         decide(runs, plan, laboratory)

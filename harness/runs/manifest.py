@@ -38,6 +38,7 @@ class RunManifest:
     files: the fate of the files that the run wrote
     in_process: whether this is a run of `numdrift.record`, for which no process can be started again
     experiment: the experiment that the run belongs to, None if it belongs to none
+    elsewhere: the archive that the run was unpacked from, "" if it was trained here
     revision: the commit of the script's repository that the mode states, "" if it states none
     """
 
@@ -72,6 +73,7 @@ class RunManifest:
     experiment: Experiment | None = field(default=None, metadata=UNLESS_EMPTY)
     files: RunFiles | None = field(default=None, metadata=UNLESS_EMPTY)
     revision: str = field(default="", metadata=UNLESS_EMPTY)
+    elsewhere: str = field(default="", metadata=UNLESS_EMPTY)
     schema: int = SCHEMA
 
     @property

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .harness.api.comparing import compare
     from .harness.api.investigating import investigate, localize
     from .harness.api.investigation_results import Comparison, Culprit, Investigation, Pair, load_investigation
+    from .harness.api.referencing import reference
     from .harness.api.resuming import resume
     from .harness.drift.run_comparison import RunComparison, compare_runs
     from .harness.observers.partition.partitioned_module import partition
@@ -66,6 +67,7 @@ _HOMES = {
     "print": "numdrift.harness.script.script_api",
     "read_pickle": "numdrift.harness.runs.pickles",
     "record": "numdrift.harness.api.api_recording",
+    "reference": "numdrift.harness.api.referencing",
     "resume": "numdrift.harness.api.resuming",
     "run": "numdrift.harness.api.api_running",
     "step": "numdrift.harness.script.script_api",
@@ -102,6 +104,7 @@ __all__ = [
     "print",
     "read_pickle",
     "record",
+    "reference",
     "resume",
     "run",
     "step",

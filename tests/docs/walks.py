@@ -291,8 +291,15 @@ REPOSITORY = "needs a repository; tests/e2e/test_changed_code.py bisects one and
 VERSIONS = (
     "needs other versions of torch; tests/harness/launch/test_torch_versions.py and tests/harness/api/test_bisecting.py"
 )
+PACKED = "needs the arguments of a script of its own; tests/e2e/test_reference.py"
 RESUMED = "needs a script that writes checkpoints; tests/e2e/test_resume.py"
 NOT_EXECUTED = {
+    "numdrift reference train.py --to ref.zip -- --steps 6": PACKED,
+    "numdrift reference train.py --to ref.zip -- --epochs 1": PACKED,
+    "numdrift reference train.py --mode cuda --steps 0,10,100 --to ref.zip": PACKED,
+    'numdrift investigate train.py --mode "new=cuda" --against ref.zip': PACKED,
+    'numdrift investigate train.py --mode here=cpu --mode "bad=cpu,kernel.tanh_backward=bf16" --against ref.zip': PACKED,
+    "numdrift investigate train.py --mode here=cpu --against ref.zip --quiet": PACKED,
     'numdrift resume train.py --at 3 --with "--resume out/last.pt" -- --keep model,step': RESUMED,
     'numdrift resume train.py --at 50 --with "--resume ckpt.pt" -- --epochs 2': RESUMED,
     "numdrift resume train.py --at 20 --max-steps 30": RESUMED,

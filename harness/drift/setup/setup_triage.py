@@ -157,7 +157,9 @@ def setup_differences(
     """
     drifting_from = first_computed_difference(a, b)
     setup, left, right = [], a.manifest, b.manifest
-    stated = "stated" if _own_code(left.spec) != _own_code(right.spec) else ""
+    # A reference from elsewhere is compared with the code of today.
+    is_stated = bool(left.elsewhere) or _own_code(left.spec) != _own_code(right.spec)
+    stated = "stated" if is_stated else ""
     if left.script_sha256 != right.script_sha256:
         text = f"the runs executed different scripts: {left.reproducer} and {right.reproducer}"
         setup.append(SetupDifference("script", 0, "script", text, harmless=stated))

@@ -123,7 +123,7 @@ class InvestigationRequest(TrainingRequest):
     )
     state_budget: int = option(
         DEFAULT_STATE_BUDGET,
-        "Disk space for the states of each mode's steps. If the space is small, numdrift chooses fewer steps.",
+        "Disk space for the states of each mode's steps. If the space is small, fewer steps are chosen.",
         in_bytes,
         written=DEFAULT_STATE_BUDGET / MEBIBYTE,
         least=0,
@@ -136,6 +136,14 @@ class InvestigationRequest(TrainingRequest):
         "step.",
     )
     jobs: int = option(2, "Maximum number of runs at the same time.", least=1, shows_default=True)
+    against: Path | None = option(
+        None,
+        "Compare the modes with a reference that `numdrift reference` has packed, perhaps on another machine. No cause "
+        "is looked for.",
+        Path,
+        kind=str,
+        metavar="ARCHIVE",
+    )
     localize: Localized = option(
         "all",
         "Find and prove the causes for all pairs of modes that differ (all), only for those that differ by more than "
@@ -189,6 +197,7 @@ class InvestigationOptions(TrainingOptions, total=False):
     state_budget: float
     graphs: bool
     against_single: bool
+    against: Path | str | None
     max_steps: int | None
     max_seconds: float | None
     keep_files: bool

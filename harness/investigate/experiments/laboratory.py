@@ -67,6 +67,7 @@ class Laboratory:
     workers: the processes of runs that stay alive and execute calls on request
     investigate: the method, by which a question investigates further runs
     search: the time that the search for causes may take
+    frozen: the name of a reference that was trained elsewhere; no experiment trains it here
     """
 
     progress: Progress
@@ -80,6 +81,7 @@ class Laboratory:
     began: float = field(default_factory=time.monotonic)
     investigate: Callable[..., Any] | None = None
     search: SearchTime = field(default_factory=SearchTime)
+    frozen: str = ""
     _interpreter: ScriptInterpreter | None = field(default=None, init=False)
     _memory: dict[str, Mapping[str, int]] = field(default_factory=dict, init=False)
 
@@ -142,7 +144,8 @@ class Laboratory:
 
     def make(self, experiments: Round, *, anew: bool = False) -> None:
         """Execute the experiments of a round that do not exist yet, or all of them if `anew`. Raises Interrupted."""
-        plans = [replace(plan, timeout=self.timeout) for plan in experiments.plans]
+        able = [plan for plan in experiments.plans if not self.frozen or _run_of(plan) != self.frozen]
+        plans = [replace(plan, timeout=self.timeout) for plan in able]
         missing = [plan for plan in plans if anew or not self._is_recorded(plan, plan.modes[0].name)]
         self.reused += len(plans) - len(missing)
         for place, plan in enumerate(missing):  # an existing folder is incomplete, or belongs to another request
@@ -253,6 +256,10 @@ class Laboratory:
             json.loads(json.dumps(config.to_json())) | elsewhere for config in (recorded, wanted)
         )
         return run if unchanged and recorded_json == wanted_json else None
+
+
+def _run_of(plan: BatchPlan) -> str:
+    return "" if plan.experiment is None else plan.experiment.run
 
 
 def _remove(folder: RunFolder) -> None:

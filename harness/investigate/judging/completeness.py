@@ -155,5 +155,7 @@ def _not_looked(evidence: PairEvidence, verdict: Verdict, scores: Scores, locali
         return "there is nothing to look for: from the same state, both modes compute the same bits"
     if scores.unreplayed:
         return f"{start}: {scores.unreplayed[0]}"
+    if a.manifest.elsewhere:
+        return f"{start}, because {a.manifest.label} was trained elsewhere ({a.manifest.elsewhere})"
     runs = f"{a.path} {b.path}" if a.path.parent == b.path.parent else "RUN_A RUN_B"
     return f"{start}: `numdrift localize {runs}` takes a step apart"

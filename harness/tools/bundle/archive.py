@@ -86,26 +86,27 @@ def write_bundle(
     kinds: frozenset[Kind],
     *,
     redact: bool = False,
+    wanted: Callable[[str], bool] = lambda name: True,
     packed: Callable[[int, int], None] = lambda done, of: None,
 ) -> Bundle:
     """Write an investigation's files of these kinds into one archive, either all of them or none.
 
     With `redact`, tensor files are replaced with their digests, and the script's output is left out. A report that
-    shows values that reached a culprit is left out with `redact`, or if `repro` is not among the kinds. `packed`
-    receives the number of bytes packed so far and the total. Raises UsageError if there is nothing to pack or `target`
-    cannot be written.
+    shows values that reached a culprit is left out with `redact`, or if `repro` is not among the kinds. `wanted`
+    chooses among the files by their names within the investigation. `packed` receives the number of bytes packed so far
+    and the total. Raises UsageError if there is nothing to pack or `target` cannot be written.
     """
     items = items_of(investigation)
-    wanted = [item for item in items if item.kind in kinds]
+    chosen = [item for item in items if item.kind in kinds and wanted(item.name)]
     if redact:
-        wanted = [
-            item for item in wanted if item.kind not in DATA or item.is_tensors or item.path.suffix in WITHOUT_DATA
+        chosen = [
+            item for item in chosen if item.kind not in DATA or item.is_tensors or item.path.suffix in WITHOUT_DATA
         ]
     if redact or "repro" not in kinds:
-        wanted = [item for item in wanted if not item.shows_inputs]
-    if not wanted:
+        chosen = [item for item in chosen if not item.shows_inputs]
+    if not chosen:
         raise UsageError(f"{investigation} has no files to pack; name the folder of an investigation")
-    left_out = [LeftOut(item.name, item.kind, item.path.stat().st_size) for item in items if item not in wanted]
+    left_out = [LeftOut(item.name, item.kind, item.path.stat().st_size) for item in items if item not in chosen]
     environments = (run.manifest.environment for run in runs_in(investigation))
     part = target.with_name(f"{target.name}.part")
     try:
@@ -117,7 +118,7 @@ def write_bundle(
                 made=datetime.now(UTC).isoformat(timespec="seconds"),
                 numdrift=own_version(),
                 environment=next((environment for environment in environments if environment), {}),
-                files=_pack(archive, wanted, redact, packed),
+                files=_pack(archive, chosen, redact, packed),
                 left_out=left_out,
             )
             archive.writestr(MANIFEST, json.dumps(asdict(bundle), indent=1) + "\n")
