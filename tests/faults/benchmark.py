@@ -30,6 +30,7 @@ from numdrift.harness.launch.checked_interpreter import check_interpreter
 from numdrift.harness.launch.preloaded import SWITCH
 from numdrift.harness.launch.xla_environment import in_their_interpreters
 from numdrift.harness.records.modes.mode_spec import parse_mode
+from numdrift.harness.records.results.findings import INVESTIGATION
 
 from ..processes.forked import nursery
 from . import xla_trials
@@ -54,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 os.environ[VARIABLE] = "1"
                 chosen = [trial for trial in chosen if can_be_unrepeatable(trial)]
             if chosen:
-                judged += investigate(model, chosen, args.keep or Path(folder), args.jobs)
+                judged += investigate(model, chosen, args.keep or Path(folder), args.jobs, written=args.written)
     score = Score(tuple(judged))
     print(score.table())
     if args.whole:
@@ -98,6 +99,7 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--jobs", type=int, default=2, help="runs side by side, default 2")
     parser.add_argument("--keep", type=Path, help="the folder for the investigations (default: a temporary one)")
+    parser.add_argument("--written", action="store_true", help="score the findings in the folder, and execute nothing")
     args = parser.parse_args(argv)
     args.models, args.kinds = args.models.split(","), args.kinds.split(",")
     args.cases = args.cases.split(",") if args.cases else []
@@ -126,22 +128,28 @@ def named(trial: Trial, args: argparse.Namespace) -> bool:
     return not args.cases or trial.case.name in args.cases
 
 
-def investigate(model: str, chosen: Sequence[Trial], folder: Path, jobs: int) -> list[Judged]:
+def investigate(model: str, chosen: Sequence[Trial], folder: Path, jobs: int, *, written: bool = False) -> list[Judged]:
     """Hold each trial against the model as it is, and that against each that is the reference itself."""
     together = [trial for trial in chosen if trial.against is None]
     specs = ["cpu", *(trial.spec for trial in together)]
-    judged = pairs_of(model, model, specs, together, folder, jobs) if together else []
+    judged = pairs_of(model, model, specs, together, folder, jobs, written=written) if together else []
     for trial in chosen:
         if trial.against is not None:
             specs = [trial.spec, f"plain={trial.against}"]
-            judged += pairs_of(model, f"{model}-{trial.name}", specs, [trial], folder, jobs)
+            judged += pairs_of(model, f"{model}-{trial.name}", specs, [trial], folder, jobs, written=written)
     return judged
 
 
 def pairs_of(
-    model: str, name: str, specs: Sequence[str], chosen: Sequence[Trial], folder: Path, jobs: int
+    model: str, name: str, specs: Sequence[str], chosen: Sequence[Trial], folder: Path, jobs: int, *, written: bool
 ) -> list[Judged]:
     """One investigation; its pairs are the chosen trials, one after the other."""
+    if written:
+        try:
+            content = (folder / name / INVESTIGATION).read_bytes()
+        except OSError as error:
+            raise SystemExit(f"{name} has no findings: {error}") from None
+        return judged_pairs(content, chosen, altogether(folder / f"{name}.seconds", 0.0))
     began = time.monotonic()
     modes = [part for spec in specs for part in ("--mode", spec)]
     script = str(MODELS / f"{model}.py")
@@ -157,7 +165,11 @@ def pairs_of(
     seconds = altogether(folder / f"{name}.seconds", time.monotonic() - began)
     if not done.stdout:
         raise SystemExit(f"the investigation of {name} ended with exit code {done.returncode}")
-    pairs = {pair["b"]: pair for pair in json.loads(done.stdout)["pairs"]}
+    return judged_pairs(done.stdout, chosen, seconds)
+
+
+def judged_pairs(content: bytes, chosen: Sequence[Trial], seconds: float) -> list[Judged]:
+    pairs = {pair["b"]: pair for pair in json.loads(content)["pairs"]}
     found = [pairs.get("plain" if trial.against else trial.name, {}) for trial in chosen]
     return [Judged.of(trial, pair, seconds / len(chosen)) for trial, pair in zip(chosen, found, strict=True)]
 
