@@ -3,7 +3,8 @@
     --step N                that step, and no other
     different inputs        a step in which the batch can be followed to its origin
     the first inquiry       the first significant step, or one right before it that comes close to the threshold;
-                            if all drift is rounding, the step that is worth a look, else the last step that differs
+                            if all drift is rounding, the step that is worth a look, else the last step that differs;
+                            if the step in double contradicts the noise, the worst step
     a step was explained    the worst step beyond the threshold, unless it is explained, too
     else                    the first significant step of the current verdict
 
@@ -81,7 +82,9 @@ def _first(pair: PairFindings, evidence: PairEvidence) -> int | None:
     steps with a tape come first."""
     setup = [culprit for culprit in pair.culprits if culprit.kind == SETUP]
     draws_only = all(culprit.what == "generator" for culprit in setup)  # the mode itself may draw differently
-    if pair.verdict not in SEARCHED and not (pair.verdict == "different-setup" and draws_only):
+    # The step in double contradicts a drift within noise: an op that is wrong by itself decides (see `verdict`).
+    is_contradicted = pair.verdict is None and pair.score is not None
+    if not (pair.verdict in SEARCHED or is_contradicted or (pair.verdict == "different-setup" and draws_only)):
         return None
     onset, forced = _onset(pair), evidence.forced
     if onset is not None:
@@ -94,7 +97,7 @@ def _first(pair: PairFindings, evidence: PairEvidence) -> int | None:
         return not held, not step_findings.taped, -step_findings.step
 
     differing = [step_findings for step_findings in pair.steps if step_findings.score or step_findings.discrete]
-    if pair.inspect and differing:  # the answer sends a person to this step
+    if (pair.inspect or is_contradicted) and differing:  # the answer sends a person to this step
         return max(differing, key=lambda step_findings: worst_of([step_findings])).step
     chosen = min(differing, key=order, default=None)
     return None if chosen is None else chosen.step

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -144,3 +145,14 @@ def test_stronger_rounding_is_added_to_what_was_measured(tmp_path: Path) -> None
         assert value["rms"] == known["tensors"][name]["rms"] and value["reach"] == 7.0
     # and no further run tapes that step
     assert not suspicious(runs[0], runs[1:]).plans
+
+
+@pytest.mark.parametrize(("score", "examined"), [(2.5, 2), (None, None)])
+def test_a_step_whose_noise_the_step_in_double_contradicts_is_examined(
+    tmp_path: Path, score: float | None, examined: int | None
+) -> None:
+    # given a pair that is undecided, although its drift is within the noise: an op that is wrong by itself may decide
+    _, runs = compared_study(tmp_path, {0: 0.5, 2: 2.5, 4: 1.0})
+    pair = replace(only_pair(runs), verdict=None, score=score)
+    inquiry = next_inquiry(pair, evidence_for(*runs), [], PLAN)
+    assert (None if inquiry is None else inquiry.at) == examined

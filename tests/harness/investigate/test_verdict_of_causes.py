@@ -317,19 +317,20 @@ def test_a_compiled_backward_that_draws_anew_is_no_other_setup(
 
 
 @pytest.mark.parametrize(
-    ("closer", "rho", "word"),
+    ("closer", "rho", "relative", "word"),
     [
-        ("b", {"a": 0.1, "b": 600.0}, "rounding"),  # the kernel is said to err where the whole step does not
-        ("b", {"a": 600.0, "b": 0.1}, "beyond-rounding"),
-        ("a", {"a": 0.1, "b": 600.0}, "beyond-rounding"),
-        (None, {"a": 0.1, "b": 600.0}, "beyond-rounding"),
+        ("b", {"a": 0.1, "b": 600.0}, 0.003, "rounding"),  # the kernel is said to err where the whole step does not
+        ("b", {"a": 600.0, "b": 0.1}, 0.003, "beyond-rounding"),
+        ("a", {"a": 0.1, "b": 600.0}, 0.003, "beyond-rounding"),
+        (None, {"a": 0.1, "b": 600.0}, 0.003, "beyond-rounding"),
+        ("b", {"a": 0.0, "b": 0.2}, 0.26, "beyond-rounding"),  # no rounding to a shorter format is as large as that
     ],
 )
 def test_a_kernel_that_the_step_in_double_contradicts_does_not_change_the_verdict(
-    closer: str | None, rho: dict[str, float], word: str
+    closer: str | None, rho: dict[str, float], relative: float, word: str
 ) -> None:
     verdict = Verdict("rounding", "rounding: 0.9 times the noise", score=0.9)
-    causes = [wrong("error", rho=rho)]
+    causes = [wrong("error", rho=rho, largest_relative=relative)]
     assert with_causes(verdict, supported(verdict, causes, closer), "cpu", "compile").word == word
 
 
