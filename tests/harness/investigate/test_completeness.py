@@ -40,7 +40,7 @@ SUSPECT = replace(
 def evidence(**more: Any) -> PairEvidence:
     sides = {
         side: SimpleNamespace(
-            manifest=SimpleNamespace(label=label, rank=more.get("rank", 0)), path=Path("runs/x", label)
+            manifest=SimpleNamespace(label=label, rank=more.get("rank", 0), elsewhere=""), path=Path("runs/x", label)
         )
         for side, label in (("a", "cpu"), ("b", "other"))
     }
