@@ -92,7 +92,7 @@ def test_a_request_has_the_options_of_its_function_and_of_its_command(
     parameters = inspect.signature(function).parameters
     assert set(declared) == set(options.__annotations__)
     assert {name: parameters[name].default for name in declared} == defaults
-    of_flags = of_command.make_context("command", ["train.py"]).params
+    of_flags = of_command.make_context("command", ["train.py"], help_option_names=["-h", "--help"]).params
     made = request_type.of("train.py", [], [], {name: of_flags[name] for name in declared})
     assert made == request_type.of("train.py", [], [], {})
 
