@@ -16,7 +16,7 @@ from ..launch.revisions import commits_between
 from ..launch.torch_versions import interpreter_with, versions_between
 from ..records.codec import json_text, put
 from ..records.modes.mode_spec import ModeSpec, parse_mode
-from ..records.results.bisection import BAD, BISECTION, GOOD, SKIPPED, Bisection, TestedVersion
+from ..records.results.bisection import BAD, BISECTION, GOOD, SKIPPED, TestedVersion, VersionBisection
 from ..records.results.findings import Findings, PairFindings
 from ..search import first_failing
 from .api_running import listener
@@ -45,7 +45,7 @@ def bisect(
     timeout: float | None = None,
     jobs: int = 2,
     progress: bool = False,
-) -> Bisection:
+) -> VersionBisection:
     """Find the first revision of a script's repository whose training differs beyond rounding, as `numdrift bisect`
     does. Or find the first version of torch.
 
@@ -118,16 +118,16 @@ class Version:
 
 def bisected(
     request: InvestigationRequest, of_range: VersionRange, progress: Progress, *, bits: bool = False
-) -> tuple[Bisection, Findings | None]:
+) -> tuple[VersionBisection, Findings | None]:
     """Bisect for `numdrift.bisect` and `numdrift bisect`; also return the findings on the last good and first bad
     version."""
     reproducer, _ = reproducer_of(request.script, request.module, request.arguments)
     versions = of_range.versions(reproducer.path, progress.say)
     # All versions are trained in one investigation, so that each is trained only once.
     request = replace(request, name=request.name or f"{reproducer.named_after.stem}-bisect")
-    trial = _Trial(request, versions, progress, bits)
+    trial = _VersionTest(request, versions, progress, bits)
     good, bad = versions[0].label, versions[-1].label
-    found = Bisection(
+    found = VersionBisection(
         str(reproducer.path), str(trial.spec), bits, versions[0].name, versions[-1].name, (), None, None, (), ""
     )
     ends = trial.is_bad(len(versions) - 1)
@@ -163,7 +163,7 @@ def _ends(flag: str, text: str, example: str) -> tuple[str, str]:
 
 
 @dataclass
-class _Trial:
+class _VersionTest:
     """The test of a bisection: a version is trained and compared with the first of the `versions`, which is good."""
 
     request: InvestigationRequest
@@ -208,7 +208,7 @@ class _Trial:
             modes.append(replace(self.spec, name=version.label, **stated))
         return investigated(replace(self.request, modes=tuple(modes), localize=localize), self.progress)[0]
 
-    def written(self, found: Bisection) -> Bisection:
+    def written(self, found: VersionBisection) -> VersionBisection:
         assert self.request.name is not None
         folder = self.request.out / self.request.name
         folder.mkdir(parents=True, exist_ok=True)  # nothing may have been trained

@@ -10,6 +10,7 @@ from pathlib import Path
 from ..errors import CollisionError, UsageError
 from ..investigate.experiments.investigation_plan import InvestigationRequest
 from ..investigate.experiments.laboratory import Laboratory, Progress
+from ..investigate.experiments.rounds import kept_steps
 from ..investigate.portable_reference import (
     investigate_against,
     is_packed,
@@ -32,11 +33,17 @@ NEEDED: frozenset[Kind] = frozenset(("record", "values"))
 
 @dataclass(frozen=True, slots=True)
 class PackedReference:
-    """A reference in an archive at `path`, with the content of the archive and the run that it was made from."""
+    """A reference in an archive at `path`.
+
+    bundle: the content of the archive
+    run: the run that it was made from
+    steps: the steps that can be compared with it
+    """
 
     path: Path
     bundle: Bundle
     run: RecordedRun
+    steps: Sequence[int]
 
 
 def reference(
@@ -81,7 +88,7 @@ def packed_reference(request: InvestigationRequest, to: Path, progress: Progress
     with passive_threads(), Laboratory(progress, 1, request.timeout) as laboratory:
         run = record_reference(batch, request, laboratory)
     bundle = write_bundle(batch.investigation.path, to, NEEDED, wanted=is_packed)
-    return PackedReference(to, bundle, run)
+    return PackedReference(to, bundle, run, kept_steps(run))
 
 
 def investigated_against(request: InvestigationRequest, archive: Path, progress: Progress) -> tuple[Findings, Path]:
@@ -105,6 +112,6 @@ def investigated_against(request: InvestigationRequest, archive: Path, progress:
     names = [run.manifest.mode, *(spec.name for spec in modes)]
     # the folder exists by now, and would make an investigation without a name choose another one
     trained = planned(replace(request, modes=modes, arguments=arguments, name=folder.name))
-    plan = replace(trained, positions=names, frozen=run.path.name)
+    plan = replace(trained, positions=names)
     with passive_threads(), Laboratory(progress, request.jobs, request.timeout) as laboratory:
         return investigate_against(load_run(run.path), plan, request, laboratory), folder

@@ -15,7 +15,6 @@ from ..investigate.experiments.laboratory import Progress
 from ..launch.batch_plan import BatchPlan, planned
 from ..launch.execute_batch import execute
 from ..launch.merged_folder import merge
-from ..launch.script_places import ScriptPlace
 from ..launch.training_request import TrainingRequest
 from ..records.codec import json_text, put
 from ..records.modes.mode_spec import parse_mode
@@ -80,7 +79,7 @@ def resume(
     to a folder of its own, so your files do not change. `max_steps` ends the uninterrupted training early. The runs and
     `resumption.json` are in the investigation `name`.
 
-    Raises UsageError if the training has no such step, or if a run fails.
+    Raises UsageError if the training has no such step, and NumdriftError if a run fails.
     """
     options = {
         "module": module, "name": name, "out": out, "max_steps": max_steps, "timeout": timeout, "force": force,
@@ -99,29 +98,26 @@ def resumed(request: ResumeRequest, progress: Progress) -> Resumption:
     first_spec, again = replace(spec, name="first"), replace(spec, name="resumed")
     if request.restart:
         again = replace(again, more_args=shlex.join(shlex.split(f"{spec.more_args or ''} {request.restart}")))
-    names = ["uninterrupted", "first", "resumed"]
-    of_all = replace(whole, positions=names)
+    of_all = replace(whole, positions=["uninterrupted", "first", "resumed"])
     with passive_threads(), tempfile.TemporaryDirectory(prefix="numdrift-resume-") as folder:
         # The step after `at` is executed, too: what the script does between the two is then done.
         first = _executed(replace(of_all, modes=[first_spec], max_steps=at + 2, keep_files=True), progress)
         if first.manifest.steps < at + 2:
             raise UsageError(
                 f"the training has {first.manifest.steps} steps, so it cannot be ended after step {at} and go on: "
-                f"choose a smaller --at"
+                "choose a smaller --at"
             )
         if first.manifest.files is not None and not first.manifest.files.own:
             raise UsageError(
                 "the files of the script cannot be kept apart from yours here, so a training that is started again "
                 f"would read files of the uninterrupted one: {first.manifest.files.why}"
             )
-        current_folder = Path.cwd()
-        merge(current_folder, first.path / KEPT, Path(folder))
-        place = ScriptPlace(whole.place(spec).script, Path(folder), whole.place(spec).import_paths, current_folder)
+        own = whole.place(spec)
+        merge(own.folder, first.path / KEPT, Path(folder))
+        place = replace(own, folder=Path(folder), beside=own.beside or own.folder)
         further = None if limit is None else max(1, limit - at - 1)
-        second = _executed(
-            replace(of_all, modes=[again], places={again.name: place}, states=StepSelection.of([0]), max_steps=further),
-            progress,
-        )
+        resumed_plan = replace(of_all, modes=[again], places={again.place: place}, max_steps=further)
+        second = _executed(replace(resumed_plan, states=StepSelection.of([0])), progress)
         step = step_of(first, second)
         begins = at + 1 if step is None else step
         kept = StepSelection.of([begins])

@@ -11,7 +11,7 @@ from rich.console import Console
 from ..api.bisecting import VersionRange, bisected
 from ..investigate.experiments.investigation_plan import InvestigationRequest
 from ..records.modes.mode_spec import parse_mode
-from ..records.results.bisection import Bisection
+from ..records.results.bisection import VersionBisection
 from . import command_options as options
 from .investigate import CommandLineProgress, show
 from .output import console, require_new, table, write_json
@@ -92,7 +92,7 @@ def command(
     return found.exit_code
 
 
-def _show(out: Console, found: Bisection) -> None:
+def _show(out: Console, found: VersionBisection) -> None:
     out.print(f"{found.answer[0].upper()}{found.answer[1:]}.\n", soft_wrap=True)
     rows = table("version", "title", "outcome", "verdict")
     for version in found.tested:

@@ -11,7 +11,6 @@ from ..api.referencing import packed_reference
 from ..investigate.experiments.investigation_plan import InvestigationRequest
 from ..records.codec import plain
 from ..records.modes.mode_spec import parse_mode
-from ..runs.step_outcomes import outcome_steps
 from . import command_options as options
 from .investigate import CommandLineProgress
 from .output import console, require_new, write_json
@@ -57,8 +56,7 @@ def command(
     request = InvestigationRequest.of(script, [parse_mode(mode)], arguments, settings)
     require_new(json_path, force=request.force)
     packed = packed_reference(request, to, CommandLineProgress(quiet=quiet))
-    steps = outcome_steps(packed.run.path.parent / "evidence" / f"{packed.run.path.name}-again")
-    size, run = to.stat().st_size, packed.run
+    size, run, steps = to.stat().st_size, packed.run, packed.steps
     if json_path:
         content = {"path": str(to), "steps": steps, "bytes": size, "files": plain(packed.bundle.files)}
         write_json(json_path, {"schema": 1, **content}, force=request.force)

@@ -16,7 +16,6 @@ from ..records.results.experiment import Experiment
 from ..records.results.findings import Findings, PairFindings
 from ..records.run.step_selection import StepSelection
 from ..runs.recorded_run import RecordedRun
-from ..runs.step_outcomes import outcome_steps
 from .evidence.pair_evidence import EvidenceFolder, evidence_for
 from .evidence.pair_scores import spec_of
 from .experiments.chosen_steps import choose
@@ -33,6 +32,7 @@ from .experiments.rounds import (
     date_onset,
     envelope,
     from_itself,
+    kept_steps,
     noise_without_tape,
     not_of_itself,
     once_more,
@@ -117,15 +117,14 @@ def changed_verdicts(before: Findings, after: Findings) -> list[str]:
 def _found(runs: Sequence[RecordedRun], plan: InvestigationRequest, laboratory: Laboratory) -> Findings:
     if runs[0].manifest.elsewhere:  # it cannot be trained again, so only the steps that it has are compared
         laboratory.frozen = runs[0].path.name
-        repeated = EvidenceFolder.of(runs[0]).find(control_of(runs[0]))
-        steps = StepSelection.of([] if repeated is None else outcome_steps(repeated.path))
+        steps = StepSelection.of(kept_steps(runs[0]))
         plan = replace(plan, steps=steps, localize="none", envelope=0, seeds=0)
     laboratory.investigate = investigate_runs
     if laboratory.search.budget is None:  # a question may investigate further runs within the same time
         laboratory.search.budget = default_budget(runs) if plan.budget is None else plan.budget
     if plan.partition_bisect:
         check_parts([spec_of(run) for run in runs], plan, nproc=max(run.manifest.world_size for run in runs))
-    trained_here = [run for run in runs if run.path.name != laboratory.frozen]
+    trained_here = [run for run in runs if not run.manifest.elsewhere]
     for sentence in dict.fromkeys(text for run in trained_here for text in not_restored(run)):
         laboratory.progress.say(sentence)
     try:

@@ -47,8 +47,7 @@ class BatchPlan(RunRequest):
     pass_through: true if the one run reads this process's standard input
     interpreters: sentences about the interpreters and revisions of the modes
     import_paths, beside, revision: see `ScriptPlace`
-    frozen: the name of a run of the investigation that was made elsewhere, so that its script is not this one
-    places: the script, folder and import paths of the modes that state their own, by the mode's name
+    places: the script, folder and import paths of the modes that state their own, by `ModeSpec.place`
     """
 
     script: Path
@@ -74,14 +73,13 @@ class BatchPlan(RunRequest):
     import_paths: Sequence[str] = ()
     beside: Path | None = None
     revision: str = ""
-    frozen: str = ""
-    places: Mapping[str, ScriptPlace] = field(default_factory=dict)
+    places: Mapping[tuple[str | None, ...], ScriptPlace] = field(default_factory=dict)
 
     def place(self, spec: ModeSpec) -> ScriptPlace:
         """Return the script and the folder of a mode."""
         folder = self.folder or Path.cwd()
         own = ScriptPlace(self.script, folder, self.import_paths, self.beside, self.revision)
-        return self.places.get(spec.name, own)
+        return self.places.get(spec.place, own)
 
 
 def planned(
@@ -180,8 +178,7 @@ def _check_folder(plan: BatchPlan) -> None:
             spec, script = parse_mode(manifest.spec), Path(manifest.reproducer)
         except NumdriftError:
             continue  # a damaged run does not name its script, and prevents nothing
-        is_elsewhere = bool(spec.script or spec.git) or run.parent.name == plan.frozen
-        if not is_elsewhere and script.resolve() != plan.script.resolve():
+        if not (spec.script or spec.git or manifest.elsewhere) and script.resolve() != plan.script.resolve():
             raise UsageError(f"{folder} holds runs of {script}; choose another investigation with --name")
     for spec in plan.modes:
         of_run = plan.investigation.run(spec.name, plan.suffix)

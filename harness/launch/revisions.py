@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import UsageError
+from ..runs.run_layout import own_cache
 
 PACKAGES = """
 import importlib.metadata, importlib.util, json, pathlib, sys, urllib.parse
@@ -112,9 +113,8 @@ def revision_of(script: Path, revision: str, unlinked: Sequence[Path] = ()) -> R
     repository = _repository_of(script)
     commit = _commit(repository, revision)
     changed = bool(_git(repository, "status", "--porcelain", "--untracked-files=no"))
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "numdrift" / "revisions"
     name = f"{repository.name}-{hashlib.sha256(str(repository).encode()).hexdigest()[:12]}"
-    tree = cache / name / commit
+    tree = own_cache("revisions") / name / commit
     if not tree.is_dir():
         tree.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=tree.parent, prefix="new-") as new:

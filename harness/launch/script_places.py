@@ -29,10 +29,12 @@ class ScriptPlace:
     revision: str = ""
 
 
-def places_of(specs: Sequence[ModeSpec], script: Path, runs: Path) -> tuple[Mapping[str, ScriptPlace], Sequence[str]]:
-    """Return the places of the modes that state a script, a revision or a folder of their own, by the modes' names, and
+def places_of(
+    specs: Sequence[ModeSpec], script: Path, runs: Path
+) -> tuple[Mapping[tuple[str | None, ...], ScriptPlace], Sequence[str]]:
+    """Return the places of the modes that state a script, a revision or a folder of their own, by `ModeSpec.place`, and
     sentences for the user. `runs` is the folder of the runs, which no revision links. Raises UsageError."""
-    places, sentences = dict[str, ScriptPlace](), dict[str, None]()
+    places, sentences = dict[tuple[str | None, ...], ScriptPlace](), dict[str, None]()
     for spec in specs:
         if not (spec.script or spec.git or spec.cwd):
             continue
@@ -41,11 +43,11 @@ def places_of(specs: Sequence[ModeSpec], script: Path, runs: Path) -> tuple[Mapp
         if not folder.is_dir():
             raise UsageError(f"mode {spec.name!r}: cwd={spec.cwd} is not a folder")
         if not spec.git:
-            places[spec.name] = ScriptPlace(own, folder)
+            places[spec.place] = ScriptPlace(own, folder)
             continue
         revision = revision_of(own, spec.git, [runs])
         inside = folder.resolve().is_relative_to(revision.repository)
-        places[spec.name] = ScriptPlace(
+        places[spec.place] = ScriptPlace(
             revision.of(own),
             revision.of(folder) if inside else folder,
             revision.import_paths(interpreter(spec)),

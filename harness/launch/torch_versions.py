@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import os
+import hashlib
+import json
 import re
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ..errors import UsageError
+from ..runs.run_layout import own_cache
 
 VERSION = re.compile(r"\d+(\.\d+)*")
 """The pattern of a released version. Release candidates and nightly builds have further parts."""
@@ -46,8 +48,10 @@ def interpreter_with(version: str, packages: Sequence[str], pip: Sequence[str], 
 
     Raises UsageError with pip's reason if they cannot be installed.
     """
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "numdrift" / "torch"
-    folder = cache / "-".join([version, f"python{sys.version_info.major}.{sys.version_info.minor}", *packages])
+    # A package may be a path or an address, and another index may have another build.
+    requested = hashlib.sha256(json.dumps([sorted(packages), list(pip)]).encode()).hexdigest()[:12]
+    python_version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    folder = own_cache("torch") / f"{version}-{python_version}-{requested}"
     python = folder / "bin" / "python"
     if (folder / INSTALLED).exists():
         return python

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from dataclasses import dataclass
@@ -22,6 +23,11 @@ EVIDENCE = "evidence"
 
 BATCH_PLOTS, PAIR_PLOTS = ("loss_curve", "loss_drift", "timeline"), ("drift", "envelope")
 """The kinds of plots: the first of batches of runs, the second of pairs of modes."""
+
+
+def own_cache(what: str) -> Path:
+    """Return numdrift's folder for things that many investigations use, such as `revisions`."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "numdrift" / what
 
 
 def check_name(option: str, text: str) -> str:

@@ -26,7 +26,7 @@ from ...records.run.step_files import steps_in
 from ...records.run.step_selection import StepSelection
 from ...runs.recorded_run import RecordedRun
 from ...runs.run_layout import STATES
-from ...runs.step_outcomes import state_steps, tape_steps
+from ...runs.step_outcomes import outcome_steps, state_steps, tape_steps
 from ...search import between
 from ..evidence.ended_by_values import ended_by_values
 from ..evidence.kept_repetition import controls_of, repetition_of
@@ -292,6 +292,12 @@ def seeds(runs: Sequence[RecordedRun], count: int) -> Round:
 def control_of(run: RecordedRun) -> Experiment:
     """Return the experiment that trains the run once more."""
     return Experiment("again", run.path.name)
+
+
+def kept_steps(run: RecordedRun) -> list[int]:
+    """Return the steps whose outcomes the run's control has kept."""
+    repeated = EvidenceFolder.of(run).find(control_of(run))
+    return [] if repeated is None else outcome_steps(repeated.path)
 
 
 def tapes_of(reference: RecordedRun) -> Experiment:

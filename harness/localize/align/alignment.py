@@ -97,9 +97,12 @@ def _with_lines_apart(a: StorageFlow, b: StorageFlow, blocks: Sequence[Block]) -
     """
     split = list[Block]()
     for block in blocks:
+        if block.paired or not (block.a and block.b):
+            split.append(block)
+            continue
         lines_a, lines_b = ({flow.nodes[n].call.line for n in block.of(side)} for flow, side in ((a, "a"), (b, "b")))
         common = lines_a & lines_b
-        if block.paired or None in lines_a | lines_b or not common or lines_a == lines_b:
+        if None in lines_a | lines_b or not common or lines_a == lines_b:
             split.append(block)
             continue
         for is_common in (False, True):

@@ -106,6 +106,11 @@ class ModeSpec:
         return arguments_of(common, self.args, self.more_args)
 
     @property
+    def place(self) -> tuple[str | None, ...]:
+        """The keys that decide which files the mode trains, in which folder and with which packages."""
+        return self.script, self.git, self.cwd, self.python
+
+    @property
     def is_inductor(self) -> bool:
         """Return whether Inductor generates the mode's code."""
         return self.capabilities.compiles and self.backend in (None, INDUCTOR)

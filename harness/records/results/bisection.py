@@ -35,7 +35,7 @@ class TestedVersion:
 
 
 @dataclass(frozen=True, slots=True)
-class Bisection:
+class VersionBisection:
     """The result of a bisection.
 
     mode: the mode in which the versions were trained

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from numdrift.harness.errors import UsageError
+from numdrift.harness.launch.batch_plan import BatchPlan
 from numdrift.harness.launch.revisions import revision_of
 from numdrift.harness.launch.script_places import places_of
 from numdrift.harness.records.modes.mode_spec import parse_mode
+from numdrift.harness.runs.run_layout import InvestigationFolder
 
 
 def git(folder: Path, *words: str) -> str:
@@ -106,9 +109,14 @@ def test_a_mode_has_a_script_and_a_folder_of_its_own(repository: Path, tmp_path:
         parse_mode(f"old=cpu,git=HEAD~1,cwd={repository}"),
     ]
     places, _ = places_of(specs, repository / "train.py", repository / "runs")
-    assert places.keys() == {"other", "old"}
-    assert (places["other"].script, places["other"].folder) == (tmp_path / "other.py", Path.cwd())
-    assert places["old"].script == places["old"].folder / "train.py" and places["old"].beside == repository
-    assert places["old"].script.read_text() == "first"
+    other, old = (spec.place for spec in specs[1:])
+    assert places.keys() == {other, old}
+    assert (places[other].script, places[other].folder) == (tmp_path / "other.py", Path.cwd())
+    assert places[old].script == places[old].folder / "train.py" and places[old].beside == repository
+    assert places[old].script.read_text() == "first"
+    # a mode that gets another name, as for a repetition, keeps its place
+    plan = BatchPlan(repository / "train.py", specs, InvestigationFolder(tmp_path), places=places)
+    assert plan.place(replace(specs[2], name="again")) == places[old]
+    assert plan.place(specs[0]).script == repository / "train.py"
     with pytest.raises(UsageError, match="cwd=nowhere is not a folder"):
         places_of([parse_mode("cpu,cwd=nowhere")], repository / "train.py", repository / "runs")

@@ -61,7 +61,11 @@ def test_a_version_is_installed_once_and_one_that_cannot_be_is_said(commands: li
     assert python.is_relative_to(tmp_path) and len(sentences) == 1
     assert commands[-1][-3:] == ["--no-deps", "torch==2.9.1", "numpy"]
     count = len(commands)
-    assert interpreter_with("2.9.1", ["numpy"], [], sentences.append) == python and len(commands) == count
+    assert interpreter_with("2.9.1", ["numpy"], ["--no-deps"], sentences.append) == python and len(commands) == count
+    # other packages or another index make another environment, directly within the cache
+    others = [(["numpy", "../x"], ["--no-deps"]), (["numpy"], ["--index-url", "https://x/cpu"])]
+    pythons = {interpreter_with("2.9.1", packages, pip, sentences.append) for packages, pip in others}
+    assert len(pythons | {python}) == 3 and {path.parents[2] for path in pythons} == {python.parents[2]}
     for _ in range(2):  # nothing is left of a failed installation
         with pytest.raises(UsageError, match=r"torch 2\.10\.0 cannot be installed: ERROR: no matching distribution"):
             interpreter_with("2.10.0", [], [], sentences.append)
