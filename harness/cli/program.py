@@ -29,6 +29,7 @@ COMMANDS = {
     "partition": "Run a model's supported operators on a mode's backend, and the rest on the CPU.",
     "bisect": "Find the first revision of a script, or version of torch, whose training differs beyond rounding.",
     "reference": "Pack a training that other machines, devices or versions can be compared with.",
+    "neutral": "Try changes that should not matter, such as another optimizer loop, and say which do.",
     "resume": "End a training, start it again, and say what it did not restore.",
     "compare": "Show the first step at which runs differ, and by how much.",
     "localize": "Find the ops that make two recorded runs differ, and prove their effect by swapping their kernels.",

@@ -44,8 +44,9 @@ A mode is written as [NAME=]BASE[,KEY=VALUE]... The first mode is the reference.
   keys   device, backend, dtype, threads, seed, contract, emulate_casts, fallback_random, allow_rnn,
          graph_cache, draws, mark_step, execute, python, timeout, script, git, cwd, args, args+, env.<NAME>,
          kernel.<op>[@<module>][:<nth>],
-         decompose.<op>, inductor.<option>, and the settings tf32, matmul_precision, sdpa,
-         cudnn, mkldnn, benchmark, reduced_precision_reduction, deterministic
+         decompose.<op>, inductor.<option>, dynamic, the settings tf32, matmul_precision, sdpa,
+         cudnn, mkldnn, benchmark, reduced_precision_reduction, deterministic, and other ways to
+         execute: optimizer, clipping, zero_grad, checkpointing, memory_format, workers
 """
 
 

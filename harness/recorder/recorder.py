@@ -23,6 +23,7 @@ from ..observers.values.digest import Digester
 from ..records.run.adoption_facts import AdoptionFacts
 from ..records.run.run_config import RunConfig
 from ..script.adopted.adoption import ScriptAdoption
+from ..script.changed_execution import ChangedExecution
 from ..script.loss_recording import LossRecording, require_device
 from ..script.named_tensors import NamedTensor, TrainingTensors
 from ..script.parallel import is_replicated
@@ -66,6 +67,7 @@ class Recorder:
         self.adoption = ScriptAdoption(config.script, mode, facts, draws_on_the_cpu=config.mode.draws == "cpu")
         self._hooks = Hooks(self, self.losses, self.adoption.compiles)
         self._settings = FollowedSettings(config.mode, config.script, facts)
+        self._execution = ChangedExecution(config.mode, config.script, facts)
         self._table: list[NamedTensor] | None = None
         self._digester = Digester()
         self._end = RunEnd(config, mode, log, facts, self._guard)
@@ -98,8 +100,10 @@ class Recorder:
         try:
             self._hooks.install()
             self._settings.install()
+            self._execution.install()
             self._tell(Observer.install)
         except BaseException:
+            self._execution.close()
             self._settings.close()
             self._hooks.remove()
             self._audience.close()
@@ -112,12 +116,14 @@ class Recorder:
         self._audience.forget()
         self.adoption.forget()
         self._settings.forget()
+        self._execution.forget()
         self._hooks.remove()
 
     def finish(self, status: str, **facts: Any) -> None:
         """Close the journal with the status of the script's end."""
         # Remove the hooks first: the work of closing observers is not part of the training.
         self._hooks.remove()
+        self._execution.close()
         self._settings.close()
         connection.close()
         if self._forgotten:
@@ -170,6 +176,7 @@ class Recorder:
     def module_called(self, module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         self.losses.forward_begins()
         if self._training.root_made_anew(module):  # in any step: the new root replaces one that was taken over
+            self._execution.adopt(module)
             self._mode.adopt(module)
             self._tell(Observer.taken_over, module, self.step)
         elif (self._adopting or self.step < SETTLED_STEP) and self._training.add_root(module):
@@ -193,6 +200,7 @@ class Recorder:
     def _adopt(self, module: torch.nn.Module) -> None:
         # Placed first: the mode may compile the model for its current device.
         self.adoption.placement.place(module, self._training.optimizers())
+        self._execution.adopt(module)
         self._table = None
         self._mode.adopt(module)
         self._tell(Observer.taken_over, module, self.step)
@@ -301,6 +309,7 @@ class Recorder:
         named = self._training.named()
         say_parameters(self._facts, named, self._training.root_classes())
         self.adoption.first_step_ended([entry.tensor for entry in named])
+        self._execution.first_step_ended()
 
     def _tensors(self) -> Sequence[NamedTensor]:
         """The training's tensors: the same list until they change."""

@@ -258,7 +258,7 @@ def _deed(culprit: Culprit, pair: PairFindings) -> str:
         if not mode_ops:
             return f"leaves out {op}"
         if not reference_ops:
-            return f"also executes {op}"
+            return f"also executes {_ops(tuple(dict.fromkeys(mode_ops)))}"
         return f"executes {_ops(mode_ops)} in place of {_ops(reference_ops)}"
     if culprit.kind == SETTING and culprit.setting is not None:
         values = {side: f"{culprit.setting.name}={value}" for side, value in culprit.setting.values.items()}

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .harness.api.comparing import compare
     from .harness.api.investigating import investigate, localize
     from .harness.api.investigation_results import Comparison, Culprit, Investigation, Pair, load_investigation
+    from .harness.api.neutral_changes import neutral
     from .harness.api.referencing import reference
     from .harness.api.resuming import resume
     from .harness.drift.run_comparison import RunComparison, compare_runs
@@ -61,6 +62,7 @@ _HOMES = {
     "localize": "numdrift.harness.api.investigating",
     "log": "numdrift.harness.script.script_api",
     "mark_step": "numdrift.harness.script.script_api",
+    "neutral": "numdrift.harness.api.neutral_changes",
     "on_snapshot": "numdrift.harness.script.script_api",
     "partition": "numdrift.harness.observers.partition.partitioned_module",
     "phase": "numdrift.harness.script.script_api",
@@ -98,6 +100,7 @@ __all__ = [
     "localize",
     "log",
     "mark_step",
+    "neutral",
     "on_snapshot",
     "partition",
     "phase",

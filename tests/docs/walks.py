@@ -293,6 +293,7 @@ VERSIONS = (
 )
 PACKED = "needs the arguments of a script of its own; tests/e2e/test_reference.py"
 RESUMED = "needs a script that writes checkpoints; tests/e2e/test_resume.py"
+NEUTRAL = "takes some minutes for all changes; tests/e2e/test_neutral.py tries four"
 NOT_EXECUTED = {
     "numdrift reference train.py --to ref.zip -- --steps 6": PACKED,
     "numdrift reference train.py --to ref.zip -- --epochs 1": PACKED,
@@ -303,6 +304,12 @@ NOT_EXECUTED = {
     'numdrift resume train.py --at 3 --with "--resume out/last.pt" -- --keep model,step': RESUMED,
     'numdrift resume train.py --at 50 --with "--resume ckpt.pt" -- --epochs 2': RESUMED,
     "numdrift resume train.py --at 20 --max-steps 30": RESUMED,
+    "numdrift neutral train.py": NEUTRAL,
+    "numdrift neutral train.py -- --epochs 1": NEUTRAL,
+    "numdrift neutral train.py --max-steps 20 --mode cuda": GPU,
+    "numdrift neutral train.py --change checkpointing --change optimizer-fused --json -": NEUTRAL,
+    'numdrift investigate train.py --mode cpu --mode "fused=cpu,optimizer=fused"': NEUTRAL,
+    'numdrift investigate train.py --mode cpu --mode "four=cpu,args+=--accum 4"': REPOSITORY,
     "numdrift resume -m package.train --at 5 --json -": RESUMED,
     "pip install .": "changes the environment",
     "bash run.sh": "tests/e2e/test_batches.py executes it",

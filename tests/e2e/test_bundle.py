@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from numdrift.harness.tape.files.tensor_file import read_tensors, write_tensors
-from numdrift.harness.tools.bundle.opening import replay_scripts
+from numdrift.harness.tools.bundle.replaying import replay_scripts
 
 from ..conftest import Numdrift
 

@@ -56,7 +56,7 @@ class Case:
 
     @property
     def benign(self) -> bool:
-        return self.kind == BENIGN
+        return self.expected in HARMLESS
 
 
 @dataclass(frozen=True, slots=True)

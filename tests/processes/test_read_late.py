@@ -8,7 +8,8 @@ from ..conftest import ROOT
 from .nursery import READ_LATE
 
 OF_LIBRARIES = {
-    "OMP_NUM_THREADS", "PJRT_DEVICE", "PYTHONHASHSEED", "TORCH_LOGS", "XLA_FLAGS",
+    "ATEN_CPU_CAPABILITY", "MKL_ENABLE_INSTRUCTIONS", "OMP_NUM_THREADS", "PJRT_DEVICE", "PYTHONHASHSEED", "TORCH_LOGS",
+    "XLA_FLAGS",
 }  # fmt: skip
 """Variables that something reads when it is loaded: a training with another value is started."""
 

@@ -84,12 +84,12 @@ class CompileMode(Mode):
         if isinstance(module, torch.jit.ScriptModule):  # dynamo does not trace it
             return
         if module not in self._left and not any(map(is_compiled_by_script, module.modules())):
-            compile_in_place(module, self.backend)
+            compile_in_place(module, self.backend, **self._dynamic)
             self._compiled.add(module)
 
     def adopt_function(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return a compiled version of a function that returns loss and gradients, as torch.func makes them."""
-        compiled: Callable[..., Any] = own_compile()(function, backend=self.backend)
+        compiled: Callable[..., Any] = own_compile()(function, backend=self.backend, **self._dynamic)
         return compiled
 
     def leave_alone(self, module: torch.nn.Module) -> None:
@@ -103,7 +103,7 @@ class CompileMode(Mode):
         keeps nothing.
         """
         if self.backend != "inductor":
-            return {}
+            return self._dynamic
         named = inductor_mode_options(mode, dynamic) if mode not in (None, "default") else {}
         chosen = {name.replace("-", "_"): value for name, value in {**named, **(options or {})}.items()}
         # The options that numdrift's mode sets. The script's values for them would override the user's.
@@ -116,8 +116,12 @@ class CompileMode(Mode):
         stated = set(spec.inductor) | {name for name, value in of_keys.items() if value is not None}
         kept = {name: value for name, value in chosen.items() if name not in stated}
         if kept == chosen:
-            return {"mode": mode} if mode else {"options": options} if options else {}
-        return {"options": kept} if kept else {}
+            return self._dynamic | ({"mode": mode} if mode else {"options": options} if options else {})
+        return self._dynamic | ({"options": kept} if kept else {})
+
+    @property
+    def _dynamic(self) -> dict[str, Any]:
+        return {} if self.spec.dynamic is None else {"dynamic": self.spec.dynamic == "on"}
 
     def close(self, moment: Moment, settled: Callable[[], None] | None = None) -> None:
         self.eager.close(moment, settled)

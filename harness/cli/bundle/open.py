@@ -12,7 +12,8 @@ from ...api.bundling import local_copy
 from ...launch.required_mode import require_mode
 from ...records.modes.mode_spec import parse_mode
 from ...tools.bundle.archive import Bundle
-from ...tools.bundle.opening import extract, replay_scripts, replay_snapshots
+from ...tools.bundle.opening import extract
+from ...tools.bundle.replaying import replay_scripts, replay_snapshots
 from ..command_options import force_option, json_option
 from ..output import console, table, write_json
 from .make import bytes_bar, mebibytes

@@ -123,6 +123,7 @@ def with_setting(spec: ModeSpec, text: str) -> ModeSpec:
         fallback_random=None,
         allow_rnn=None if uncompiled else spec.allow_rnn,  # dynamo captures the graph of every stage
         graph_cache=None if uncompiled else spec.graph_cache,
+        dynamic=None if uncompiled else spec.dynamic,
         inductor={},
         decompose={},
         kernel={key: value for key, value in spec.kernel.items() if "@" not in key},

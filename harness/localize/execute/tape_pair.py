@@ -157,7 +157,8 @@ class TapePair:
             made = (use.value for node in first_nodes for use in node.made)
             links = self.links.of[far_side]
             changed = {far: link for far in made if (link := links.get(far)) and link.value == value}
-            if len(changed) != 1:
+            # An op may read what an earlier op of the same block has made: there is nothing later then.
+            if len(changed) != 1 or (found is not None and found[0] in changed):
                 return found
             (found,) = changed.items()
 

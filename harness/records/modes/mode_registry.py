@@ -126,7 +126,17 @@ COMPILED = Capabilities(
     aten_kernels=True,
     draws_as="a compiled mode",
     keys=frozenset(
-        {"backend", "contract", "emulate_casts", "fallback_random", "allow_rnn", "graph_cache", "decompose", "inductor"}
+        {
+            "backend",
+            "contract",
+            "emulate_casts",
+            "fallback_random",
+            "allow_rnn",
+            "graph_cache",
+            "dynamic",
+            "decompose",
+            "inductor",
+        }
     ),
 )
 

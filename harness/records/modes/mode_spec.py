@@ -21,6 +21,7 @@ from typing import Any, ClassVar
 from ...errors import ModeError, UsageError, nearest
 from ..codec import of_fields, read_fields
 from .capabilities import Capabilities
+from .execution_keys import EXECUTION_KEYS, WORKERS
 from .mode_registry import DEFERRED_DEVICES, registry
 from .script_words import ARGS, MORE_ARGS, arguments_of, split_pairs, words_of
 from .setting_keys import SETTING_KEYS, device_of, refused_setting
@@ -76,6 +77,13 @@ class ModeSpec:
     benchmark: str | None = None
     reduced_precision_reduction: str | None = None
     deterministic: str | None = None
+    optimizer: str | None = None
+    clipping: str | None = None
+    zero_grad: str | None = None
+    checkpointing: str | None = None
+    memory_format: str | None = None
+    workers: int | None = None
+    dynamic: str | None = None
     mark_step: str | None = None
     execute: str | None = None
     python: str | None = None
@@ -192,6 +200,9 @@ PLAIN_KEYS: Mapping[str, Callable[[str], Any]] = {
     "graph_cache": _one_of("on", "off"),
     "draws": _one_of("cpu", "device"),
     **{key: _one_of(*values) for key, values in SETTING_KEYS.items()},
+    **{key: _one_of(*values) for key, values in EXECUTION_KEYS.items()},
+    WORKERS: _whole(0),
+    "dynamic": _one_of("on", "off"),
     "mark_step": _one_of(*MARK_STEP_POLICIES),
     "execute": _one_of(*EXECUTIONS),
     "python": _text,

@@ -8,7 +8,9 @@ from typing import Any, Literal
 
 from ...errors import AdoptionError
 
-Kind = Literal["loss", "step", "parameters", "device", "placement", "compile", "autocast", "generators", "settings"]
+Kind = Literal[
+    "loss", "step", "parameters", "device", "placement", "compile", "autocast", "generators", "settings", "execution"
+]
 
 ADOPTION = "adoption"
 """The journal's event for a fact. Its fields are `kind`, `text` and `source`."""

@@ -6,6 +6,8 @@ import random
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -175,6 +177,21 @@ def test_a_value_that_one_side_changes_is_read_changed_by_ops_of_another_kind() 
     scaled = side(scale=1.01, in_ops=False).expected()
     assert not differing(execute(pair, Hybrid("a", scaling)), scaled)
     assert not differing(execute(pair, Hybrid("b", scaling)), side(scale=None, in_ops=True).expected())
+
+
+def test_what_other_ops_make_of_a_value_ends_with_their_block() -> None:
+    # given two ops that only side b has, in one block: the second reads what the first has made of the value
+    value, counterpart, changed, further = (FlowValue(slot, 0) for slot in range(4))
+    first, second = (SimpleNamespace(made=[SimpleNamespace(value=made)]) for made in (changed, further))
+    link = SimpleNamespace(value=value)
+    pair: Any = SimpleNamespace(
+        readers={"b": {counterpart: {0}, changed: {0}}},
+        blocks=[SimpleNamespace(of=lambda side: (0, 1) if side == "b" else ())],
+        flows={"b": SimpleNamespace(nodes=[first, second])},
+        links=SimpleNamespace(again={"b": frozenset()}, of={"b": {changed: link}}),
+    )
+    # then what the first has made corresponds to the value, and the search for it ends
+    assert TapePair._changed_by_others(pair, "a", value, counterpart) == (changed, link)
 
 
 def swapped(a: Callable[[Tensor], Tensor], b: Callable[[Tensor], Tensor]) -> tuple[Values, ...]:

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from numdrift.harness.errors import ModeError, UsageError
+from numdrift.harness.records.modes.execution_keys import EXECUTION_KEYS
 from numdrift.harness.records.modes.mode_registry import OWN, VENDORS, registry
 from numdrift.harness.records.modes.mode_spec import (
     DOTTED_KEYS,
@@ -29,7 +30,9 @@ VALUES: dict[str, st.SearchStrategy[str]] = {
     "allow_rnn": st.sampled_from(["on", "off"]),
     "graph_cache": st.sampled_from(["on", "off"]),
     "fallback_random": st.sampled_from(["on", "off"]),
-    **{key: st.sampled_from(values) for key, values in SETTING_KEYS.items()},
+    **{key: st.sampled_from(values) for key, values in {**SETTING_KEYS, **EXECUTION_KEYS}.items()},
+    "workers": st.integers(0, 64).map(str),
+    "dynamic": st.sampled_from(["on", "off"]),
     "draws": st.sampled_from(["cpu", "device"]),
     "mark_step": st.sampled_from(["auto", "phase", "step", "off"]),
     "execute": st.sampled_from(["graph", "op"]),

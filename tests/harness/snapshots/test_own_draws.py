@@ -12,7 +12,7 @@ from numdrift.harness.cli.program import program
 from numdrift.harness.snapshots.snapshot_file import write_snapshot
 from numdrift.harness.snapshots.snapshot_record import Port, outputs_of_own_draws
 from numdrift.harness.tape.tape import Call, Slot, Tape, View, Watched
-from numdrift.harness.tools.bundle.opening import replay_snapshots
+from numdrift.harness.tools.bundle.replaying import replay_snapshots
 from numdrift.harness.tools.snapshots.replay_answer import answer_of
 
 from .samples import snapshot_of
