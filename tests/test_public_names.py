@@ -25,7 +25,9 @@ def test_public_names_are_pinned() -> None:
         "SupportAnalysis",
         "after_step",
         "analyze",
+        "assert_same_training",
         "bisect",
+        "check_baseline",
         "compare",
         "compare_runs",
         "device",
@@ -45,6 +47,7 @@ def test_public_names_are_pinned() -> None:
         "reference",
         "resume",
         "run",
+        "save_baseline",
         "step",
         "steps",
     ]

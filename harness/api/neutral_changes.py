@@ -103,8 +103,8 @@ def tried(
     """Try changes for `numdrift.neutral` and `numdrift neutral`; also return the findings on those that apply."""
     (reference,) = request.modes
     for name in names:
-        if name not in (known := [change.name for change in CHANGES]):
-            raise UsageError(f"there is no change {name!r}; {nearest(name, known)}")
+        if name not in (listed := [change.name for change in CHANGES]):
+            raise UsageError(f"there is no change {name!r}; {nearest(name, listed)}")
     chosen = {change.name: change for change in CHANGES if not names or change.name in names}
     modes = {name: mode for name, change in chosen.items() if (mode := mode_with(change, reference)) is not None}
     if names and (refused := [name for name in names if name not in modes]):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,10 +14,12 @@ from ..investigate.experiments.rounds import kept_steps
 from ..investigate.portable_reference import (
     investigate_against,
     is_packed,
+    is_report,
     record_reference,
     reference_in,
 )
 from ..launch.batch_plan import planned
+from ..records.codec import put
 from ..records.modes.mode_spec import parse_mode
 from ..records.results.findings import Findings
 from ..records.run.run_config import RunConfig
@@ -80,15 +82,31 @@ def reference(
     return packed_reference(request, Path(to), listener(progress))
 
 
-def packed_reference(request: InvestigationRequest, to: Path, progress: Progress) -> PackedReference:
-    """Pack a reference for `numdrift.reference` and `numdrift reference`."""
+def packed_reference(
+    request: InvestigationRequest,
+    to: Path,
+    progress: Progress,
+    *,
+    describe: Callable[[RecordedRun, Sequence[int]], tuple[str, str]] | None = None,
+) -> PackedReference:
+    """Pack a reference for `numdrift.reference` and `numdrift reference`.
+
+    `describe` returns the name and the content of a further file of the archive.
+    """
     if to.exists() and not request.force:
         raise CollisionError(to, "choose another path with --to, or replace it with --force")
     batch = planned(request)
     with passive_threads(), Laboratory(progress, 1, request.timeout) as laboratory:
         run = record_reference(batch, request, laboratory)
-    bundle = write_bundle(batch.investigation.path, to, NEEDED, wanted=is_packed)
-    return PackedReference(to, bundle, run, kept_steps(run))
+    folder, steps, added = batch.investigation.path, kept_steps(run), ""
+    if describe is not None:
+        added, content = describe(run, steps)
+        put(folder / added, content)
+    kinds = NEEDED if describe is None else NEEDED | {"report"}
+    bundle = write_bundle(
+        folder, to, kinds, wanted=lambda name: name == added or (is_packed(name) and not is_report(name))
+    )
+    return PackedReference(to, bundle, run, steps)
 
 
 def investigated_against(request: InvestigationRequest, archive: Path, progress: Progress) -> tuple[Findings, Path]:

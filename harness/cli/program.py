@@ -30,6 +30,7 @@ COMMANDS = {
     "bisect": "Find the first revision of a script, or version of torch, whose training differs beyond rounding.",
     "reference": "Pack a training that other machines, devices or versions can be compared with.",
     "neutral": "Try changes that should not matter, such as another optimizer loop, and say which do.",
+    "baseline": "Keep a training as it is: save a baseline in the repository, and check trainings against it.",
     "resume": "End a training, start it again, and say what it did not restore.",
     "compare": "Show the first step at which runs differ, and by how much.",
     "localize": "Find the ops that make two recorded runs differ, and prove their effect by swapping their kernels.",

@@ -67,6 +67,11 @@ def is_packed(name: str) -> bool:
     return not Path(name).name.startswith("tape-") and not name.endswith(".pkl")
 
 
+def is_report(name: str) -> bool:
+    """Check whether the file with this name is about the investigation, and in no run's folder."""
+    return "/" not in name
+
+
 def reference_in(folder: Path, archive: Path) -> RecordedRun:
     """Return the reference that was unpacked from an archive into the folder. Raises UsageError if there is none."""
     recorded = runs_in(folder)

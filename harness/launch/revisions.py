@@ -128,6 +128,17 @@ def revision_of(script: Path, revision: str, unlinked: Sequence[Path] = ()) -> R
     return Revision(repository, tree, commit, changed)
 
 
+def committed_revision(script: Path) -> str:
+    """Return the commit of the script's repository; "" if there is none, or if tracked files have changed since."""
+    try:
+        repository = _repository_of(script)
+        changed = _git(repository, "status", "--porcelain", "--untracked-files=no")
+        tracked = _git(repository, "ls-files", "--", str(script.resolve()))
+        return _commit(repository, "HEAD") if tracked and not changed else ""
+    except UsageError:
+        return ""
+
+
 def _repository_of(script: Path) -> Path:
     if shutil.which("git") is None:
         raise UsageError("git is not on the PATH, and revisions need it; install it")

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .harness.api.backend_support import analyze
     from .harness.api.bisecting import bisect
     from .harness.api.comparing import compare
+    from .harness.api.gating import assert_same_training, check_baseline, save_baseline
     from .harness.api.investigating import investigate, localize
     from .harness.api.investigation_results import Comparison, Culprit, Investigation, Pair, load_investigation
     from .harness.api.neutral_changes import neutral
@@ -52,7 +53,9 @@ _HOMES = {
     "SupportAnalysis": "numdrift.harness.tools.support.support_analysis",
     "after_step": "numdrift.harness.script.script_api",
     "analyze": "numdrift.harness.api.backend_support",
+    "assert_same_training": "numdrift.harness.api.gating",
     "bisect": "numdrift.harness.api.bisecting",
+    "check_baseline": "numdrift.harness.api.gating",
     "compare": "numdrift.harness.api.comparing",
     "compare_runs": "numdrift.harness.drift.run_comparison",
     "device": "numdrift.harness.script.script_api",
@@ -72,6 +75,7 @@ _HOMES = {
     "reference": "numdrift.harness.api.referencing",
     "resume": "numdrift.harness.api.resuming",
     "run": "numdrift.harness.api.api_running",
+    "save_baseline": "numdrift.harness.api.gating",
     "step": "numdrift.harness.script.script_api",
     "steps": "numdrift.harness.script.script_api",
 }
@@ -90,7 +94,9 @@ __all__ = [
     "SupportAnalysis",
     "after_step",
     "analyze",
+    "assert_same_training",
     "bisect",
+    "check_baseline",
     "compare",
     "compare_runs",
     "device",
@@ -110,6 +116,7 @@ __all__ = [
     "reference",
     "resume",
     "run",
+    "save_baseline",
     "step",
     "steps",
 ]

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
+import tempfile
 import zipfile
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from ...errors import CollisionError, JournalError, UsageError
 from .archive import DAMAGE, PIECE, Bundle, Packed, open_archive, read_manifest
@@ -23,6 +26,23 @@ def describe(archive: Path) -> Bundle:
             return read_manifest(opened, archive)
     except OSError as error:
         raise UsageError(f"{archive} cannot be read: {error.strerror}") from None
+
+
+def read_packed(archive: Path, name: str) -> Any:
+    """Return the JSON in a small file of a bundle, None if it has no such file. Raises JournalError and UsageError."""
+    try:
+        with archive.open("rb") as file, open_archive(file, archive) as opened:
+            packed = next((packed for packed in read_manifest(opened, archive).files if packed.path == name), None)
+            if packed is None:
+                return None
+            with tempfile.TemporaryDirectory(prefix="numdrift-") as folder:
+                path = Path(folder) / "content"
+                _unpack(opened, packed, path, archive)
+                return json.loads(path.read_bytes())
+    except OSError as error:
+        raise UsageError(f"{archive} cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise JournalError(archive, f"is damaged: {name}: {error}") from None
 
 
 def extract(
