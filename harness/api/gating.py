@@ -149,7 +149,7 @@ def checked(request: InvestigationRequest, archive: Path, progress: Progress, *,
     mode = request.modes[0] if request.modes else parse_mode(baseline.mode)
     now = replace(mode, name="now")
     arguments = request.arguments or tuple(baseline.arguments)
-    run = request.run | ({} if baseline.max_steps is None else {"max_steps": baseline.max_steps})
+    run = {**request.run, **({} if baseline.max_steps is None else {"max_steps": baseline.max_steps})}
     request = replace(request, modes=(now,), arguments=arguments, run=run)
     findings, folder = investigated_against(request, archive, progress)
     (pair,) = findings.pairs

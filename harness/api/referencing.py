@@ -102,7 +102,7 @@ def packed_reference(
     if describe is not None:
         added, content = describe(run, steps)
         put(folder / added, content)
-    kinds = NEEDED if describe is None else NEEDED | {"report"}
+    kinds: frozenset[Kind] = NEEDED if describe is None else NEEDED | frozenset[Kind](("report",))
     bundle = write_bundle(
         folder, to, kinds, wanted=lambda name: name == added or (is_packed(name) and not is_report(name))
     )

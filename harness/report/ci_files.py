@@ -43,19 +43,17 @@ def junit_xml(check: BaselineCheck) -> str:
     return ElementTree.tostring(suites, encoding="unicode", xml_declaration=True) + "\n"
 
 
-def annotations(check: BaselineCheck) -> list[str]:
+def annotation_lines(check: BaselineCheck) -> list[str]:
     """Return the lines with which a workflow of GitHub annotates the lines of the causes, or the run itself.
 
     See "Workflow commands for GitHub Actions" in GitHub's documentation.
     """
     if check.passes:
         return [f"::notice title=numdrift::{_escaped(check.message)}"]
+    message = f"title=numdrift::{_escaped(check.message)}"
     found = [match for place in check.places if (match := PLACE.fullmatch(place))]
-    lines = [
-        f"::error file={_property(_from_here(match['file']))},line={match['line']},title=numdrift::{_escaped(check.message)}"
-        for match in found
-    ]
-    return lines or [f"::error title=numdrift::{_escaped(check.message)}"]
+    places = [f"file={_property(_from_here(match['file']))},line={match['line']}" for match in found]
+    return [f"::error {place},{message}" for place in places] or [f"::error {message}"]
 
 
 def _printable(text: str) -> str:

@@ -291,6 +291,7 @@ REPOSITORY = "needs a repository; tests/e2e/test_changed_code.py bisects one and
 VERSIONS = (
     "needs other versions of torch; tests/harness/launch/test_torch_versions.py and tests/harness/api/test_bisecting.py"
 )
+GATED = "needs a repository; tests/e2e/test_baseline.py"
 PACKED = "needs the arguments of a script of its own; tests/e2e/test_reference.py"
 RESUMED = "needs a script that writes checkpoints; tests/e2e/test_resume.py"
 NEUTRAL = "takes some minutes for all changes; tests/e2e/test_neutral.py tries four"
@@ -300,7 +301,13 @@ NOT_EXECUTED = {
     "numdrift reference train.py --mode cuda --steps 0,10,100 --to ref.zip": PACKED,
     'numdrift investigate train.py --mode "new=cuda" --against ref.zip': PACKED,
     'numdrift investigate train.py --mode here=cpu --mode "bad=cpu,kernel.tanh_backward=bf16" --against ref.zip': PACKED,
-    "numdrift investigate train.py --mode here=cpu --against ref.zip --quiet": PACKED,
+    "numdrift baseline save train.py --to baselines/train.zip -- --steps 5": GATED,
+    "numdrift baseline save train.py --to baselines/train.zip -- --steps 6": GATED,
+    "numdrift baseline save train.py --mode compile --steps 0,5 --max-steps 6": GATED,
+    "numdrift baseline save -m package.train --limit 1 --force": GATED,
+    "numdrift baseline check baselines/train.zip": GATED,
+    "numdrift baseline check baselines/train.zip --junit report.xml": GATED,
+    "numdrift baseline check baselines/train.zip --script train.py --mode compile -- --steps 6": GATED,
     'numdrift resume train.py --at 3 --with "--resume out/last.pt" -- --keep model,step': RESUMED,
     'numdrift resume train.py --at 50 --with "--resume ckpt.pt" -- --epochs 2': RESUMED,
     "numdrift resume train.py --at 20 --max-steps 30": RESUMED,

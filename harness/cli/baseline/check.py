@@ -12,7 +12,7 @@ from ...api.gating import checked
 from ...errors import UsageError
 from ...investigate.experiments.investigation_plan import InvestigationRequest
 from ...records.modes.mode_spec import parse_mode
-from ...report.ci_files import annotations, junit_xml
+from ...report.ci_files import annotation_lines, junit_xml
 from .. import command_options as options
 from ..investigate import CommandLineProgress
 from ..output import console, require_new, write_json
@@ -78,6 +78,6 @@ def command(
         if not quiet or not found.passes:
             out.print(found.message, soft_wrap=True)
         if annotated or (annotated is None and os.environ.get("GITHUB_ACTIONS") == "true"):
-            for line in annotations(found):
+            for line in annotation_lines(found):
                 print(line)
     return found.exit_code

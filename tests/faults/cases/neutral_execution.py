@@ -110,7 +110,7 @@ def recomputed_without_autocast(training: Training) -> None:
     """What autocast computed in bfloat16 is computed again in float32."""
     second: Any = training.model.get_submodule("second")
     right = second.forward
-    replace(second, lambda x: Forgetful.apply(right, x))
+    replace(second, lambda x: Forgetful.apply(right, x))  # type: ignore[no-untyped-call]
 
 
 @CASES.planted(models=("transformer", "padded", "mixed"), expected="rounding")

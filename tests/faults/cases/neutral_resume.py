@@ -52,8 +52,9 @@ def begin_anew(training: Training) -> None:
     """Give the model new parameters and the optimizer no state, as their constructors do."""
     torch.manual_seed(1)
     for module in training.model.modules():
-        if hasattr(module, "reset_parameters"):
-            module.reset_parameters()
+        reset = getattr(module, "reset_parameters", None)
+        if callable(reset):
+            reset()
     training.optimizer.state.clear()
     if training.averaged is not None:
         training.averaged.n_averaged.zero_()

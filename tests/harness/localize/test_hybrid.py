@@ -183,7 +183,7 @@ def test_what_other_ops_make_of_a_value_ends_with_their_block() -> None:
     # given two ops that only side b has, in one block: the second reads what the first has made of the value
     value, counterpart, changed, further = (FlowValue(slot, 0) for slot in range(4))
     first, second = (SimpleNamespace(made=[SimpleNamespace(value=made)]) for made in (changed, further))
-    link = SimpleNamespace(value=value)
+    link: Any = SimpleNamespace(value=value)
     pair: Any = SimpleNamespace(
         readers={"b": {counterpart: {0}, changed: {0}}},
         blocks=[SimpleNamespace(of=lambda side: (0, 1) if side == "b" else ())],
