@@ -2,7 +2,7 @@
 
 numdrift.save_baseline("train.py", "baselines/train.zip", ["--steps", "6"])
 numdrift.check_baseline("baselines/train.zip").verdict           ("identical")
-numdrift.assert_same_training("baselines/train.zip")             # raises AssertionError with the cause
+numdrift.assert_same_training("train.py", baseline="baselines/train.zip")  # raises AssertionError
 """
 
 from __future__ import annotations
@@ -89,10 +89,10 @@ def check_baseline(
 
 
 def assert_same_training(
-    baseline: Path | str,
     script: Path | str | None = None,
     arguments: Sequence[str] = (),
     *,
+    baseline: Path | str = "numdrift-baseline.zip",
     mode: str | None = None,
     causes: bool = True,
     module: str | None = None,

@@ -72,7 +72,7 @@ class TrainingGate:
         if not archive.exists():
             pytest.fail(f"there is no baseline {archive}; `pytest {UPDATE}` makes it", pytrace=False)
         try:
-            assert_same_training(archive, script, arguments, mode=mode, causes=causes, out=self.out)
+            assert_same_training(script, arguments, baseline=archive, mode=mode, causes=causes, out=self.out)
         except AssertionError as error:
             pytest.fail(str(error), pytrace=False)
 

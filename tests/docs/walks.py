@@ -315,8 +315,6 @@ NOT_EXECUTED = {
     "numdrift neutral train.py -- --epochs 1": NEUTRAL,
     "numdrift neutral train.py --max-steps 20 --mode cuda": GPU,
     "numdrift neutral train.py --change checkpointing --change optimizer-fused --json -": NEUTRAL,
-    'numdrift investigate train.py --mode cpu --mode "fused=cpu,optimizer=fused"': NEUTRAL,
-    'numdrift investigate train.py --mode cpu --mode "four=cpu,args+=--accum 4"': REPOSITORY,
     "numdrift resume -m package.train --at 5 --json -": RESUMED,
     "pip install .": "changes the environment",
     "bash run.sh": "tests/e2e/test_batches.py executes it",
