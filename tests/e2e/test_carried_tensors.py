@@ -23,6 +23,19 @@ def test_a_fault_in_a_queue_is_found_where_it_is_made(tmp_path: Path) -> None:
     assert culprit.status == "culprit" and (culprit.share_of_drift or 0) > 0.99
 
 
+def test_averaged_weights_count_although_nothing_reads_them(tmp_path: Path) -> None:
+    script = SCRIPTS / "carried_average.py"
+    modes = ["cpu", "bad=cpu,env.FAULT=anew", "good=cpu,env.FAULT=same"]
+    found = numdrift.investigate(script, modes=modes, out=tmp_path, scripts=False, confirm=False)
+    bad, good = found.pairs
+    assert good.verdict == "identical"
+    assert bad.verdict == "beyond-rounding" and bad.first_significant_step == 3, bad.text
+    assert "(carried average.module." in bad.text[0]
+    line = next(n for n, text in enumerate(script.read_text().splitlines(), 1) if "load_state_dict" in text)
+    assert bad.culprits[0].op == "aten.copy_" and str(bad.culprits[0].source).endswith(f"{script.name}:{line}")
+    assert bad.culprits[0].status == "culprit"
+
+
 def test_an_evaluation_that_computes_something_else_is_found_although_the_training_is_equal(tmp_path: Path) -> None:
     # given a script that also has a time among its variables
     script = SCRIPTS / "wrong_evaluation.py"

@@ -112,6 +112,22 @@ def of_whole_step(outcome: TensorFile, last: int) -> TensorFile:
     return TensorFile(values, dtypes, outcome.facts)
 
 
+def without_gradients(outcome: TensorFile) -> TensorFile:
+    """Return what a step leaves behind: all values of its outcome but the gradients."""
+    values = {name: value for name, value in outcome.tensors.items() if GRADIENT.fullmatch(name) is None}
+    return TensorFile(values, outcome.dtypes, outcome.facts)
+
+
+def shows_gradients(outcome: TensorFile) -> bool:
+    """Check whether the parameters and states that a step leaves behind show what its gradients were.
+
+    In 16 bits, a parameter may be the same after two different updates, because both are rounded away.
+    """
+    kept = [name for name in outcome.tensors if name.startswith(("parameter ", "state "))]
+    dtypes = {outcome.dtypes.get(name, str(outcome.tensors[name].dtype)) for name in kept}
+    return bool(kept) and not dtypes & {"float16", "bfloat16"}
+
+
 def last_backward(outcome: TensorFile) -> int:
     """Return the number of a step's last backward; 0 if the step has no gradients."""
     return max((int(match[1]) for match in map(GRADIENT.fullmatch, outcome.tensors) if match is not None), default=0)

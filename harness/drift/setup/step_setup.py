@@ -128,6 +128,10 @@ def batch_setup(
                 differing = _differing(record_a.step, place, left)
                 if split is not None and record_a.step in split.steps:
                     differing = replace(differing, text=f"{differing.text}; {_splits(split, a, b)}")
+                elif (rows := _numbers_of_rows(record_a, record_b, place)) is not None:
+                    labels = (a.manifest.label, b.manifest.label)
+                    counts = ", and ".join(f"{label} {count:,}" for label, count in zip(labels, rows, strict=True))
+                    differing = replace(differing, text=f"{differing.text}; rows in all calls of the step: {counts}")
                 return [*([follows] if follows else []), differing]
             elif not equal and follows is None:
                 follows = _differing(record_a.step, place, left, follows=True)
@@ -141,6 +145,21 @@ def _splits(split: SplitBatch, a: RecordedRun, b: RecordedRun) -> str:
     if split.unlike is not None:
         return f"{words}, and in step {split.unlike} the rows are not those of the batch of {whole}"
     return f"{words}; `numdrift investigate` compares the rows with the batch of {whole}"
+
+
+def _numbers_of_rows(a: StepRecord, b: StepRecord, place: int) -> tuple[int, int] | None:
+    """Return the number of rows that all calls of a step have in an argument, on both sides.
+
+    Return None if it is the same number, or if the rows of the calls have different shapes.
+    """
+    shapes = [[call[place][1] for call in record.batches if len(call) > place] for record in (a, b)]
+    if (
+        not all(shape for side in shapes for shape in side)
+        or len({shape[1:] for side in shapes for shape in side}) != 1
+    ):
+        return None
+    first, second = (sum(shape[0] for shape in side) for side in shapes)
+    return None if first == second else (first, second)
 
 
 def compared_arguments(a: StepRecord, b: StepRecord) -> Iterator[tuple[int, Argument, bool]]:

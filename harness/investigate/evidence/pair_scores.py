@@ -13,7 +13,14 @@ from ...drift.calibration import threshold_of_pair
 from ...drift.recorded_drift import first_computed_difference
 from ...drift.referee_accuracy import Accuracy, accuracy, step_errors
 from ...drift.setup.split_batch import SplitBatch
-from ...drift.setup.split_step import PartWeights, last_backward, of_whole_step, part_weights
+from ...drift.setup.split_step import (
+    PartWeights,
+    last_backward,
+    of_whole_step,
+    part_weights,
+    shows_gradients,
+    without_gradients,
+)
 from ...drift.step_noise import Noise, pooled, read_noise
 from ...drift.step_score import StepScore, score_step, without_values
 from ...errors import JournalError, RunNotFound
@@ -163,6 +170,11 @@ def _scored(
     if is_split:
         last = last_backward(values)
         values, b_values = of_whole_step(values, last), of_whole_step(b_values, last)
+        # A script may add up the gradients of the parts and divide them before its optimizer steps.
+        left = score_step(*(without_gradients(side) for side in (values, b_values)), noise)
+        threshold = threshold_of_pair(spec_of(evidence.a), spec_of(evidence.b))
+        if shows_gradients(values) and left.score <= threshold:
+            return left
     return score_step(values, b_values, noise)
 
 

@@ -1,8 +1,9 @@
 """The tensors that a script carries from step to step beside parameters, buffers and the optimizers' state.
 
 A recurrent memory, a queue of negatives, a replay buffer, or an average of the weights may live in a variable of the
-script, in a list, or in an attribute. A step's result is not only what it leaves in the model: a fault that spoils such
-a tensor spoils the next step.
+script, in a list, in an attribute, or in a module that is not trained, such as an `AveragedModel`. A step's result is
+not only what it leaves in the model: a fault that spoils such a tensor spoils the next step, or the model that is saved
+in the end.
 
 The variables are read where a step begins and ends, from the script's running functions. A tensor is named by its path:
 `hidden`, `queue.0`, `memory.keys`. Those that no step has changed, such as a data set, are left out.
@@ -31,7 +32,10 @@ DEPTH = 3
 """The number of containers and attributes that a path may pass."""
 
 MOST = 256
-"""The largest number of elements of a container, and of tensors, that are looked at."""
+"""The largest number of elements of a container that are looked at."""
+
+MOST_TENSORS = 4096
+"""The largest number of tensors that are looked at."""
 
 LARGEST = 2**26
 """The largest size of a tensor that is kept, in bytes. What is larger is hardly carried over: activations, logits."""
@@ -95,7 +99,12 @@ class CarriedTensors:
                     continue
                 for path, tensor in _tensors(value, variable, DEPTH, visited, self._files):
                     name = path if path not in names else f"{of_frame}.{path}"
-                    if name in names or len(names) == MOST or not is_kept(tensor) or _address(tensor) in addresses:
+                    if (
+                        name in names
+                        or len(names) == MOST_TENSORS
+                        or not is_kept(tensor)
+                        or _address(tensor) in addresses
+                    ):
                         continue
                     if not tensor.dim():  # a loss, a metric or a time, by which a script may decide when to end
                         continue
@@ -149,22 +158,31 @@ def _variables(frame: FrameType) -> list[tuple[str, Any]]:
 def _tensors(
     value: Any, name: str, depth: int, visited: set[int], files: OwnFiles
 ) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield the tensors in a value, its elements, and the attributes of the script's own objects and of modules."""
+    """Yield the tensors in a value, its elements, and the attributes of the script's own objects and of modules.
+
+    Those of the trained modules are among them; the caller leaves out what has another name.
+    """
     if isinstance(value, torch.Tensor):
-        if id(value) not in visited and not isinstance(value, torch.nn.Parameter):
+        if id(value) not in visited:
             visited.add(id(value))
             yield name, value
         return
     if not depth or id(value) in visited:
         return
     parts: list[tuple[Any, Any]] = []
+    is_module = isinstance(value, torch.nn.Module)
     if type(value) is dict:
         parts = list(value.items())
     elif type(value) in (list, tuple, deque):
         parts = list(enumerate(value))
-    elif isinstance(value, torch.nn.Module):
+    elif is_module:
+        for tensors in (value.named_parameters(name), value.named_buffers(name)):
+            for path, tensor in tensors:
+                yield from _tensors(tensor, path, depth, visited, files)
         for path, module in value.named_modules():
             own = {key: item for key, item in vars(module).items() if not key.startswith("_")}
+            # its modules are those that `named_modules` returns
+            own = {key: item for key, item in own.items() if not isinstance(item, torch.nn.Module)}
             parts += [(f"{path}.{key}" if path else key, item) for key, item in own.items()]
     elif _is_of_script(value, files):
         parts = list(vars(value).items())
@@ -172,7 +190,7 @@ def _tensors(
         return
     visited.add(id(value))
     for key, item in parts[:MOST]:
-        if not isinstance(item, (int, float, str, bytes, torch.nn.Module)):
+        if not isinstance(item, (int, float, str, bytes)):
             yield from _tensors(item, f"{name}.{key}", depth - 1, visited, files)
 
 

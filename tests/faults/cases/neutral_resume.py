@@ -205,7 +205,7 @@ def resumed_with_moments_exchanged(training: Training) -> None:
     resume(training, exchange)
 
 
-@CASES.planted(models=("autoencoder",))
+@CASES.planted(models=("autoencoder",), expected="different-setup")
 def resumed_for_evaluation(training: Training) -> None:
     """The restored model is in the mode of evaluation: nothing is dropped."""
     resume(training)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from numdrift.harness.observers.state import carried_tensors
 from numdrift.harness.observers.state.carried_tensors import LARGEST, CarriedTensors
@@ -57,9 +58,8 @@ def stepped(carried: CarriedTensors) -> dict[str, list[float]]:
 
 def test_what_a_step_changes_is_named_by_its_path() -> None:
     found = stepped(CarriedTensors(__file__, training_of(Model())))
-    count = found.pop("carried model.count", None)  # known only to the training that has the model
-    assert count is None
     assert found == {
+        "carried model.count": [1.0],  # the training has another model
         "carried hidden": [1.0],
         "carried model.inner.memory": [2.0],
         "carried queue.1": [3.0],
@@ -67,6 +67,35 @@ def test_what_a_step_changes_is_named_by_its_path() -> None:
         "carried table.mean": [5.0],
         "carried store.rows": [0.0, 6.0],
     }
+
+
+def averaged(training: TrainingTensors, model: Model, models: dict[str, AveragedModel]) -> dict[str, torch.Tensor]:
+    """What is found of a step that updates the average of a model."""
+    carried = CarriedTensors(__file__, training)
+    carried.begins()
+    with torch.no_grad():
+        model.linear.weight.add_(1)
+    models["ema"].update_parameters(model)
+    carried.ended()
+    return carried.named()
+
+
+def test_the_tensors_of_a_module_that_is_not_trained_are_carried() -> None:
+    model = Model()
+    models = {"ema": AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.5))}
+
+    found = averaged(training_of(model), model, models)
+
+    names = ("linear.weight", "linear.bias", "count")
+    assert found.keys() == {f"carried models.ema.module.{name}" for name in names}
+    assert found["carried models.ema.module.linear.weight"] is models["ema"].module.linear.weight
+    # and they are restored like those of the trained model
+    before = {name: tensor.detach().clone() for name, tensor in found.items()}
+    training = training_of(model)
+    state = training_state(training, "cpu", 1, before)
+    models["ema"].update_parameters(Model())
+    load_state(state, training, "cpu", found)
+    assert all(torch.equal(found[name], value) for name, value in before.items())
 
 
 def test_what_has_a_name_in_the_training_is_not_carried() -> None:
