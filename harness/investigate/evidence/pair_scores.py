@@ -173,7 +173,7 @@ def _scored(
         # A script may add up the gradients of the parts and divide them before its optimizer steps.
         left = score_step(*(without_gradients(side) for side in (values, b_values)), noise)
         threshold = threshold_of_pair(spec_of(evidence.a), spec_of(evidence.b))
-        if shows_gradients(values) and left.score <= threshold:
+        if shows_gradients(values) and left.score <= threshold.fault:
             return left
     return score_step(values, b_values, noise)
 

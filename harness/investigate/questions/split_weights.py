@@ -56,7 +56,23 @@ class SplitWeights:
             f"{checked}), so gradients should differ only by the order of their sums"
         )
         culprit = _culprit(evidence, split, threshold)
-        return QuestionAnswer([] if culprit is None else [culprit], sentences=[sentence])
+        changed = "" if culprit is not None else _changed_later(evidence, split, threshold)
+        sentences = [sentence, *([changed] if changed else [])]
+        return QuestionAnswer([] if culprit is None else [culprit], sentences=sentences)
+
+
+def _changed_later(evidence: PairEvidence, split: SplitBatch, threshold: float) -> str:
+    """Say that the gradients after the last backward differ although the step does not; "" if they do not differ."""
+    for scored in scores_of(evidence).steps:
+        with suppress(JournalError, RunNotFound):
+            found = weights_of(evidence, scored.step) if scored.step in split.steps else None
+            if found is not None and found.before > threshold >= worst_of([scored]):
+                return (
+                    f"after the last backward of step {scored.step}, the gradients differ (z {found.before:.3g}), but "
+                    "the parameters and states after the step are the same up to rounding: a script changes its "
+                    "gradients before its optimizer uses them"
+                )
+    return ""
 
 
 def _culprit(evidence: PairEvidence, split: SplitBatch, threshold: float) -> Culprit | None:

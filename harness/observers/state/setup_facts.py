@@ -176,8 +176,10 @@ class SetupFacts(Observer):
             named = self._training.named()
             names = {id(entry.tensor): entry.name for entry in named}
             self._write("hyper", step=step, optimizers=hyperparameters(optimizers, names))
-            # A tensor that belongs to no module is seen for the first time now, before its first update.
-            self._initial.adopted(step, self._newly_seen(named))
+            # A tensor that belongs to no module is seen for the first time now, before its first update. Those of
+            # modules are seen when the mode takes the modules over, and a moving average is not taken over.
+            of_roots = {entry.name for entry in self._training.named_of_roots()}
+            self._initial.adopted(step, self._newly_seen([entry for entry in named if entry.name not in of_roots]))
 
     def tensors_found(self, step: int) -> None:
         if self._active:

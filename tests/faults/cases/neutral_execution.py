@@ -52,7 +52,7 @@ def recomputed_dropout(training: Training) -> None:
     replace(drop, functools.partial(checkpoint, drop.forward, use_reentrant=False))
 
 
-@CASES.planted(models=("autoencoder",), expected="different-setup", line="def resting")
+@CASES.planted(models=("autoencoder",), expected="different-setup", line="model.code(model.drop(model.act(x)))")
 def recomputed_mask_anew(training: Training) -> None:
     """Dropout and what follows are computed again in the backward, with a mask that is drawn anew."""
     model: Any = training.model
@@ -69,7 +69,7 @@ def recomputed_mask_anew(training: Training) -> None:
     replace(model, forward)
 
 
-@CASES.planted(models=("cnn",))
+@CASES.planted(models=("cnn",), culprit={"kind": "structure", "module": "norm1"})
 def recomputed_batch_norm(training: Training) -> None:
     """Batch norm is computed again in the backward, and updates its running statistics twice."""
     norm = modules(training, nn.BatchNorm2d)[0]
@@ -169,7 +169,7 @@ def clipped_in_a_loop(training: Training) -> None:
     training.optimizer.register_step_pre_hook(clip)
 
 
-@CASES.planted(models=("transformer",))
+@CASES.planted(models=("transformer",), culprit={"phase": "optimizer", "op": "mul"})
 def clipped_by_largest(training: Training) -> None:
     """The largest element is bounded in place of the norm."""
     bound = training.clip
@@ -188,7 +188,7 @@ def zeroed_not_removed(training: Training) -> None:
     training.optimizer.zero_grad = functools.partial(training.optimizer.zero_grad, set_to_none=False)  # type: ignore[method-assign]
 
 
-@CASES.planted(models=("padded", "autoencoder"))
+@CASES.planted(models=("padded", "autoencoder"), culprit={"phase": "backward", "op": "add"})
 def zeroed_in_part(training: Training) -> None:
     """The gradients of the last layer are never cleared."""
     kept = set(list(training.model.parameters())[-2:])
@@ -219,7 +219,7 @@ def halves_beside_each_other(training: Training) -> None:
     training.step = step
 
 
-@CASES.planted(models=("gru", "transformer"))
+@CASES.planted(models=("gru", "transformer"), culprit={"kind": "weights"})
 def halves_summed(training: Training) -> None:
     """The gradients of two replicas are added up instead of averaged."""
 

@@ -123,19 +123,19 @@ def parts_joined(training: Training) -> None:
     ]
 
 
-@CASES.planted(models=("transformer", "gru"))
+@CASES.planted(models=("transformer", "gru"), culprit={"kind": "weights"})
 def parts_not_averaged(training: Training) -> None:
     """The losses of four parts are added up, and not averaged."""
     accumulate(training, even(training, 4), weighing(1))
 
 
-@CASES.planted(models=("transformer", "gru"))
+@CASES.planted(models=("transformer", "gru"), culprit={"kind": "weights"})
 def parts_averaged_twice(training: Training) -> None:
     """The loss of each of four parts is divided by 16."""
     accumulate(training, even(training, 4), weighing(16))
 
 
-@CASES.planted(models=("gru", "padded"))
+@CASES.planted(models=("gru", "padded"), culprit={"kind": "weights"})
 def parts_counted_from_zero(training: Training) -> None:
     """The losses of four parts are divided by three: the number of the last part."""
     accumulate(training, even(training, 4), weighing(3))

@@ -89,7 +89,7 @@ def resumed_whole_compiled(training: Training) -> None:
     resume(training)
 
 
-@CASES.planted(models=("transformer", "cnn", "autoencoder"))
+@CASES.planted(models=("transformer", "cnn", "autoencoder"), culprit={"step": AT})
 def resumed_without_optimizer(training: Training) -> None:
     """The optimizer begins without its state."""
     resume(training, lambda saved: saved.update(optimizer=None))
@@ -127,7 +127,7 @@ def resumed_without_average(training: Training) -> None:
     resume(training, lambda saved: saved.update(averaged=None))
 
 
-@CASES.planted(models=("padded",))
+@CASES.planted(models=("padded",), culprit={"step": AT})
 def resumed_from_average(training: Training) -> None:
     """The averaged weights are loaded as the weights of the model."""
 
@@ -138,7 +138,7 @@ def resumed_from_average(training: Training) -> None:
     resume(training, take)
 
 
-@CASES.planted(models=("cnn",))
+@CASES.planted(models=("cnn",), culprit={"step": AT})
 def resumed_without_buffers(training: Training) -> None:
     """The running statistics of batch norm begin at zero and one."""
 
@@ -165,7 +165,7 @@ def resumed_with_first_batches(training: Training) -> None:
     training.batches = training.batches[:AT] + training.batches[: len(training.batches) - AT]
 
 
-@CASES.planted(models=("transformer", "padded"))
+@CASES.planted(models=("transformer", "padded"), culprit={"step": AT})
 def resumed_without_step_count(training: Training) -> None:
     """Adam's moments are restored, and its count of steps is not."""
 
@@ -176,7 +176,7 @@ def resumed_without_step_count(training: Training) -> None:
     resume(training, forget)
 
 
-@CASES.planted(models=("transformer", "cnn"))
+@CASES.planted(models=("transformer", "cnn"), culprit={"step": AT})
 def resumed_from_half(training: Training) -> None:
     """The weights were saved in bfloat16."""
 
@@ -188,7 +188,7 @@ def resumed_from_half(training: Training) -> None:
     resume(training, shorten)
 
 
-@CASES.planted(models=("gru", "cnn"))
+@CASES.planted(models=("gru", "cnn"), culprit={"step": AT})
 def resumed_with_moments_exchanged(training: Training) -> None:
     """The state of two parameters of one shape is exchanged, as by a file that lists them in another order."""
 

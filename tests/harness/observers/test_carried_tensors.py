@@ -88,7 +88,7 @@ def test_the_tensors_of_a_module_that_is_not_trained_are_carried() -> None:
 
     names = ("linear.weight", "linear.bias", "count")
     assert found.keys() == {f"carried models.ema.module.{name}" for name in names}
-    assert found["carried models.ema.module.linear.weight"] is models["ema"].module.linear.weight
+    assert found["carried models.ema.module.linear.weight"] is models["ema"].get_parameter("module.linear.weight")
     # and they are restored like those of the trained model
     before = {name: tensor.detach().clone() for name, tensor in found.items()}
     training = training_of(model)

@@ -277,6 +277,36 @@ def test_a_training_without_modules_has_a_setup_too(tmp_path: Path) -> None:
     assert all(record.generators for record in journal.steps)
 
 
+AVERAGED = """
+import sys
+import torch
+from torch.optim.swa_utils import AveragedModel
+
+model = torch.nn.Linear(4, 1)
+average = AveragedModel(model)
+optimizer = torch.optim.Adam(model.parameters())
+for step in range(4):
+    if step == 2 and "reload" in sys.argv:
+        optimizer.load_state_dict(optimizer.state_dict())
+    optimizer.zero_grad()
+    model(torch.ones(2, 4)).mean().backward()
+    optimizer.step()
+    average.update_parameters(model)
+    average(torch.ones(2, 4))
+"""
+
+
+@pytest.mark.slow
+def test_an_optimizer_that_is_loaded_makes_no_other_tensor_an_initial_one(tmp_path: Path) -> None:
+    script = tmp_path / "averaged.py"
+    script.write_text(AVERAGED)
+    names = ("plain", "reload")
+    initial = [
+        sorted(run(script, tmp_path / name, "cpu", (name,), record="params").journal.initial()) for name in names
+    ]
+    assert initial == [["bias", "weight"]] * 2
+
+
 @pytest.mark.slow
 def test_below_the_level_of_parameters_no_setup_is_recorded(script: Path, tmp_path: Path) -> None:
     journal = run(script, tmp_path / "run", "cpu", ("nothing",), record="losses").journal
