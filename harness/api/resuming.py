@@ -45,6 +45,11 @@ class ResumeRequest(TrainingRequest):
         least=0,
         metavar="N",
     )
+    crash: bool = option(
+        False,
+        "Kill the training in place of ending it, so that nothing of the script runs after the step: no `finally`, no "
+        "exit handler, no buffered write.",
+    )
     restart: str = option(
         "",
         "Arguments to add when the training is started again, as in --with '--resume ckpt.pt'.",
@@ -60,6 +65,7 @@ def resume(
     arguments: Sequence[str] = (),
     *,
     restart: str = "",
+    crash: bool = False,
     mode: str = "cpu",
     module: str | None = None,
     name: str | None = None,
@@ -75,15 +81,15 @@ def resume(
         [(item.kind, item.text) for item in found.not_restored]
 
     The script is run three times in `mode`: up to the step after `at`, then again with the arguments `restart` added
-    and with the files that the first run has written, and once without an interruption, for comparison. Each run writes
-    to a folder of its own, so your files do not change. `max_steps` ends the uninterrupted training early. The runs and
-    `resumption.json` are in the investigation `name`.
+    and with the files that the first run has written, and once without an interruption, for comparison. With `crash`,
+    the first run is killed. Each run writes to a folder of its own, so your files do not change. `max_steps` ends the
+    uninterrupted training early. The runs and `resumption.json` are in the investigation `name`.
 
     Raises UsageError if the training has no such step, and NumdriftError if a run fails.
     """
     options = {
         "module": module, "name": name, "out": out, "max_steps": max_steps, "timeout": timeout, "force": force,
-        "at": at, "restart": restart,
+        "at": at, "restart": restart, "crash": crash,
     }  # fmt: skip
     return resumed(ResumeRequest.of(script, [parse_mode(mode)], arguments, options), listener(progress))
 
@@ -101,10 +107,11 @@ def resumed(request: ResumeRequest, progress: Progress) -> Resumption:
     of_all = replace(whole, positions=["uninterrupted", "first", "resumed"])
     with passive_threads(), tempfile.TemporaryDirectory(prefix="numdrift-resume-") as folder:
         # The step after `at` is executed, too: what the script does between the two is then done.
-        first = _executed(replace(of_all, modes=[first_spec], max_steps=at + 2, keep_files=True), progress)
-        if first.manifest.steps < at + 2:
+        ended = replace(of_all, modes=[first_spec], max_steps=at + 2, keep_files=True, kill=request.crash)
+        first = _executed(ended, progress)
+        if len(first.journal.steps) < at + 2:
             raise UsageError(
-                f"the training has {first.manifest.steps} steps, so it cannot be ended after step {at} and go on: "
+                f"the training has {len(first.journal.steps)} steps, so it cannot be ended after step {at} and go on: "
                 "choose a smaller --at"
             )
         if first.manifest.files is not None and not first.manifest.files.own:
@@ -140,7 +147,8 @@ def _executed(plan: BatchPlan, progress: Progress) -> RecordedRun:
     if result.interrupted:
         raise KeyboardInterrupt
     run = load_run(result.runs[0].folder.path)
-    if run.manifest.failed or not run.journal.steps:
+    is_killed = plan.kill and run.manifest.status == "killed"
+    if (run.manifest.failed and not is_killed) or not run.journal.steps:
         why = run.manifest.message or "it recorded no step"
         log = run.path / "stderr.log"
         raise NumdriftError(f"the run {spec.name!r} ended as {run.manifest.status}: {why} (see {log})")

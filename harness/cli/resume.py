@@ -15,7 +15,7 @@ from .output import console, require_new, table, write_json
 EXAMPLES = """\b
 Examples:
   numdrift resume train.py --at 50 --with "--resume ckpt.pt" -- --epochs 2
-  numdrift resume train.py --at 20 --max-steps 30
+  numdrift resume train.py --at 20 --max-steps 30 --crash
   numdrift resume -m package.train --at 5 --json -
 
 \b
@@ -29,7 +29,7 @@ Exit codes: 0 the resumed training continues bit for bit, 1 something is not res
 @click.command(epilog=EXAMPLES, help="End the training of SCRIPT, start it again, and say what it did not restore.")
 @options.script_argument
 @options.arguments_argument
-@options.options_of(ResumeRequest, "at", "restart")
+@options.options_of(ResumeRequest, "at", "restart", "crash")
 @click.option("--mode", "mode", default="cpu", show_default=True, metavar="SPEC", help="The mode of all runs.")
 @options.options_of(ResumeRequest, "name", "max_steps", "timeout", "module")
 @options.quiet_option

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Callable
 from typing import Any
@@ -46,6 +48,8 @@ class RunEnd:
             self._limit = {"max_steps": steps}
         elif config.max_seconds is not None and self.seconds() >= config.max_seconds:
             self._limit = {"max_seconds": config.max_seconds}
+        if self._limit and config.kill:
+            os.kill(os.getpid(), signal.SIGKILL)
         if self._limit or (config.until is not None and steps - 1 > config.until):
             raise SystemExit(0)
 

@@ -310,7 +310,7 @@ NOT_EXECUTED = {
     "numdrift baseline check baselines/train.zip --script train.py --mode compile -- --steps 6": GATED,
     'numdrift resume train.py --at 3 --with "--resume out/last.pt" -- --keep model,step': RESUMED,
     'numdrift resume train.py --at 50 --with "--resume ckpt.pt" -- --epochs 2': RESUMED,
-    "numdrift resume train.py --at 20 --max-steps 30": RESUMED,
+    "numdrift resume train.py --at 20 --max-steps 30 --crash": RESUMED,
     "numdrift neutral train.py": NEUTRAL,
     "numdrift neutral train.py -- --epochs 1": NEUTRAL,
     "numdrift neutral train.py --max-steps 20 --mode cuda": GPU,

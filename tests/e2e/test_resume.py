@@ -43,6 +43,16 @@ for step in range(begin, 8 if begin or not options.resume else 4):
     states = {name: part.state_dict() for name, part in parts.items()}
     torch.save(states | {"step": step, "random": torch.get_rng_state()}, "out/last.pt")
 """
+AT_THE_END = """import atexit, copy
+atexit.register(lambda: torch.save(last, "out/last.pt"))
+"""
+LATE = TRAIN.replace("for step in", f"{AT_THE_END}for step in").replace(
+    """    torch.save(states | {"step": step, "random": torch.get_rng_state()}, "out/last.pt")
+""",
+    """    last = copy.deepcopy(states | {"step": step, "random": torch.get_rng_state()})
+""",
+)
+"""The script that writes its checkpoint when it ends, and so loses it in a crash."""
 EVERYTHING = "model,optimizer,scheduler,random,step"
 
 
@@ -92,3 +102,15 @@ def test_a_step_after_which_nothing_follows_is_refused(numdrift: Numdrift, tmp_p
     }.items():
         done = numdrift("resume", "train.py", *words)
         assert done.returncode == 2 and said in done.stderr, done.stderr
+
+
+@pytest.mark.slow
+def test_a_crash_loses_what_is_written_at_the_end(numdrift: Numdrift, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(LATE)
+    words = ("resume", "train.py", "--at", "3", "--with", "--resume out/last.pt", "--max-steps", "7")
+
+    ended = numdrift(*words, "--name", "e", "--", "--keep", EVERYTHING)
+    crashed = numdrift(*words, "--name", "c", "--crash", "--", "--keep", EVERYTHING)
+
+    assert ended.returncode == 0 and "bit for bit" in ended.stdout, ended.stdout + ended.stderr
+    assert crashed.returncode == 3 and "No such file or directory: 'out/last.pt'" in crashed.stderr, crashed.stderr

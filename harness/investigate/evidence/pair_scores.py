@@ -171,7 +171,7 @@ def _scored(
         last = last_backward(values)
         values, b_values = of_whole_step(values, last), of_whole_step(b_values, last)
         # A script may add up the gradients of the parts and divide them before its optimizer steps.
-        left = score_step(*(without_gradients(side) for side in (values, b_values)), noise)
+        left = score_step(without_gradients(values), without_gradients(b_values), noise)
         threshold = threshold_of_pair(spec_of(evidence.a), spec_of(evidence.b))
         if shows_gradients(values) and left.score <= threshold.fault:
             return left

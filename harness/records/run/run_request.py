@@ -165,6 +165,9 @@ class RunRequest:
     same numbers."""
     until: int | None = None
     """The last step whose results are needed: the training ends, as with `max_steps`, after the step following it."""
+    kill: bool = False
+    """End the training after `max_steps` as a crash does: the process is killed, so nothing of the script runs after
+    that."""
     module: str = ""
     """The module's name if the script was requested with `-m`, else ""."""
     strict: bool = False
