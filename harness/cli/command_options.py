@@ -34,7 +34,11 @@ modes_option = click.option(
     help="Modes without settings, separated by commas, as in cpu,compile,lazy.",
 )
 mode_option = click.option(
-    "--mode", "single", multiple=True, metavar="SPEC", help="One mode with its settings; may be repeated."
+    "--mode",
+    "single",
+    multiple=True,
+    metavar="SPEC",
+    help="One mode with its settings, or @FILE for the modes of a TOML file; may be repeated.",
 )
 quiet_option = click.option("--quiet", "-q", is_flag=True, help="Print only failures.")
 json_option = click.option("--json", "json_path", metavar="PATH", help="Write the result as JSON (- for stdout).")

@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 from ...errors import ModeError, UsageError, nearest
@@ -23,6 +24,7 @@ from ..codec import of_fields, read_fields
 from .capabilities import Capabilities
 from .execution_keys import EXECUTION_KEYS, WORKERS
 from .mode_registry import DEFERRED_DEVICES, registry
+from .modes_file import modes_in_file
 from .script_words import ARGS, MORE_ARGS, arguments_of, split_pairs, words_of
 from .setting_keys import SETTING_KEYS, device_of, refused_setting
 
@@ -279,14 +281,17 @@ def parse_mode(text: str) -> ModeSpec:
 
 
 def parse_modes(listed: str | None, single: Sequence[str] = ()) -> list[ModeSpec]:
-    """Parse `--modes` (plain bases, separated by commas) and each `--mode`, in this order.
+    """Parse `--modes` (plain bases, separated by commas) and each `--mode`, in this order. `@FILE` represents the
+    modes of a TOML file.
 
     Raises UsageError if there is no mode or a name occurs twice, and ModeError for an invalid specification.
     """
     texts = [part.strip() for part in listed.split(",")] if listed is not None else []
     if listed is not None and not all(texts):
         raise UsageError(f"--modes {listed!r} has an empty entry; name modes, as in --modes cpu,compile,lazy")
-    specs = [parse_mode(text) for text in [*texts, *single]]
+    for text in single:
+        texts += modes_in_file(Path(text[1:])) if text.startswith("@") else [text]
+    specs = [parse_mode(text) for text in texts]
     if not specs:
         raise UsageError("no mode is named; name some, as in --modes cpu,compile,lazy")
     names: set[str] = set()
