@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from ..errors import CollisionError, UsageError
 from ..investigate.experiments.investigation_plan import InvestigationRequest
@@ -56,6 +57,7 @@ def reference(
     mode: str = "cpu",
     steps: str | None = None,
     state_budget: float = 1024.0,
+    keep: Literal["states", "ops"] = "states",
     module: str | None = None,
     name: str | None = None,
     out: Path | str = "runs",
@@ -70,7 +72,8 @@ def reference(
         numdrift.investigate("train.py", ["cuda"], against="ref.zip")
 
     The archive `to` has the losses, the digests of every step, and the states, outcomes and noise of the `steps`
-    (default: 8 steps, or as many as fit into `state_budget` MiB). It contains parameters and gradients, but neither the
+    (default: 8 steps, or as many as fit into `state_budget` MiB). With `keep="ops"`, it also has the ops of these steps
+    and the values that they read, so that causes can be found. It contains parameters and gradients, but neither the
     script nor its output. Raises UsageError if the training fails or does not repeat itself, and CollisionError if the
     archive exists.
     """
@@ -79,7 +82,7 @@ def reference(
         "steps": steps, "state_budget": state_budget,
     }  # fmt: skip
     request = InvestigationRequest.of(script, [parse_mode(mode)], arguments, options)
-    return packed_reference(request, Path(to), listener(progress))
+    return packed_reference(request, Path(to), listener(progress), ops=keep == "ops")
 
 
 def packed_reference(
@@ -87,11 +90,13 @@ def packed_reference(
     to: Path,
     progress: Progress,
     *,
+    ops: bool = False,
     describe: Callable[[RecordedRun, Sequence[int]], tuple[str, str]] | None = None,
 ) -> PackedReference:
     """Pack a reference for `numdrift.reference` and `numdrift reference`.
 
-    `describe` returns the name and the content of a further file of the archive.
+    With `ops`, the archive also has the tapes of the kept steps. `describe` returns the name and the content of a
+    further file of the archive.
     """
     if to.exists() and not request.force:
         raise CollisionError(to, "choose another path with --to, or replace it with --force")
@@ -104,7 +109,10 @@ def packed_reference(
         put(folder / added, content)
     kinds: frozenset[Kind] = NEEDED if describe is None else NEEDED | frozenset[Kind](("report",))
     bundle = write_bundle(
-        folder, to, kinds, wanted=lambda name: name == added or (is_packed(name) and not is_report(name))
+        folder,
+        to,
+        kinds,
+        wanted=lambda name: name == added or (is_packed(name, ops=ops) and not is_report(name)),
     )
     return PackedReference(to, bundle, run, steps)
 

@@ -18,7 +18,7 @@ from .output import console, require_new, write_json
 EXAMPLES = """\b
 Examples:
   numdrift reference train.py --to ref.zip -- --epochs 1
-  numdrift reference train.py --mode cuda --steps 0,10,100 --to ref.zip
+  numdrift reference train.py --mode cuda --steps 0,10,100 --keep ops --to ref.zip
   numdrift investigate train.py --mode "new=cuda" --against ref.zip
 
 \b
@@ -39,6 +39,10 @@ output. `numdrift investigate --against` compares modes with it, without running
 @options.option_of(
     InvestigationRequest, "steps", help="Steps to keep, as in 0,5,10-19 (default: 8 steps, as far as they fit)."
 )
+@click.option(
+    "--keep", type=click.Choice(["states", "ops"]), default="states", show_default=True,
+    help="Of the kept steps, also keep the ops and the values that they read, so that causes can be found.",
+)  # fmt: skip
 @options.options_of(InvestigationRequest, "state_budget", "name", "max_steps", "timeout", "module")
 @options.quiet_option
 @options.out_option
@@ -49,13 +53,14 @@ def command(
     arguments: tuple[str, ...],
     to: Path,
     mode: str,
+    keep: str,
     quiet: bool,
     json_path: str | None,
     **settings: Any,
 ) -> int:
     request = InvestigationRequest.of(script, [parse_mode(mode)], arguments, settings)
     require_new(json_path, force=request.force)
-    packed = packed_reference(request, to, CommandLineProgress(quiet=quiet))
+    packed = packed_reference(request, to, CommandLineProgress(quiet=quiet), ops=keep == "ops")
     size, run, steps = to.stat().st_size, packed.run, packed.steps
     if json_path:
         content = {"path": str(to), "steps": steps, "bytes": size, "files": plain(packed.bundle.files)}

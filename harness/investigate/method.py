@@ -32,6 +32,7 @@ from .experiments.rounds import (
     date_onset,
     envelope,
     from_itself,
+    has_ops,
     kept_steps,
     noise_without_tape,
     not_of_itself,
@@ -118,7 +119,8 @@ def _found(runs: Sequence[RecordedRun], plan: InvestigationRequest, laboratory: 
     if runs[0].manifest.elsewhere:  # it cannot be trained again, so only the steps that it has are compared
         laboratory.frozen = runs[0].path.name
         steps = StepSelection.of(kept_steps(runs[0]))
-        plan = replace(plan, steps=steps, localize="none", envelope=0, seeds=0)
+        localize = plan.localize if has_ops(runs[0]) else "none"
+        plan = replace(plan, steps=steps, localize=localize, confirm=False, envelope=0, seeds=0)
     laboratory.investigate = investigate_runs
     if laboratory.search.budget is None:  # a question may investigate further runs within the same time
         laboratory.search.budget = default_budget(runs) if plan.budget is None else plan.budget
@@ -232,9 +234,11 @@ def explain(
     """Ask the questions about the step of each verdict, and judge again with their answers.
 
     If the drift of a step turns out to come from a discrete choice, the step is not significant, and the next one is
-    examined.
+    examined. Of a reference that was trained elsewhere, only the ops are asked about: nothing else of it can be
+    executed here.
     """
     looked: dict[Path, list[Inquiry]] = {run.path: [] for run in runs[1:]}
+    questions = {"ops": QUESTIONS["ops"]} if laboratory.frozen else QUESTIONS
     for _ in range(MOST_STEPS):
         inquiries = []
         for run, pair in zip(runs[1:], findings.pairs, strict=True):
@@ -246,11 +250,13 @@ def explain(
                 inquiries.append(inquiry)
         if not inquiries:
             break
-        findings = _ask_all(QUESTIONS, findings, runs, inquiries, plan, laboratory)
+        findings = _ask_all(questions, findings, runs, inquiries, plan, laboratory)
         if not spec_of(runs[0]).capabilities.tapes_itself:  # a separate process has recorded the tape by now
             evidence = evidence_for(runs[0], inquiries[0].evidence.b)
             run_referee(EvidenceFolder.of(runs[0]), evidence.measured, laboratory)
             findings = judge(runs, plan.step)
+    if laboratory.frozen:
+        return findings
     at_rest = [
         looked[run.path][-1] if looked[run.path] else Inquiry(evidence_for(runs[0], run), None, pair)
         for run, pair in zip(runs[1:], findings.pairs, strict=True)

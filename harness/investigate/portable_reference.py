@@ -62,9 +62,10 @@ def record_reference(batch: BatchPlan, plan: InvestigationRequest, laboratory: L
     return run
 
 
-def is_packed(name: str) -> bool:
-    """Check whether a reference's archive needs the file with this name: everything except tapes of ops and pickles."""
-    return not Path(name).name.startswith("tape-") and not name.endswith(".pkl")
+def is_packed(name: str, *, ops: bool = False) -> bool:
+    """Check whether a reference's archive has the file with this name: everything except pickles and, unless `ops` are
+    kept, the tapes of the kept steps."""
+    return (ops or not Path(name).name.startswith("tape-")) and not name.endswith(".pkl")
 
 
 def is_report(name: str) -> bool:
@@ -91,7 +92,8 @@ def investigate_against(
 ) -> Findings:
     """Train the modes of a batch, and compare them with a reference that was trained elsewhere.
 
-    The steps of the modes begin in the states of the reference. Its ops are not known, so no cause is looked for.
+    The steps of the modes begin in the states of the reference. If the archive has the ops of these steps, they are
+    executed here to find the causes; otherwise, no cause is looked for.
     """
     try:
         runs = [reference, *laboratory.free(batch)]

@@ -298,7 +298,8 @@ NEUTRAL = "takes some minutes for all changes; tests/e2e/test_neutral.py tries f
 NOT_EXECUTED = {
     "numdrift reference train.py --to ref.zip -- --steps 6": PACKED,
     "numdrift reference train.py --to ref.zip -- --epochs 1": PACKED,
-    "numdrift reference train.py --mode cuda --steps 0,10,100 --to ref.zip": PACKED,
+    "numdrift reference train.py --to ref.zip --keep ops --steps 0,3 -- --steps 5": PACKED,
+    "numdrift reference train.py --mode cuda --steps 0,10,100 --keep ops --to ref.zip": PACKED,
     'numdrift investigate train.py --mode "new=cuda" --against ref.zip': PACKED,
     'numdrift investigate train.py --mode here=cpu --mode "bad=cpu,kernel.tanh_backward=bf16" --against ref.zip': PACKED,
     "numdrift baseline save train.py --to baselines/train.zip -- --steps 5": GATED,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from xml.etree import ElementTree
 import pytest
 
 from ..conftest import Numdrift
+from ..processes.forked import numdrift_in
 
 TRAIN = """
 import argparse
@@ -49,18 +51,24 @@ def git(folder: Path, *words: str) -> None:
     subprocess.run(["git", "-C", str(folder), *name, *words], check=True, capture_output=True)
 
 
-@pytest.fixture
-def repository(numdrift: Numdrift, tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A repository with a script and its baseline, whose revision is the first commit."""
-    (tmp_path / "train.py").write_text(TRAIN)
-    (tmp_path / ".gitignore").write_text("runs*\n*.json\n*.xml\n")
-    git(tmp_path, "init", "-q")
-    git(tmp_path, "add", ".")
-    git(tmp_path, "commit", "-qm", "first")
-    done = numdrift(
-        "baseline", "save", "train.py", "--to", "baselines/train.zip", "--steps", "0,3", "--", "--steps", "4"
-    )
+    folder = tmp_path_factory.mktemp("repository")
+    (folder / "train.py").write_text(TRAIN)
+    (folder / ".gitignore").write_text("runs*\n*.json\n*.xml\n")
+    git(folder, "init", "-q")
+    git(folder, "add", ".")
+    git(folder, "commit", "-qm", "first")
+    words = ("--to", "baselines/train.zip", "--steps", "0,3", "--", "--steps", "4")
+    done = numdrift_in(folder, "baseline", "save", "train.py", *words)
     assert done.returncode == 0 and "baselines/train.zip has the steps 0, 3" in done.stdout, done.stdout + done.stderr
+    return folder
+
+
+@pytest.fixture
+def repository(saved: Path, tmp_path: Path) -> Path:
+    shutil.copytree(saved, tmp_path, dirs_exist_ok=True)
     return tmp_path
 
 

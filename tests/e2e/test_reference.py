@@ -61,6 +61,30 @@ def test_modes_are_compared_with_a_training_of_another_place(numdrift: Numdrift,
 
 
 @pytest.mark.slow
+def test_the_cause_is_found_where_the_reference_has_its_ops(
+    numdrift: Numdrift, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "train.py").write_text(TRAIN)
+    done = numdrift("reference", "train.py", "--to", "ref.zip", "--steps", "0", "--keep", "ops", "--", "--steps", "3")
+    assert done.returncode == 0, done.stdout + done.stderr
+    shutil.rmtree(tmp_path / "runs")
+    # given a machine with other instructions, on which the ops of the reference give other bits
+    for pair in OTHER_BITS.replace("env.", "").split(","):
+        monkeypatch.setenv(*pair.split("="))
+    modes = ("--mode", "here=cpu", "--mode", "bad=cpu,kernel.tanh_backward=bf16")
+    done = numdrift("investigate", "train.py", *modes, "--against", "ref.zip", "--name", "i")
+    assert done.returncode == 1 and "Traceback" not in done.stderr, done.stderr
+    pairs = {pair["b"]: pair for pair in json.loads((tmp_path / "runs/i/investigation.json").read_text())["pairs"]}
+    assert pairs["here"]["verdict"] in ("identical", "rounding")
+    [culprit] = pairs["bad"]["culprits"]
+    line = next(number for number, text in enumerate(TRAIN.splitlines(), 1) if "loss.backward" in text)
+    forward = next(number for number, text in enumerate(TRAIN.splitlines(), 1) if "model(data" in text)
+    assert (culprit["op"], culprit["status"]) == ("aten.tanh_backward", "culprit")
+    assert culprit["source"].endswith((f"train.py:{line}", f"train.py:{forward}"))
+    assert pairs["bad"]["explained"] > 0.99
+
+
+@pytest.mark.slow
 def test_what_is_no_reference_is_refused(numdrift: Numdrift, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(TRAIN)
     (tmp_path / "damaged.zip").write_bytes(b"PK\\x03\\x04 nothing")

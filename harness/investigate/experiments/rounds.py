@@ -294,6 +294,12 @@ def control_of(run: RecordedRun) -> Experiment:
     return Experiment("again", run.path.name)
 
 
+def has_ops(reference: RecordedRun) -> bool:
+    """Check whether a reference that was trained elsewhere came with the ops of a step."""
+    repeated = EvidenceFolder.of(reference).find(control_of(reference))
+    return repeated is not None and bool(tape_steps(repeated.path))
+
+
 def kept_steps(run: RecordedRun) -> list[int]:
     """Return the steps whose outcomes the run's control has kept."""
     repeated = EvidenceFolder.of(run).find(control_of(run))

@@ -113,7 +113,7 @@ def _together(laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: Invest
             continue
         feasible.append(inquiry)
         for side in SIDES:
-            if holding(laboratory, inquiry, side) is None:
+            if holding(laboratory, inquiry, side) is None and not (side == "a" and laboratory.frozen):
                 again = once_more(inquiry, side)
                 made[again.modes[0].name] = again  # several inquiries share one reference
     if not feasible:
@@ -194,9 +194,10 @@ def _cannot(laboratory: Laboratory, inquiry: Inquiry) -> bool:
 
 
 def _config(
-    inquiry: Inquiry, reference_side: tuple[Path, Path], mode_side: tuple[Path, Path], interpreter: str
+    inquiry: Inquiry, reference_side: tuple[Path, Path | None], mode_side: tuple[Path, Path | None], interpreter: str
 ) -> LocalizerConfig:
-    """Build the configuration. Each side is the folder of the run that has the tape, and the address of its worker."""
+    """Build the configuration. Each side is the folder of the run that has the tape, and the address of its worker, if
+    it has one."""
     (folder_a, socket_a), (folder_b, socket_b) = reference_side, mode_side
     a, b = inquiry.evidence.a.manifest, inquiry.evidence.b.manifest
     threads = a.environment.get("threads")
@@ -204,8 +205,8 @@ def _config(
     kept = [run for run in inquiry.evidence.kept if inquiry.step in outcome_steps(run.path)]
     outcomes = [str(outcome_path(runs[0].path, inquiry.step).absolute()) if runs else "" for runs in (kept, started)]
     return LocalizerConfig(
-        a=LocalizedSide(a.label, (folder_a / "tapes").absolute(), str(socket_a), outcomes[0], a.spec),
-        b=LocalizedSide(b.label, (folder_b / "tapes").absolute(), str(socket_b), outcomes[1], b.spec),
+        a=LocalizedSide(a.label, (folder_a / "tapes").absolute(), str(socket_a or ""), outcomes[0], a.spec),
+        b=LocalizedSide(b.label, (folder_b / "tapes").absolute(), str(socket_b or ""), outcomes[1], b.spec),
         step=inquiry.step,
         noise=folder_a.absolute(),
         threshold=inquiry.threshold,

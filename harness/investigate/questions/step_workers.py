@@ -16,9 +16,12 @@ from .executed_steps import executed_step
 from .question import Inquiry
 
 
-def holding(laboratory: Laboratory, inquiry: Inquiry, side: Literal["a", "b"]) -> tuple[Path, Path] | None:
+def holding(laboratory: Laboratory, inquiry: Inquiry, side: Literal["a", "b"]) -> tuple[Path, Path | None] | None:
     """Return the folder of the side's run that has a tape of the step, and the address of its worker; None if there is
-    no worker."""
+    no worker.
+
+    A reference that was trained elsewhere needs none: the localizer executes the ops of its tape.
+    """
     evidence, step = inquiry.evidence, inquiry.step
     if side == "a":
         taped = EvidenceFolder.of(evidence.a).find(Experiment("taped-at", evidence.a.path.name, step=step))
@@ -33,7 +36,7 @@ def holding(laboratory: Laboratory, inquiry: Inquiry, side: Literal["a", "b"]) -
         if run is None or not (tape_path(run.path, step).exists() or noise_path(run.path, step).exists()):
             continue
         address = laboratory.workers.address_of(run.path)
-        if address is not None:
+        if address is not None or (side == "a" and laboratory.frozen and tape_path(run.path, step).exists()):
             return run.path, address
     return None
 
