@@ -180,11 +180,15 @@ def answer_of(rows: Sequence[TriedChange]) -> str:
     applied = [row for row in rows if row.outcome != NOTHING]
     if not applied:
         return "none of the changes applies to this training"
-    mattering = [row.name for row in applied if row.matters]
+    failed = [row.name for row in applied if row.outcome == "failed"]
+    undecided = [row.name for row in applied if row.outcome is None]
+    mattering = [row.name for row in applied if row.matters and row.name not in (*failed, *undecided)]
     count = f"{len(applied)} change{'s' if len(applied) > 1 else ''}"
-    if not mattering:
-        return (
-            f"none of the {count} matters beyond rounding" if len(applied) > 1 else f"{applied[0].name} does not matter"
-        )
-    names = ", ".join(mattering)
-    return f"{len(mattering)} of the {count} {'matter' if len(mattering) > 1 else 'matters'} to this training: {names}"
+    verb = "matter" if len(mattering) > 1 else "matters"
+    if mattering:
+        texts = [f"{len(mattering)} of the {count} {verb} to this training: {', '.join(mattering)}"]
+    else:
+        texts = [f"none of the {count} matters beyond rounding"]
+    texts += [f"undecided: {', '.join(undecided)}"] if undecided else []
+    texts += [f"failed: {', '.join(failed)}"] if failed else []
+    return "; ".join(texts)
