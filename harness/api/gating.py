@@ -117,7 +117,7 @@ def saved(request: InvestigationRequest, to: Path, limit: float, progress: Progr
     made: list[Baseline] = []
 
     def describe(run: RecordedRun, steps: Sequence[int]) -> tuple[str, str]:
-        named = str(request.script) if request.module is None else request.module
+        named = request.module or _from_here(Path(str(request.script)))
         mode, limit_of_steps = str(request.modes[0]), request.run.get("max_steps")
         is_module = request.module is not None
         made.append(Baseline(named, is_module, request.arguments, mode, revision, steps, limit_of_steps))
@@ -133,6 +133,12 @@ def saved(request: InvestigationRequest, to: Path, limit: float, progress: Progr
             "smaller model, or allow more with --limit"
         )
     return made[0]
+
+
+def _from_here(script: Path) -> str:
+    """Return the path of a script from the current folder, if it is inside: other machines have other folders."""
+    folder = Path.cwd()
+    return script.relative_to(folder).as_posix() if script.is_relative_to(folder) else str(script)
 
 
 def checked(request: InvestigationRequest, archive: Path, progress: Progress, *, causes: bool = True) -> BaselineCheck:

@@ -61,7 +61,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     git(folder, "add", ".")
     git(folder, "commit", "-qm", "first")
     words = ("--to", "baselines/train.zip", "--steps", "0,3", "--", "--steps", "4")
-    done = numdrift_in(folder, "baseline", "save", "train.py", *words)
+    done = numdrift_in(folder, "baseline", "save", folder / "train.py", *words)
     assert done.returncode == 0 and "baselines/train.zip has the steps 0, 3" in done.stdout, done.stdout + done.stderr
     return folder
 
