@@ -212,9 +212,10 @@ def verify(
     """
     first = _walk(pair, side, CheckedKernels(digests, calls, ask=False))
     flow = pair.flows[side]
-    if not first.found.special:
+    unknown = first.found.unknown
+    doubted = _read_by(flow, first.found.special, unknown) | _unconfirmed(flow, unknown)
+    if not first.found.special and not doubted:
         return first.found, pair.kernels[side]
-    doubted = _read_by(flow, first.found.special, first.found.unknown)
     calls.prepare([flow.nodes[number] for number in sorted(first.found.special | doubted)])
     second = _walk(pair, side, CheckedKernels(digests, calls, ask=True, doubted=doubted))
     recorded = functools.cache(lambda number: calls.value(flow.nodes[number]))
@@ -249,6 +250,19 @@ def _read_by(flow: StorageFlow, numbers: Collection[int], unknown: Collection[in
                 doubted.add(maker)
                 pending.append(maker)
     return doubted
+
+
+def _unconfirmed(flow: StorageFlow, unknown: Collection[int]) -> set[int]:
+    """Return the compiled nodes among the `unknown` ones on whose results no known value depends.
+
+    No bits show whether plain kernels compute what the compiled graph does there: all nodes of a step whose worker
+    cannot tell any value, for example.
+    """
+    confirmed = set[int]()
+    for number in reversed(range(len(flow.nodes))):
+        if number not in unknown or number in confirmed:
+            confirmed.update(flow.makers.get(use.value, -1) for use in flow.nodes[number].reads)
+    return {number for number in unknown if number not in confirmed and flow.nodes[number].call.compiled is not None}
 
 
 def _walk(pair: TapePair, side: Side, checked: CheckedKernels) -> CheckedKernels:

@@ -275,4 +275,6 @@ CASES.of_modes(
     modes=("cpu,deterministic=on",),
     expected="identical",
 )
-CASES.of_modes("compiled", "torch.compile.", models=("padded", "mixed"), modes=("compile",), expected="rounding")
+CASES.of_modes(
+    "compiled_by_inductor", "torch.compile.", models=("padded", "mixed"), modes=("compile",), expected="rounding"
+)

@@ -99,6 +99,34 @@ def test_an_op_that_refuses_moved_inputs_has_no_distance() -> None:
     assert found.in_context == {number} and not found.astray
 
 
+def test_values_on_which_no_known_one_depends_are_doubted() -> None:
+    # given a step whose worker cannot tell any value, such as one that does not repeat its own bits
+    side = taped(work)
+    compiled = replace(
+        side,
+        calls=tuple(replace(call, compiled=CompiledNode("0 forward", call.name, call.op, 0)) for call in side.calls),
+    )
+    pair = Sides(side, compiled).pair()
+    names = [node.call.name for node in pair.flows["b"].nodes]
+    digests: list[list[str | None]] = [[None] * len(each) for each in ReplayedKernels(lambda: side).digests()]
+    asked: list[str] = []
+
+    class Asked(Alone):
+        def prepare(self, nodes: Sequence[FlowNode]) -> None:
+            asked.extend(node.call.name for node in nodes)
+
+    verify(pair, "b", digests, cast(WorkerCalls, Asked(torch.zeros(()))), UnrepeatableCalls())
+    # then its worker executes all of its calls
+    assert asked == names
+    # but if a value that depends on them is known, and plain kernels compute it, they need no other kernel
+    asked.clear()
+    known = [list(each) for each in ReplayedKernels(lambda: side).digests()]
+    last = pair.flows["b"].nodes[names.index("sum")].execution.position
+    digests[last] = [*known[last]]
+    verify(pair, "b", digests, cast(WorkerCalls, Asked(torch.zeros(()))), UnrepeatableCalls())
+    assert asked == []
+
+
 @pytest.mark.parametrize("differs", [False, True])
 def test_unknown_values_are_doubted_only_where_what_reads_them_differs(differs: bool) -> None:
     # given a graph whose `mul` and `exp` are fused into the `sum` that reads them
