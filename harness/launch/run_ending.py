@@ -13,6 +13,9 @@ from ..runs.manifest import INTERRUPTED, RunManifest
 from ..runs.recorded_run import RecordedRun
 from .running_process import ProcessEnd
 
+CALLED_EXIT = "the script called sys.exit("
+"""The beginning of the message of a run whose script ended itself with an exit code."""
+
 
 @dataclass(frozen=True, slots=True)
 class Ending:
@@ -38,7 +41,10 @@ def ending(journal: Journal, end: ProcessEnd, stderr: Path) -> Ending:
     if end.why == "with-another":
         return Ending("killed", "ended because another rank had failed")
     if journal.end is not None:
-        return Ending(journal.end["status"], journal.end.get("message", ""))
+        status, message = str(journal.end["status"]), str(journal.end.get("message", ""))
+        # A script that refuses its arguments says why and calls sys.exit, which has no message.
+        words = _last_line(stderr) if message.startswith(CALLED_EXIT) and not journal.steps else ""
+        return Ending(status, f"{message} ({words})" if words else message)
     if end.returncode < 0:
         try:
             name = signal.Signals(-end.returncode).name
@@ -48,11 +54,19 @@ def ending(journal: Journal, end: ProcessEnd, stderr: Path) -> Ending:
     if end.returncode == 0:
         outcome = "its journal has no end: the script called os._exit, or the journal could no longer be written"
         return Ending("complete", outcome)
-    # Only the end of the file is read: a script may have logged gigabytes.
-    with stderr.open("rb") as file:
-        file.seek(max(0, stderr.stat().st_size - 4096))
-        lines = file.read().decode(errors="replace").strip().splitlines()
-    return Ending("crashed", f"exit code {end.returncode}: {lines[-1] if lines else 'it printed nothing'}")
+    return Ending("crashed", f"exit code {end.returncode}: {_last_line(stderr) or 'it printed nothing'}")
+
+
+def _last_line(path: Path) -> str:
+    """Return the last line of a log; "" if it is empty or unreadable."""
+    try:
+        # Only the end of the file is read: a script may have logged gigabytes.
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - 4096))
+            lines = file.read().decode(errors="replace").strip().splitlines()
+    except OSError:
+        return ""
+    return lines[-1] if lines else ""
 
 
 def run_manifest(runs: Sequence[RecordedRun], end: ProcessEnd) -> RunManifest:

@@ -64,6 +64,16 @@ def test_status_of_a_run(
     assert found.message.startswith(message) and bool(found.message) == bool(message)
 
 
+def test_a_script_that_refuses_its_arguments_says_why(tmp_path: Path) -> None:
+    refusal = "usage: train.py [-h]\ntrain.py: error: unrecognized arguments: --accum 4\n"
+    exited = said("crashed", "the script called sys.exit(2)")
+
+    found = decide(tmp_path, exited, "exited", 2, refusal)
+
+    assert found.message == "the script called sys.exit(2) (train.py: error: unrecognized arguments: --accum 4)"
+    assert decide(tmp_path, exited, "exited", 2, "").message == "the script called sys.exit(2)"
+
+
 def test_a_crash_that_printed_nothing(tmp_path: Path) -> None:
     assert decide(tmp_path, NOTHING, "exited", 3, "").message == "exit code 3: it printed nothing"
 
