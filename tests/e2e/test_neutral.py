@@ -45,8 +45,9 @@ def test_a_change_that_matters_is_named_with_its_cause(numdrift: Numdrift, tmp_p
 
     found: dict[str, Any] = json.loads((tmp_path / "found.json").read_text())
     assert done.returncode == 1, done.stdout + done.stderr
-    assert {change["name"]: change["outcome"] for change in found["changes"]} == {
-        "optimizer-fused": "rounding",
+    outcomes = {change["name"]: change["outcome"] for change in found["changes"]}
+    assert outcomes.pop("optimizer-fused") in ("identical", "rounding")  # on some processors, it has the same bits
+    assert outcomes == {
         "clipping-loop": "nothing to change",
         "checkpointing": "beyond-rounding",
         "workers-2": "identical",

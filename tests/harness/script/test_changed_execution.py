@@ -108,11 +108,16 @@ def test_a_key_does_what_a_script_that_is_written_that_way_does(keys: str, writt
 
 
 def test_the_optimizers_of_a_script_are_loops_if_the_mode_says_so() -> None:
-    with changed("optimizer=loop") as (execution, _):
-        by_key = trained(execution, optimizer={"fused": True})
+    parameter = nn.Parameter(torch.ones(2))
+    parameter.grad = torch.ones(2)
+    optimizer = torch.optim.AdamW([parameter], fused=True)
 
-    assert same(by_key, trained(optimizer={"foreach": False}))
-    assert not same(by_key, trained(optimizer={"fused": True}))  # else nothing would be shown
+    with changed("optimizer=loop") as (_, report):
+        optimizer.step()
+
+    [group] = optimizer.param_groups
+    assert (group["foreach"], group["fused"]) == (False, False)
+    assert report == [("adoption", "optimizer=loop: AdamW")]
 
 
 def test_nothing_is_changed_after_the_end() -> None:
