@@ -13,6 +13,7 @@ from ..investigate.experiments.laboratory import Progress
 from ..launch.batch_plan import planned, reproducer_of
 from ..launch.execute_batch import execute
 from ..records.codec import json_text, put
+from ..records.modes.execution_keys import NO_EFFECT
 from ..records.modes.mode_spec import PLAIN_KEYS, ModeSpec, parse_mode
 from ..records.modes.setting_keys import device_of, refused_setting
 from ..records.results.findings import Findings
@@ -20,9 +21,6 @@ from ..records.results.neutral_matrix import NEUTRAL, NOTHING, NeutralMatrix, Tr
 from ..runs.recorded_run import load_run
 from .api_running import listener, passive_threads
 from .investigating import investigated
-
-NO_EFFECT = "changes nothing: "
-"""What the doubt of a key without an effect says before the reason."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ has changed nothing by the end of the first step is reported as a doubt.
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -27,6 +28,7 @@ from ..records.modes.execution_keys import (
     FUSED,
     LOOP,
     MEMORY_FORMAT,
+    NO_EFFECT,
     OPTIMIZER,
     WORKERS,
     ZERO_GRAD,
@@ -59,6 +61,7 @@ class ChangedExecution:
         self._notes = ScriptNotes(facts, script)
         self._keys = [key for key in (*EXECUTION_KEYS, WORKERS) if getattr(spec, key) is not None]
         self._unchanged = set(self._keys)
+        self._recomputed = weakref.WeakSet[torch.nn.Module]()
         self._patches = Patches("the mode's changes of the execution")
         self._remove: Callable[[], None] | None = None
 
@@ -91,7 +94,7 @@ class ChangedExecution:
         """Report a doubt for each key that has changed nothing."""
         for key in self._keys:
             if key in self._unchanged:
-                self._facts.doubt(f"{key}={getattr(self._spec, key)} changes nothing: {NOTHING_TO_CHANGE[key]}")
+                self._facts.doubt(f"{key}={getattr(self._spec, key)} {NO_EFFECT}{NOTHING_TO_CHANGE[key]}")
 
     def forget(self) -> None:
         """Stop reporting. Called in a fork of the recorded process."""
@@ -152,6 +155,9 @@ class ChangedExecution:
             return
         names = []
         for name, block in blocks_of(module):
+            if block in self._recomputed:  # a wrapper that the script makes anew has the same blocks
+                continue
+            self._recomputed.add(block)
             block.forward = functools.partial(_recomputed, block, block.forward)
             names.append(name)
         if names:

@@ -11,6 +11,9 @@ CHECKPOINTING = "checkpointing"
 MEMORY_FORMAT = "memory_format"
 WORKERS = "workers"
 
+NO_EFFECT = "changes nothing: "
+"""The beginning of the reason in the doubt about a key that has changed nothing in the first step."""
+
 LOOP, FOREACH, FUSED = "loop", "foreach", "fused"
 """Implementations of torch's optimizers: tensor by tensor, on lists of tensors, or in one kernel."""
 

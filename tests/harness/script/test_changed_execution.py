@@ -154,6 +154,16 @@ def test_a_model_that_is_evaluated_is_not_computed_again() -> None:
     assert calls.count("block") == 2
 
 
+def test_a_block_in_a_wrapper_that_is_made_anew_is_wrapped_once() -> None:
+    blocks = list(Net().get_submodule("blocks").children())
+    with changed("checkpointing=on") as (execution, _):
+        execution.adopt(nn.Sequential(*blocks))
+        before = [block.forward for block in blocks]
+        execution.adopt(nn.Sequential(*blocks))
+
+    assert all(block.forward is forward for block, forward in zip(blocks, before, strict=True))
+
+
 def test_a_model_that_knows_its_blocks_is_asked() -> None:
     class Pretrained(nn.Linear):
         asked: Any = None
