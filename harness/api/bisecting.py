@@ -17,12 +17,11 @@ from ..launch.torch_versions import interpreter_with, versions_between
 from ..records.codec import json_text, put
 from ..records.modes.mode_spec import ModeSpec, parse_mode
 from ..records.results.bisection import BAD, BISECTION, GOOD, SKIPPED, TestedVersion, VersionBisection
-from ..records.results.findings import Findings, PairFindings
+from ..records.results.findings import WITHIN, Findings, PairFindings
 from ..search import first_failing
 from .api_running import listener
 from .investigating import investigated
 
-WITHIN = ("identical", "rounding")
 UNTESTABLE = ("failed", "nondeterministic", None)
 """Verdicts that do not say whether a version is good or bad."""
 

@@ -15,12 +15,13 @@ from pathlib import Path
 from ..errors import NumdriftError, UsageError
 from ..investigate.experiments.investigation_plan import InvestigationRequest
 from ..investigate.experiments.laboratory import Progress
-from ..launch.batch_plan import planned
+from ..investigate.words.culprit_words import from_here
+from ..launch.batch_plan import reproducer_of
 from ..launch.revisions import committed_revision
 from ..records.codec import json_text, read_fields
 from ..records.modes.mode_spec import parse_mode
-from ..records.results.baseline import BASELINE, WITHIN, Baseline, BaselineCheck
-from ..records.results.findings import PairFindings
+from ..records.results.baseline import BASELINE, Baseline, BaselineCheck
+from ..records.results.findings import WITHIN, PairFindings
 from ..report.answer import answers_of
 from ..runs.recorded_run import RecordedRun
 from ..tools.bundle.opening import read_packed
@@ -112,12 +113,12 @@ def assert_same_training(
 
 def saved(request: InvestigationRequest, to: Path, limit: float, progress: Progress) -> Baseline:
     """Save a baseline for `numdrift.save_baseline` and `numdrift baseline save`."""
-    script = planned(request).script
-    revision = committed_revision(script)
+    reproducer, _ = reproducer_of(request.script, request.module, request.arguments)
+    revision = committed_revision(reproducer.path)
     made: list[Baseline] = []
 
     def describe(run: RecordedRun, steps: Sequence[int]) -> tuple[str, str]:
-        named = request.module or _from_here(Path(str(request.script)))
+        named = request.module or from_here(str(request.script))  # other machines have other folders
         mode, limit_of_steps = str(request.modes[0]), request.run.get("max_steps")
         is_module = request.module is not None
         made.append(Baseline(named, is_module, request.arguments, mode, revision, steps, limit_of_steps))
@@ -133,12 +134,6 @@ def saved(request: InvestigationRequest, to: Path, limit: float, progress: Progr
             "smaller model, or allow more with --limit"
         )
     return made[0]
-
-
-def _from_here(script: Path) -> str:
-    """Return the path of a script from the current folder, if it is inside: other machines have other folders."""
-    folder = Path.cwd()
-    return script.relative_to(folder).as_posix() if script.is_relative_to(folder) else str(script)
 
 
 def checked(request: InvestigationRequest, archive: Path, progress: Progress, *, causes: bool = True) -> BaselineCheck:
@@ -164,7 +159,7 @@ def checked(request: InvestigationRequest, archive: Path, progress: Progress, *,
         named, places = _causes(request, baseline, folder, progress)
     name = f"{baseline.script} in {mode.base if mode.name == mode.base else mode}"
     seconds = time.monotonic() - began
-    return BaselineCheck(name, str(archive), pair.verdict, _verdict_of(pair), named, places, seconds, str(folder))
+    return BaselineCheck(name, str(archive), pair.verdict, pair.text[0], named, places, seconds, str(folder))
 
 
 def baseline_in(archive: Path) -> Baseline:
@@ -175,10 +170,6 @@ def baseline_in(archive: Path) -> Baseline:
     if content is None:
         raise UsageError(f"{archive} is no baseline; `numdrift baseline save SCRIPT --to {archive}` makes one")
     return read_fields(Baseline, content)
-
-
-def _verdict_of(pair: PairFindings) -> str:
-    return pair.text[0] if pair.text else pair.undecided or "no verdict"
 
 
 def _causes(

@@ -13,7 +13,7 @@ from ..drift.run_comparison import RunComparison, compare_runs
 from ..errors import JournalError, NumdriftError, RunNotFound
 from ..investigate.words.culprit_words import lines_of, named_culprits
 from ..records.codec import NUMBERS, Unreadable
-from ..records.results.findings import INVESTIGATION, Findings, PairFindings, usable_content
+from ..records.results.findings import INVESTIGATION, WITHIN, Findings, PairFindings, usable_content
 from ..runs.recorded_run import RecordedRun, load_run, pandas
 from .notebook_shown import comparison_html, investigation_html
 
@@ -104,7 +104,7 @@ class Pair:
     def exit_code(self) -> int:
         if self.verdict == "failed":
             return 3
-        return 0 if self.verdict in ("identical", "rounding") else 1
+        return 0 if self.verdict in WITHIN else 1
 
 
 @dataclass(frozen=True)

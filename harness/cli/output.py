@@ -59,8 +59,13 @@ def write_json(path: str, content: Any, *, force: bool = True) -> None:
     text = json_text(content)
     if path == "-":
         sys.stdout.write(text)
-        return
+    else:
+        write_text(Path(path), text)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write text to a file. Raises UsageError."""
     try:
-        Path(path).write_text(text, encoding="utf-8")
+        path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror}") from None

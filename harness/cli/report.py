@@ -6,7 +6,6 @@ from pathlib import Path
 
 import click
 
-from ..errors import UsageError
 from ..records.codec import plain
 from ..report.markdown import markdown_of
 from ..report.report_page import NAME, page_of
@@ -14,7 +13,7 @@ from ..report.rows import report_of
 from ..runs.recorded_run import find_investigation
 from .command_options import force_option, json_option, out_option
 from .investigate import frames_option, show, suspects_option
-from .output import console, require_new, write_json
+from .output import console, require_new, write_json, write_text
 
 EXAMPLES = """\b
 Examples:
@@ -63,10 +62,7 @@ def command(
         write_json(json_path, {"answers": answers, **report.found.to_json()}, force=force)
     require_new(html, force=force)
     path = folder / NAME if html is None else Path(html)
-    try:
-        path.write_text(page_of(report), encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror}") from None
+    write_text(path, page_of(report))
     if json_path != "-":
         show(console(), report.found, suspects=suspects, frames=frames)
         console().print(f"Wrote {path}", soft_wrap=True)

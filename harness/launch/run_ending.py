@@ -8,13 +8,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from ..drift.agreement import agreement
+from ..records import frames
 from ..runs.journal import Journal
 from ..runs.manifest import INTERRUPTED, RunManifest
 from ..runs.recorded_run import RecordedRun
 from .running_process import ProcessEnd
-
-CALLED_EXIT = "the script called sys.exit("
-"""The beginning of the message of a run whose script ended itself with an exit code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +41,7 @@ def ending(journal: Journal, end: ProcessEnd, stderr: Path) -> Ending:
     if journal.end is not None:
         status, message = str(journal.end["status"]), str(journal.end.get("message", ""))
         # A script that refuses its arguments says why and calls sys.exit, which has no message.
-        words = _last_line(stderr) if message.startswith(CALLED_EXIT) and not journal.steps else ""
+        words = _last_line(stderr) if message.startswith(frames.CALLED_EXIT) and not journal.steps else ""
         return Ending(status, f"{message} ({words})" if words else message)
     if end.returncode < 0:
         try:

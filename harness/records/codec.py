@@ -97,6 +97,13 @@ def of_fields(record: Any) -> dict[str, object]:
     return content
 
 
+def schema_first(record: Any) -> dict[str, Any]:
+    """Return the fields of a record that has a `schema`, as `of_fields` does: the schema first, for people who read the
+    file."""
+    content = of_fields(record)
+    return {"schema": content.pop("schema"), **content}
+
+
 @cache
 def _written(kind: type) -> tuple[tuple[str, Any], ...]:
     """Return the name of each written field, and the empty value that is not written (MISSING if every value is

@@ -34,6 +34,9 @@ OPS = "ops.jsonl"
 TENSORS = "tensors.bin"
 KERNELS = "kernels.bin"
 LAST_VALUES = "values-last.bin"
+CALLED_EXIT = "the script called sys.exit"
+"""The beginning of the message of a run whose script ended itself with an exit code."""
+
 REFUSED = "refused"
 """The status in the end event of a run that numdrift refused to start, to continue or to accept."""
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from xml.etree import ElementTree
 
+from ..investigate.words.culprit_words import from_here
 from ..records.results.baseline import BaselineCheck
 
 PLACE = re.compile(r"(?P<file>.+):(?P<line>\d+)")
@@ -52,7 +52,7 @@ def annotation_lines(check: BaselineCheck) -> list[str]:
         return [f"::notice title=numdrift::{_escaped(check.message)}"]
     message = f"title=numdrift::{_escaped(check.message)}"
     found = [match for place in check.places if (match := PLACE.fullmatch(place))]
-    places = [f"file={_property(_from_here(match['file']))},line={match['line']}" for match in found]
+    places = [f"file={_property(from_here(match['file']))},line={match['line']}" for match in found]
     return [f"::error {place},{message}" for place in places] or [f"::error {message}"]
 
 
@@ -62,12 +62,6 @@ def _printable(text: str) -> str:
 
 def _escaped(text: str) -> str:
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-
-def _from_here(path: str) -> str:
-    """Return the path from the current folder, in which a workflow has checked the repository out."""
-    inside = Path(path).is_relative_to(Path.cwd())
-    return Path(path).relative_to(Path.cwd()).as_posix() if inside else path
 
 
 def _property(text: str) -> str:

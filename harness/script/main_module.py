@@ -94,7 +94,7 @@ def end_of(error: BaseException | None, script: str) -> ScriptEnd:
         # The exit code that a shell sees: 0 for no code and for multiples of 256; 1 for a string.
         code = 0 if error.code is None or error.code == 0 else error.code
         exit_code = code & 0xFF if isinstance(code, int) else 1
-        text = f"the script called sys.exit({code!r})"
+        text = f"{frames.CALLED_EXIT}({code!r})"
         return ScriptEnd("crashed", exit_code, text) if exit_code else ScriptEnd("complete")
     if isinstance(error, KeyboardInterrupt):
         return ScriptEnd("killed", 130, "interrupted")

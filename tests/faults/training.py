@@ -57,12 +57,17 @@ def plain_step(training: Training) -> Tensor:
     """Take one step; return the loss of its last micro-batch."""
     training.optimizer.zero_grad()
     loss = gradients(training)
-    if training.clip is not None:
+    apply_gradients(training)
+    return loss
+
+
+def apply_gradients(training: Training, *, clips: bool = True) -> None:
+    """Clip the gradients, step the optimizer, and then the scheduler."""
+    if training.clip is not None and clips:
         nn.utils.clip_grad_norm_(training.model.parameters(), training.clip)
     training.optimizer.step()
     if training.scheduler is not None:
         training.scheduler.step()
-    return loss
 
 
 def gradients(training: Training) -> Tensor:

@@ -9,13 +9,12 @@ from typing import Any
 import click
 
 from ...api.gating import checked
-from ...errors import UsageError
 from ...investigate.experiments.investigation_plan import InvestigationRequest
 from ...records.modes.mode_spec import parse_mode
 from ...report.ci_files import annotation_lines, junit_xml
 from .. import command_options as options
 from ..investigate import CommandLineProgress
-from ..output import console, require_new, write_json
+from ..output import console, require_new, write_json, write_text
 
 EXAMPLES = """\b
 Examples:
@@ -67,10 +66,7 @@ def command(
         require_new(path, force=request.force)
     found = checked(request, baseline, CommandLineProgress(quiet=quiet), causes=causes)
     if junit is not None:
-        try:
-            Path(junit).write_text(junit_xml(found), encoding="utf-8")
-        except OSError as error:
-            raise UsageError(f"{junit} cannot be written: {error.strerror}") from None
+        write_text(Path(junit), junit_xml(found))
     if json_path:
         write_json(json_path, found.to_json(), force=request.force)
     if json_path != "-":

@@ -15,7 +15,7 @@ from ...graphs.run_graphs import RunGraphs
 from ...records.tools.graph_record import PHASES
 from ...runs.recorded_run import is_there
 from ..command_options import force_option, json_option, out_option
-from ..output import console, table, write_json
+from ..output import console, table, write_json, write_text
 
 Pair = tuple[RunGraphs, RunGraphs]
 
@@ -93,11 +93,7 @@ def _write_page(path: Path, diff: Diff, pair: Pair) -> None:
     # imported here because only --html needs it
     from ...report.pair_graphs import page_of_difference
 
-    text = page_of_difference(diff, *pair)
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror}") from None
+    write_text(path, page_of_difference(diff, *pair))
 
 
 def show(out: Console, diff: Diff, pair: Pair, *, everything: bool) -> None:

@@ -21,7 +21,7 @@ from ...records.codec import Unreadable
 from ...records.modes.mode_spec import ModeSpec
 from ...records.modes.setting_keys import device_of, refused_setting
 from ...records.results.culprit import NONDETERMINISM
-from ...records.results.findings import INVESTIGATION, Findings, PairFindings, usable_content
+from ...records.results.findings import INVESTIGATION, WITHIN, Findings, PairFindings, usable_content
 from ...runs.run_layout import InvestigationFolder
 from ..evidence.pair_evidence import EvidenceFolder, PairEvidence
 from ..evidence.pair_scores import spec_of, spreads_of
@@ -66,7 +66,9 @@ class DeterministicPair:
         if pair.verdict != "beyond-rounding":
             found = f"there both repeat, and the verdict is {pair.verdict}"
             why = (
-                "the fault comes with a kernel that does not repeat" if pair.verdict in GONE else "that decides nothing"
+                "the fault comes with a kernel that does not repeat"
+                if pair.verdict in WITHIN
+                else "that decides nothing"
             )
             return QuestionAnswer(sentences=[f"{trained}: {found}; {why}"])
         causes = proven(pair.verdict, pair.culprits)
@@ -74,10 +76,6 @@ class DeterministicPair:
             return QuestionAnswer(sentences=[f"{trained}: there both repeat, and no cause is proven either"])
         found = "there both repeat, the drift is still beyond rounding, and its causes are proven"
         return QuestionAnswer(instead=causes, sentences=[f"{trained}: {found}; they are those named here"])
-
-
-GONE = ("identical", "rounding")
-"""The verdicts of a pair that has lost its fault."""
 
 
 def is_wanted(inquiry: Inquiry) -> bool:

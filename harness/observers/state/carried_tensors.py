@@ -170,12 +170,11 @@ def _tensors(
     if not depth or id(value) in visited:
         return
     parts: list[tuple[Any, Any]] = []
-    is_module = isinstance(value, torch.nn.Module)
     if type(value) is dict:
         parts = list(value.items())
     elif type(value) in (list, tuple, deque):
         parts = list(enumerate(value))
-    elif is_module:
+    elif isinstance(value, torch.nn.Module):
         for tensors in (value.named_parameters(name), value.named_buffers(name)):
             for path, tensor in tensors:
                 yield from _tensors(tensor, path, depth, visited, files)

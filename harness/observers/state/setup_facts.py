@@ -178,8 +178,9 @@ class SetupFacts(Observer):
             self._write("hyper", step=step, optimizers=hyperparameters(optimizers, names))
             # A tensor that belongs to no module is seen for the first time now, before its first update. Those of
             # modules are seen when the mode takes the modules over, and a moving average is not taken over.
-            of_roots = {entry.name for entry in self._training.named_of_roots()}
-            self._initial.adopted(step, self._newly_seen([entry for entry in named if entry.name not in of_roots]))
+            new = [entry for entry in named if entry.name not in self._names]
+            of_roots = {entry.name for entry in self._training.named_of_roots()} if new else set()
+            self._initial.adopted(step, self._newly_seen([entry for entry in new if entry.name not in of_roots]))
 
     def tensors_found(self, step: int) -> None:
         if self._active:

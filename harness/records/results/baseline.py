@@ -6,13 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ..codec import of_fields
+from ..codec import schema_first
+from .findings import WITHIN
 
 SCHEMA = 1
 BASELINE = "baseline.json"
-
-WITHIN = ("identical", "rounding")
-"""The verdicts with which a training passes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +38,7 @@ class Baseline:
 
     def to_json(self) -> dict[str, Any]:
         """Return the content of `baseline.json`."""
-        content = of_fields(self)
-        return {"schema": content.pop("schema"), **content}
+        return schema_first(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,5 +79,4 @@ class BaselineCheck:
 
     def to_json(self) -> dict[str, Any]:
         """Return the check as JSON."""
-        content = of_fields(self)
-        return {"schema": content.pop("schema"), **content}
+        return schema_first(self)

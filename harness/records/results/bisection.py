@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..codec import of_fields
+from ..codec import schema_first
 
 SCHEMA = 1
 BISECTION = "bisection.json"
@@ -65,5 +65,4 @@ class VersionBisection:
 
     def to_json(self) -> dict[str, Any]:
         """Return the content of `bisection.json`."""
-        content = of_fields(self)
-        return {"schema": content.pop("schema"), **content}
+        return schema_first(self)

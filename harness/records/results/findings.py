@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ..codec import UNLESS_EMPTY, Unreadable, json_text, of_fields, put, read_fields
+from ..codec import UNLESS_EMPTY, Unreadable, json_text, of_fields, put, read_fields, schema_first
 from ..run.interpreters import TwoInterpreters
 from .culprit import Culprit
 
@@ -20,6 +20,8 @@ SCHEMA = 1
 INVESTIGATION = "investigation.json"
 NEEDS_A_PERSON = 1
 RUN_FAILED = 3
+WITHIN = ("identical", "rounding")
+"""The verdicts of modes that compute the same thing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,7 +327,7 @@ class PairFindings:
         """The exit code: 0 without drift beyond rounding, 1 if a person is needed, 3 if a run failed."""
         if self.verdict == "failed":
             return RUN_FAILED
-        return 0 if self.verdict in ("identical", "rounding") else NEEDS_A_PERSON
+        return 0 if self.verdict in WITHIN else NEEDS_A_PERSON
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,8 +357,7 @@ class Findings:
 
     def to_json(self) -> dict[str, Any]:
         """Return the file's content; numbers that JSON lacks (NaN, infinities) are text."""
-        content = of_fields(self)
-        return {"schema": content.pop("schema"), **content}  # the schema first, for people who read the file
+        return schema_first(self)
 
     @classmethod
     def from_json(cls, content: Any) -> Findings:

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..codec import of_fields
+from ..codec import schema_first
+from .findings import WITHIN
 
 SCHEMA = 1
 NEUTRAL = "neutral.json"
 
-NEUTRAL_OUTCOMES = ("identical", "rounding")
 NOTHING = "nothing to change"
 """The outcome of a change that does not apply to the training."""
 
@@ -39,7 +39,7 @@ class TriedChange:
     @property
     def matters(self) -> bool:
         """True if the training does not compute the same thing with this change, or if that is not decided."""
-        return self.outcome not in (*NEUTRAL_OUTCOMES, NOTHING)
+        return self.outcome not in (*WITHIN, NOTHING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,5 +62,4 @@ class NeutralMatrix:
 
     def to_json(self) -> dict[str, Any]:
         """Return the content of `neutral.json`."""
-        content = of_fields(self)
-        return {"schema": content.pop("schema"), **content}
+        return schema_first(self)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..codec import of_fields
+from ..codec import schema_first
 
 SCHEMA = 1
 RESUMPTION = "resumption.json"
@@ -63,5 +63,4 @@ class Resumption:
 
     def to_json(self) -> dict[str, Any]:
         """Return the content of `resumption.json`."""
-        content = of_fields(self)
-        return {"schema": content.pop("schema"), **content}
+        return schema_first(self)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from ..case import Cases
-from ..training import Training, modules, replace
+from ..training import Training, apply_gradients, modules, replace
 
 CASES = Cases("neutral", __name__)
 
@@ -242,11 +242,7 @@ def replicated(training: Training, divisor: int, *, weighted: bool) -> Tensor:
         collected.append([p.grad.clone() for p in training.model.parameters() if p.grad is not None])
     for p, first, second in zip(training.model.parameters(), *collected, strict=True):
         p.grad = (first + second) / divisor
-    if training.clip is not None:
-        nn.utils.clip_grad_norm_(training.model.parameters(), training.clip)
-    training.optimizer.step()
-    if training.scheduler is not None:
-        training.scheduler.step()
+    apply_gradients(training)
     if training.averaged is not None:
         training.averaged.update_parameters(training.model)
     return loss.detach()

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ..case import Cases
-from ..training import Training
+from ..training import Training, apply_gradients
 
 CASES = Cases("neutral", __name__)
 
@@ -57,11 +57,7 @@ def accumulate(
             loss = training.loss(training.model(part), wanted) * weigh(wanted, targets)
             loss.backward()
             after(number)
-        if training.clip is not None and clips:
-            nn.utils.clip_grad_norm_(training.model.parameters(), training.clip)
-        training.optimizer.step()
-        if training.scheduler is not None:
-            training.scheduler.step()
+        apply_gradients(training, clips=clips)
         if training.averaged is not None:
             training.averaged.update_parameters(training.model)
         return loss.detach()
