@@ -27,6 +27,7 @@ def test_public_names_are_pinned() -> None:
         "analyze",
         "assert_same_training",
         "bisect",
+        "check",
         "check_baseline",
         "compare",
         "compare_runs",

@@ -4,6 +4,9 @@
     def test_the_training_is_the_same(numdrift):
         numdrift.assert_same_training("train.py", ["--steps", "6"])
 
+    def test_a_function(numdrift):
+        numdrift.assert_equivalent(scaled, "randn(4, 8)")
+
 The baseline is the archive `baselines/train.zip` beside the file of the test. `pytest --numdrift-update` makes it, or
 makes it anew.
 """
@@ -13,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -73,6 +77,18 @@ class TrainingGate:
             pytest.fail(f"there is no baseline {archive}; `pytest {UPDATE}` makes it", pytrace=False)
         try:
             assert_same_training(script, arguments, baseline=archive, mode=mode, causes=causes, out=self.out)
+        except AssertionError as error:
+            pytest.fail(str(error), pytrace=False)
+
+    def assert_equivalent(self, target: Any, inputs: Any = "", modes: str | Sequence[str] = "cpu,compile") -> None:
+        """Fail the test if modes differ by more than rounding on calls of a function. The message names the cause.
+
+        The parameters are those of `numdrift.testing.assert_equivalent`.
+        """
+        from .checking import assert_equivalent  # as above
+
+        try:
+            assert_equivalent(target, inputs, modes, out=self.out)
         except AssertionError as error:
             pytest.fail(str(error), pytrace=False)
 

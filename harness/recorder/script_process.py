@@ -9,6 +9,7 @@ import random
 import sys
 import traceback
 import types
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from ..records.modes.mode_registry import registry
 from ..records.run.adoption_facts import AdoptionFacts
 from ..records.run.run_config import RunConfig
 from ..script import parallel, renamed_folders
+from ..script.calls.found_calls import found_calls
 from ..script.main_module import end_of, execute, own_trace
 from ..script.outside_files import OutsideFiles
 from ..tape.files.journal_writing import EventLog
@@ -66,7 +68,7 @@ def run(config: RunConfig, shared: str = "") -> int:
     os.register_at_fork(after_in_child=recorder.forget)
     os.register_at_fork(after_in_child=swaps.forget)
     process = os.getpid()
-    exit_code = _record(config, code, recorder, swaps, log)
+    exit_code = _record(config, code, recorder, swaps, log, mode.device)
     outside.end()
     patches.undo()
     if config.world_size > 1 and not exit_code:
@@ -136,14 +138,24 @@ def _serve(config: RunConfig, recorder: Recorder, log: EventLog) -> None:
         parked.restore()
 
 
-def _record(config: RunConfig, code: types.CodeType, recorder: Recorder, swaps: Swaps, log: EventLog) -> int:
-    """Execute the script. Write how it ended to the journal's last line, and return the exit code."""
-    recorder.start()
+def _record(
+    config: RunConfig, code: types.CodeType, recorder: Recorder, swaps: Swaps, log: EventLog, device: str
+) -> int:
+    """Execute the script, or the calls that are the subject of the run. Write how it ended to the journal's last line,
+    and return the exit code."""
     ended: BaseException | None = None
-    try:
-        execute(config, code)
-    except BaseException as error:  # noqa: BLE001, any exception that ends the script is its result
-        ended = error
+    main: Callable[[], object] = functools.partial(execute, config, code)
+    if config.subject is not None:
+        try:
+            main = found_calls(config, config.subject, code, device, log.write)
+        except BaseException as error:  # noqa: BLE001, see below
+            ended = error
+    recorder.start()
+    if ended is None:
+        try:
+            main()
+        except BaseException as error:  # noqa: BLE001, any exception that ends the script is its result
+            ended = error
     end = end_of(ended, config.script)
     # Print what plain Python would print at the end: the part of the traceback that is in the script. An error of
     # numdrift is one line.

@@ -12,15 +12,19 @@ import types
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
-from ..errors import AdoptionError, KernelError, NumdriftError
+from ..errors import AdoptionError, KernelError, NumdriftError, UsageError
 from ..records import frames
 from ..records.run.run_config import RunConfig
 from ..tape.origin import own_files
 
 
-def execute(config: RunConfig, code: types.CodeType) -> None:
-    """Execute the script's code as `python SCRIPT` or, if the script was requested as a module, as `python -m`."""
+def execute(config: RunConfig, code: types.CodeType, name: str = "__main__") -> dict[str, Any]:
+    """Execute the script's code as `python SCRIPT` or, if the script was requested as a module, as `python -m`.
+
+    With another `name`, execute it as an imported module of that name. Return the script's variables.
+    """
     if config.import_paths:  # also for processes that the script starts
         sys.path[:0] = config.import_paths
         before = os.environ.get("PYTHONPATH")
@@ -49,7 +53,11 @@ def execute(config: RunConfig, code: types.CodeType) -> None:
     main.__dict__.update({"__file__": config.script, "__builtins__": __builtins__, **facts})
     sys.modules["__main__"] = main
     sys.argv = [first, *config.mode.arguments(config.arguments)]
+    if name != "__main__":
+        main.__dict__["__name__"] = name
+        sys.modules.setdefault(name, main)
     exec(code, main.__dict__)  # noqa: S102, the user has asked to run this script
+    return main.__dict__
 
 
 # The ending of a script, or of a training run that is recorded in its own process.
@@ -98,7 +106,7 @@ def end_of(error: BaseException | None, script: str) -> ScriptEnd:
         return ScriptEnd("crashed", exit_code, text) if exit_code else ScriptEnd("complete")
     if isinstance(error, KeyboardInterrupt):
         return ScriptEnd("killed", 130, "interrupted")
-    if isinstance(error, AdoptionError):
+    if isinstance(error, (AdoptionError, UsageError)):
         return ScriptEnd(frames.REFUSED, error.exit_code, str(error), is_plain=True)
     if isinstance(error, KernelError):
         return ScriptEnd("crashed", error.exit_code, str(error), is_plain=True)

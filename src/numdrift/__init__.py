@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from .harness.api.api_running import RunBatch, run
     from .harness.api.backend_support import analyze
     from .harness.api.bisecting import bisect
+    from .harness.api.checking import check
     from .harness.api.comparing import compare
     from .harness.api.gating import assert_same_training, check_baseline, save_baseline
     from .harness.api.investigating import investigate, localize
@@ -55,6 +56,7 @@ _HOMES = {
     "analyze": "numdrift.harness.api.backend_support",
     "assert_same_training": "numdrift.harness.api.gating",
     "bisect": "numdrift.harness.api.bisecting",
+    "check": "numdrift.harness.api.checking",
     "check_baseline": "numdrift.harness.api.gating",
     "compare": "numdrift.harness.api.comparing",
     "compare_runs": "numdrift.harness.drift.run_comparison",
@@ -96,6 +98,7 @@ __all__ = [
     "analyze",
     "assert_same_training",
     "bisect",
+    "check",
     "check_baseline",
     "compare",
     "compare_runs",

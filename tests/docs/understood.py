@@ -15,7 +15,7 @@ from numdrift.harness.cli.program import program
 from numdrift.harness.records.modes.mode_spec import ModeSpec, parse_mode, parse_modes
 
 SPECIFIED = (
-    "run", "investigate", "bisect", "baseline check", "baseline save", "neutral", "resume", "reference", "profile", "snapshot take", "analyze", "partition", "snapshot replay",
+    "run", "investigate", "check", "bisect", "baseline check", "baseline save", "neutral", "resume", "reference", "profile", "snapshot take", "analyze", "partition", "snapshot replay",
     "bundle open",
 )  # fmt: skip
 """Commands whose --mode is a specification; that of the others names a recorded run."""

@@ -90,12 +90,24 @@ WALKS = (
             *guide("accelerators"),
             *help_of("numdrift", "numdrift doctor"),
         ),
-        {**TRAIN, **QUICK_SAM, **at("tests/gpu/trainings", "transformer.py")},
+        {
+            **TRAIN,
+            **QUICK_SAM,
+            **at("tests/gpu/trainings", "transformer.py"),
+            "issue.py": ("docs/guide/check.md", "python", 0),
+        },
         codes={
+            "numdrift check issue.py": A_DRIFT,
             "numdrift compare": AS_THE_PROCESSOR_HAS_IT,
             "numdrift compare runs/train": AS_THE_PROCESSOR_HAS_IT,
             "numdrift run reproducers/sam_tanh.py --mode cpu --mode cuda:3 --name absent -- --epochs 2": NOT_THERE,
         },
+    ),
+    Walk(
+        "check",
+        (*guide("check"), *help_of("numdrift check")),
+        {"issue.py": ("docs/guide/check.md", "python", 0), "ops.py": ("docs/guide/check.md", "python", 1)},
+        codes={"numdrift check issue.py": A_DRIFT, "numdrift check issue.py --markdown issue.md --force": A_DRIFT},
     ),
     Walk("run", guide("run"), {**TRAIN, **TWO_SETTINGS, "pkg/train.py": STAND_IN}),
     Walk(
@@ -312,6 +324,9 @@ NOT_EXECUTED = {
     'numdrift resume train.py --at 3 --with "--resume out/last.pt" -- --keep model,step': RESUMED,
     'numdrift resume train.py --at 50 --with "--resume ckpt.pt" -- --epochs 2': RESUMED,
     "numdrift resume train.py --at 20 --max-steps 30 --crash": RESUMED,
+    (
+        'numdrift check ops.py:scaled --load inputs.pt --mode cpu --mode "plain=cpu,kernel.gelu=decomposed"'
+    ): "needs a file of inputs; tests/harness/script/calls/test_call_targets.py reads one",
     "numdrift neutral train.py": NEUTRAL,
     "numdrift neutral train.py -- --epochs 1": NEUTRAL,
     "numdrift neutral train.py --max-steps 20 --mode cuda": GPU,

@@ -75,7 +75,7 @@ Localized = Literal["all", "faults", "none"]
 """The pairs whose causes are searched for: every pair that differs, pairs beyond rounding, or none."""
 
 
-def _localized(pairs: bool | str) -> str:
+def localized_pairs(pairs: bool | str) -> str:
     """Return the option `localize` as a word: "all" for True, "none" for False."""
     if isinstance(pairs, bool):
         return "all" if pairs else "none"
@@ -148,7 +148,7 @@ class InvestigationRequest(TrainingRequest):
         "all",
         "Find and prove the causes for all pairs of modes that differ (all), only for those that differ by more than "
         "rounding (faults), or for none (none).",
-        _localized,
+        localized_pairs,
         choices=get_args(Localized),
         shows_default=True,
     )

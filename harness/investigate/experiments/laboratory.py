@@ -289,6 +289,7 @@ def trained_anew(run: RecordedRun, **changes: Any) -> BatchPlan:
     options: dict[str, Any] = {
         "script": Path(config.script),
         "module": config.module,
+        "subject": config.subject,
         "strict": config.strict,
         "arguments": config.arguments,
         "in_place": config.in_place,

@@ -22,6 +22,7 @@ from ...launch.batch_plan import BatchPlan
 from ...launch.guest_process import Guest, environment, imported_by, interpreter
 from ...records.results.experiment import Experiment
 from ...records.results.findings import GENERATORS, HASH, PinnedInput
+from ...records.run.run_config import RunConfig
 from ...records.run.surroundings import HASH_SEED
 from ...runs.recorded_run import RecordedRun
 from ..evidence.hash_order import hash_lines
@@ -122,7 +123,8 @@ def _can_be_tried(run: RecordedRun) -> bool:
     capabilities = spec_of(run).capabilities
     eager = capabilities.has_values and not capabilities.compiles
     pinned = bool(run.manifest.environment.get("seeded")) or _pins_hash_seed(run)
-    return eager and pinned and run.manifest.is_one_process
+    trains = RunConfig.load(run.path / "config.json").subject is None  # calls have seeds of their own
+    return eager and pinned and run.manifest.is_one_process and trains
 
 
 def _tries_hash_seed(run: RecordedRun) -> bool:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypedDict
 
 from ...errors import UsageError
+from .call_subject import CallSubject
 from .step_selection import KeepParams, StepSelection
 from .user_option import MEBIBYTE, in_bytes, option, positive_seconds, read_options, selection, step_count
 
@@ -165,6 +166,8 @@ class RunRequest:
     same numbers."""
     until: int | None = None
     """The last step whose results are needed: the training ends, as with `max_steps`, after the step following it."""
+    subject: CallSubject | None = None
+    """The calls that the run makes; None for a script that trains."""
     kill: bool = False
     """End the training after `max_steps` as a crash does: the process is killed, so nothing of the script runs after
     that."""

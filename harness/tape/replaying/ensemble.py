@@ -304,7 +304,9 @@ class Spread:
         learning = {name.split(" ", 2)[2] for name in tensors if name.startswith("gradient ")}
         parameters = [name for name in tensors if name.startswith("parameter ") and name.partition(" ")[2] in learning]
         unmoved = [name for name in parameters if has_digits(self._expected[name]) and not tensors[name].rms]
-        if self._members and parameters and len(unmoved) == len(parameters):
+        # The results of a called function are parameters without a gradient, beside those of its module.
+        moved = any(tensors[name].rms for name in tensors if name.startswith("parameter "))
+        if self._members and parameters and len(unmoved) == len(parameters) and not moved:
             reason = "random rounding moves no parameter: the tape lacks calls between gradients and parameters"
             return StepNoise(step, calls, seconds=seconds, reason=reason, unmoved=unmoved)
         return StepNoise(

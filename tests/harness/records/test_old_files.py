@@ -90,6 +90,7 @@ def test_a_config_is_read_and_says_the_same() -> None:
         "revision": "",
         "beside": "",
         "kill": False,
+        "subject": None,
     }
     assert config.to_json() == content("config.json") | later
 

@@ -1,0 +1,139 @@
+"""The comparison of a mode's calls with those of the reference: first what the calls did, then the values."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+
+from ..drift.wholes import entries_of
+from ..investigate.words.call_words import call_of, result_name, says
+from ..records.codec import read_fields
+from ..records.results.call_check import RAISES, RESULTS, CallResult, CheckedMode
+from ..records.results.findings import Findings, PairFindings
+from ..records.run.call_subject import CALLED, CallFacts
+from ..report.answer import answer_of
+from ..runs.recorded_run import RecordedRun
+
+RAISED = re.compile(r": (raises|returns, where)")
+"""The beginning of a difference in the errors that a call raises."""
+
+ILL_CONDITIONED = 1000.0
+"""A function that magnifies rounding by more than this is called ill-conditioned: three decimal digits are lost."""
+
+EPSILON = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
+"""The distance between 1 and the next larger number of a dtype (IEEE 754)."""
+
+
+def facts_of(run: RecordedRun) -> list[CallFacts]:
+    """Return the facts of a run's calls."""
+    names = {"event", "time"}
+    return [
+        read_fields(CallFacts, {key: value for key, value in event.items() if key not in names})
+        for event in run.journal.events(CALLED)
+    ]
+
+
+def call_differences(reference: Sequence[CallFacts], calls: Sequence[CallFacts]) -> list[str]:
+    """Return how the calls of a mode differ from those of the reference in anything but values."""
+    found = list[str]()
+    for expected, call in zip(reference, calls, strict=False):
+        label = expected.label
+        if bool(expected.raised) != bool(call.raised):
+            found.append(
+                f"{label}: raises {call.raised}, where {{a}} returns"
+                if call.raised
+                else f"{label}: returns, where {{a}} raises {expected.raised}"
+            )
+            continue
+        results = {result.name: result for result in call.results}
+        for result in expected.results:
+            other = results.get(result.name)
+            if other is None:
+                found.append(f"{label}: {result.name} is missing")
+                continue
+            for what, before, now in (
+                ("dtype", result.dtype, other.dtype),
+                ("shape", list(result.shape), list(other.shape)),
+                ("memory", result.alias or "of its own", other.alias or "of its own"),
+            ):
+                if before != now:
+                    shared = what == "memory"
+                    found.append(
+                        f"{label}: {result.name} has {_memory(now) if shared else f'{what} {now}'}, where {{a}} has "
+                        f"{_memory(before) if shared else before}"
+                    )
+        for name in call.mutated:
+            if name not in expected.mutated:
+                found.append(f"{label}: writes to {name}, which {{a}} leaves as it is")
+        for name in expected.mutated:
+            if name not in call.mutated and any(fact.stride for fact in call.results):
+                found.append(f"{label}: leaves {name} as it is, which {{a}} writes to")
+    return list(dict.fromkeys(found))
+
+
+def _memory(alias: object) -> str:
+    return "memory of its own" if alias == "of its own" else f"the memory of {alias}"
+
+
+def checked_mode(
+    reference: RecordedRun,
+    run: RecordedRun,
+    differences: Sequence[str],
+    findings: Findings | None,
+    labels: Sequence[str],
+) -> CheckedMode:
+    """Return what is known of a mode: from its calls' facts if these differ, else from the findings on its values."""
+    a, b = reference.manifest.label, run.manifest.label
+    if differences:
+        sentences = [text.format(a=a) for text in differences]
+        verdict = RAISES if any(RAISED.search(text) for text in sentences) else RESULTS
+        what = "does something else than" if verdict == RESULTS else "raises errors in other calls than"
+        return CheckedMode(b, verdict, f"{b} {what} {a}: {sentences[0]}", differences=sentences)
+    assert findings is not None
+    pair = next(pair for pair in findings.pairs if pair.b == b)
+    if pair.verdict == "failed" and run.manifest.failed and reference.manifest.got_through:
+        message = f"{run.manifest.status} {run.manifest.message}".strip()
+        return CheckedMode(b, RAISES, f"{b} does not return where {a} does: {message}", pair=pair)
+    results = _results(pair, reference, labels)
+    text = [says(sentence, labels) for sentence in pair.text if "the losses" not in sentence]
+    magnified = max(results, key=lambda result: result.magnified or 0.0, default=None)
+    if magnified is not None and (magnified.magnified or 0.0) > ILL_CONDITIONED:
+        text.append(
+            f"the function is ill-conditioned at these inputs: rounding alone moves {magnified.name} by "
+            f"{magnified.rounding:.2g} of its size ({magnified.magnified:,.0f} times the epsilon of {magnified.dtype})"
+        )
+    return CheckedMode(
+        b,
+        pair.verdict,
+        says(answer_of(pair).sentence, labels),
+        text,
+        results=results,
+        closer_to_fp64=pair.closer_to_fp64,
+        pair=pair,
+    )
+
+
+def _results(pair: PairFindings, reference: RecordedRun, labels: Sequence[str]) -> list[CallResult]:
+    """Return the results whose values differ, each at the call with the largest score, the farthest first."""
+    dtypes = {name: entry.dtype for name, entry in entries_of(reference).items()}
+    rows: dict[str, CallResult] = {}
+    for step in pair.steps:
+        for tensor in step.tensors:
+            if tensor.name.startswith(("loss", "state ")) or tensor.score is None:
+                continue
+            dtype = dtypes.get(tensor.name.rpartition(" ")[2], "float32")
+            scale = tensor.norm if tensor.norm and math.isfinite(tensor.norm) else 1.0
+            rounding = tensor.noise / scale
+            row = CallResult(
+                result_name(tensor.name),
+                call_of(step.step, labels),
+                dtype,
+                tensor.distance / scale,
+                rounding,
+                rounding / EPSILON[dtype] if dtype in EPSILON and not tensor.discrete else None,
+                tensor.score,
+            )
+            if row.name not in rows or rows[row.name].z < row.z:
+                rows[row.name] = row
+    return sorted(rows.values(), key=lambda row: -row.z)

@@ -1,0 +1,126 @@
+"""`numdrift check`: compares calls of a function or module in several modes, and prints what differs and why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from ..api.checking import DEFAULT_MODES, CheckRequest, checked
+from ..investigate.words.call_words import says
+from ..records.modes.mode_spec import parse_modes
+from ..records.results.call_check import CallCheck, CheckedMode
+from ..report.call_issue import issue_text
+from . import command_options as options
+from .investigate import INTERRUPTED, CommandLineProgress, frames_option, suspects_option
+from .output import console, number, require_new, table, write_json, write_text
+from .shown_culprits import show_culprits
+
+RESULTS_SHOWN = 8
+UNITS = "differs by, rounding alone: L2 distances, relative to the reference's result; z: their ratio"
+
+EXAMPLES = """\b
+Examples:
+  numdrift check issue.py
+  numdrift check ops.py:scaled --inputs "randn(4, 32), randn(32, 8)"
+  numdrift check ops.py:Block --modes cpu,compile,lazy --seeds 4
+  numdrift check ops.py:scaled --load inputs.pt --mode cpu --mode "plain=cpu,kernel.gelu=decomposed"
+  numdrift check issue.py --markdown issue.md --force
+
+\b
+A file without :NAME is run as it is, without compiling anything. The calls of what it compiles are then made in every
+mode, on the same inputs. With FILE:NAME, the inputs come from --inputs, from --load, or from inputs() or get_inputs()
+in the file; a class is made with the arguments of get_init_inputs().
+Exit codes: 0 the modes compute the same, except for rounding, 1 they do not, 2 wrong usage, 3 a run failed.
+"""
+
+
+@click.command(
+    epilog=EXAMPLES,
+    help="Compare the calls of TARGET in several modes: a file that compiles and calls something, or FILE:NAME.",
+)
+@click.argument("target", required=False)
+@options.options_of(CheckRequest, "inputs", "load", "input_seeds", "gradients")
+@click.option(
+    "--modes",
+    "listed",
+    metavar="LIST",
+    help=f"Modes without settings, separated by commas, as in cpu,compile,lazy (default: {DEFAULT_MODES}).",
+)
+@options.mode_option
+@options.options_of(CheckRequest, "dynamic", "localize")
+@click.option("--quick", is_flag=True, help="Find only the verdict, not the causes (the same as --localize none).")
+@options.options_of(CheckRequest, "knobs", "poison", "budget", "timeout", "jobs", "name")
+@click.option("--markdown", "markdown", metavar="PATH", help="Write the text of an issue (- for stdout).")
+@suspects_option
+@frames_option
+@options.quiet_option
+@options.out_option
+@options.force_option
+@options.json_option
+def command(
+    target: str | None,
+    listed: str | None,
+    single: tuple[str, ...],
+    quick: bool,
+    markdown: str | None,
+    suspects: bool,
+    frames: bool,
+    quiet: bool,
+    json_path: str | None,
+    **settings: Any,
+) -> int:
+    modes = parse_modes(listed, single) if listed or single else ()
+    further: dict[str, Any] = {"confirm": False} | ({"localize": "none"} if quick else {})
+    request = CheckRequest.of(target, modes, (), settings | further)
+    for path in (json_path, markdown):
+        require_new(path, force=request.force)
+    progress = CommandLineProgress(quiet=True)
+    try:
+        found = checked(request, progress)
+    except KeyboardInterrupt:
+        progress.interrupted()
+        return INTERRUPTED
+    if json_path:
+        write_json(json_path, found.to_json(), force=request.force)
+    if markdown == "-":
+        console().print(issue_text(found), soft_wrap=True)
+    elif markdown:
+        write_text(Path(markdown), issue_text(found))
+    if "-" not in (json_path, markdown) and not (quiet and found.is_equal):
+        show(console(), found, suspects=suspects, frames=frames)
+    return found.exit_code
+
+
+def show(out: Console, found: CallCheck, *, suspects: bool = False, frames: bool = False) -> None:
+    """Print the answer for each mode, then its numbers and its causes."""
+    for mode in found.modes:
+        out.print(f"{mode.answer}.", soft_wrap=True)
+    calls = f"{len(found.calls)} call{'' if len(found.calls) == 1 else 's'}"
+    labels = f"{', '.join(found.calls[:3])}{', ...' if len(found.calls) > 3 else ''}"
+    out.print(f"\n{found.target}: {calls}{'' if labels == 'the call' else f' ({labels})'}", soft_wrap=True)
+    for mode in found.modes:
+        _show_mode(out, found, mode, suspects=suspects, frames=frames)
+    for note in found.notes:
+        out.print(f"note: {note}", soft_wrap=True)
+    out.print(f"\n{found.seconds:.1f} s; everything is in {found.folder}", soft_wrap=True)
+
+
+def _show_mode(out: Console, found: CallCheck, mode: CheckedMode, *, suspects: bool, frames: bool) -> None:
+    out.print(f"\n{mode.mode} against {found.reference}: {mode.verdict or 'undecided'}", soft_wrap=True)
+    for sentence in (*mode.differences[:RESULTS_SHOWN], *mode.text):
+        out.print(f"  {sentence}", soft_wrap=True)
+    if mode.results:
+        rows = table("  result", ">differs by", ">rounding alone", ">z", "farthest in")
+        for row in mode.results[:RESULTS_SHOWN]:
+            rows.add_row(f"  {row.name}", number(row.difference), number(row.rounding), number(row.z), row.call)
+        out.print(rows)
+        out.print(f"  {UNITS}", soft_wrap=True)
+    if mode.pair is not None:
+        with out.capture() as captured:
+            show_culprits(out, mode.pair, suspects=suspects, frames=frames)
+        for line in says(captured.get(), found.stepped).splitlines():
+            if line.strip():
+                out.print(line, soft_wrap=True)

@@ -1,0 +1,230 @@
+"""`numdrift check`: calls of functions, modules and reproducers in several modes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import numdrift as package
+from numdrift.testing import assert_equivalent
+
+from ..conftest import Numdrift
+
+FUNCTIONS = """
+import os
+import signal
+import torch
+
+FAULT = os.environ.get("FAULT", "")
+
+
+def scaled(x, weight):
+    y = torch.tanh(x @ weight)
+    return y.sum(-1), y > 0
+
+
+def faulty(x, out):
+    if FAULT == "raises":
+        raise ValueError("a bad value")
+    if FAULT == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    y = torch.exp(x)
+    if FAULT == "value":
+        y = y * 1.001
+    if FAULT == "dtype":
+        y = y.double()
+    if FAULT == "memory":
+        y = torch.exp_(x)
+    if FAULT != "unwritten":
+        out.copy_(y)
+    return y
+
+
+def nothing(x):
+    return 3
+
+
+def generated(x):
+    yield x
+
+
+class Block(torch.nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.linear, self.norm = torch.nn.Linear(width, width), torch.nn.BatchNorm1d(width)
+
+    def forward(self, x):
+        return torch.tanh(self.norm(self.linear(x)))
+
+
+def get_init_inputs():
+    return [4]
+
+
+def get_inputs():
+    return [torch.randn(6, 4)]
+"""
+
+FLOOR = """
+import torch
+
+def bucket(value, width):
+    return value // width
+
+value = torch.tensor([1.0, 0.5, 6.0, 1.0])
+width = torch.tensor([0.1, 0.1, 0.2, 1 / 3])
+assert torch.equal(bucket(value, width), torch.compile(bucket)(value, width)), "other buckets"
+"""
+
+INPUTS = ("--inputs", "randn(5, 3), randn(3, 4)")
+TWO = ("--mode", "a=cpu", "--mode")
+
+
+@pytest.fixture
+def functions(tmp_path: Path) -> Path:
+    path = tmp_path / "ops.py"
+    path.write_text(FUNCTIONS)
+    return path
+
+
+def checked(numdrift: Numdrift, folder: Path, *arguments: str, code: int) -> dict[str, Any]:
+    """Run a check, and return its JSON."""
+    done = numdrift("check", *arguments, "--json", "found.json", "--force")
+    assert done.returncode == code, done.stdout + done.stderr
+    content: dict[str, Any] = json.loads((folder / "found.json").read_text())
+    return content
+
+
+@pytest.mark.slow
+def test_a_reproducer_of_a_fault_of_the_compiler(numdrift: Numdrift, tmp_path: Path) -> None:
+    # given pytorch#197895; its last line, which fails when it is compiled, passes while the calls are noted
+    (tmp_path / "issue.py").write_text(FLOOR)
+
+    done = numdrift("check", "issue.py", "--json", "found.json", "--markdown", "issue.md")
+
+    assert done.returncode == 1, done.stdout + done.stderr
+    found = json.loads((tmp_path / "found.json").read_text())
+    (mode,) = found["modes"]
+    assert mode["verdict"] == "beyond-rounding"
+    (cause,) = mode["pair"]["culprits"]
+    assert (cause["op"], cause["status"]) == ("aten.floor_divide", "culprit")
+    assert "floor_divide less exactly (issue.py:5): a proven fault" in done.stdout.splitlines()[0]
+    issue = (tmp_path / "issue.md").read_text()
+    assert "return value // width" in issue
+    assert "aten.floor_divide" in issue
+    assert f"torch: {torch.__version__}" in issue
+
+
+@pytest.mark.slow
+def test_a_swapped_kernel_is_found_in_the_gradients(numdrift: Numdrift, tmp_path: Path, functions: Path) -> None:
+    found = checked(
+        numdrift, tmp_path, "ops.py:scaled", *INPUTS, *TWO, "bad=cpu,kernel.tanh_backward=bf16", "--mode", "same=cpu",
+        code=1,
+    )  # fmt: skip
+    bad, same = found["modes"]
+    assert (bad["verdict"], same["verdict"]) == ("beyond-rounding", "identical")
+    assert {result["name"] for result in bad["results"]} == {"the gradient of x", "the gradient of weight"}
+    assert bad["pair"]["culprits"][0]["op"] == "aten.tanh_backward"
+    assert found["calls"] == ["seed 0", "seed 1"]
+
+
+def test_the_recorded_results_are_those_of_plain_python(numdrift: Numdrift, tmp_path: Path, functions: Path) -> None:
+    found = checked(numdrift, tmp_path, "ops.py:scaled", *INPUTS, *TWO, "same=cpu", code=0)
+    generator = torch.Generator().manual_seed(0)
+    x, weight = (torch.randn(shape, generator=generator) for shape in ((5, 3), (3, 4)))
+    values = package.load_run(tmp_path / found["folder"] / "a").parameters(0)
+    y = torch.tanh(x @ weight)
+    assert values["output_0"].tobytes() == y.sum(-1).numpy().tobytes()
+    assert values["output_1"].tobytes() == (y > 0).numpy().tobytes()
+
+
+@pytest.mark.parametrize(
+    ("fault", "verdict", "words"),
+    [
+        ("raises", "raises", "raises ValueError: a bad value, where a returns"),
+        ("killed", "raises", "b does not return where a does: killed"),
+        ("dtype", "other-results", "output has dtype float64, where a has float32"),
+        ("memory", "other-results", "output has the memory of x, where a has memory of its own"),
+        ("unwritten", "other-results", "leaves out as it is, which a writes to"),
+    ],
+)
+def test_calls_that_do_something_else(
+    numdrift: Numdrift, tmp_path: Path, functions: Path, fault: str, verdict: str, words: str
+) -> None:
+    found = checked(
+        numdrift, tmp_path, "ops.py:faulty", "--inputs", "randn(4, grad=False), zeros(4, grad=False)",
+        *TWO, f"b=cpu,env.FAULT={fault}", "--seeds", "1", code=1,
+    )  # fmt: skip
+    (mode,) = found["modes"]
+    assert mode["verdict"] == verdict
+    assert any(words in text for text in (mode["answer"], *mode["differences"])), mode
+
+
+@pytest.mark.slow
+def test_a_wrong_value_is_found_in_each_result_that_has_it(numdrift: Numdrift, tmp_path: Path, functions: Path) -> None:
+    found = checked(
+        numdrift, tmp_path, "ops.py:faulty", "--inputs", "randn(4), zeros(4, grad=False)", *TWO, "b=cpu,env.FAULT=value",
+        code=1,
+    )  # fmt: skip
+    (mode,) = found["modes"]
+    results = {result["name"]: result["difference"] for result in mode["results"]}
+    assert mode["verdict"] == "beyond-rounding"
+    assert {"output", "out after the call", "the gradient of x"} <= results.keys()
+    assert all(difference == pytest.approx(0.001, rel=1e-3) for difference in results.values())
+
+
+@pytest.mark.slow
+def test_a_module_is_compared_with_its_parameters_and_buffers(
+    numdrift: Numdrift, tmp_path: Path, functions: Path
+) -> None:
+    found = checked(numdrift, tmp_path, "ops.py:Block", *TWO, "bad=cpu,kernel.tanh_backward=bf16", code=1)
+    names = {result["name"] for result in found["modes"][0]["results"]}
+    assert {"the gradient of linear.weight", "the gradient of norm.bias", "the gradient of x"} <= names
+    assert "norm.running_mean" not in names  # the forward is the same
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("ops.py",), "compiles nothing and calls no module"),
+        (("ops.py:scaled", "--load", "none.pt"), "there is no file none.pt of inputs"),
+        (("ops.py:scaled", "--inputs", "randn(5, 3)"), "does not take these inputs"),
+        (("ops.py:scaled", "--inputs", "randn(5, 3), randn(5, 3)"), "raises an error in every mode (RuntimeError"),
+        (("ops.py:nothing", "--inputs", "randn(2)"), "returns no tensor"),
+        (("ops.py:generated", "--inputs", "randn(2)"), "is a generator"),
+        (("ops.py:scald",), "did you mean 'scaled'"),
+        (("ops.py", "--inputs", "randn(2)"), "makes its own calls"),
+        (("train.py",), "numdrift investigate"),
+        ((), "no target is given"),
+    ],
+)
+def test_bad_input_is_one_line(
+    numdrift: Numdrift, tmp_path: Path, functions: Path, arguments: tuple[str, ...], words: str
+) -> None:
+    (tmp_path / "train.py").write_text(
+        "import torch\nmodel = torch.nn.Linear(2, 2)\noptimizer = torch.optim.SGD(model.parameters(), 0.1)\n"
+        "model(torch.ones(1, 2)).sum().backward()\noptimizer.step()\n"
+    )
+    done = numdrift("check", *arguments, *TWO, "b=cpu")
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert words in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("trainings_are_forked")
+def test_a_failing_assertion_is_the_answer(tmp_path: Path, functions: Path) -> None:
+    inputs = (torch.randn(5, 3), torch.randn(3, 4))
+    target, out = f"{functions}:scaled", tmp_path / "runs"
+    assert_equivalent(target, inputs, ["a=cpu", "b=cpu"], out=out)
+    with pytest.raises(AssertionError, match=r"bad computes tanh_backward less exactly .*ops.py:10.*: a proven fault"):
+        assert_equivalent(target, inputs, ["a=cpu", "bad=cpu,kernel.tanh_backward=bf16"], out=out)
+
+
+def test_a_function_that_another_process_cannot_import() -> None:
+    with pytest.raises(package.harness.errors.UsageError, match="defined at the top level of a file"):
+        package.check(lambda x: x, "randn(2)")
