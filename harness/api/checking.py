@@ -77,6 +77,12 @@ class CheckRequest(InvestigationRequest):
         choices=get_args(Localized),
         shows_default=True,
     )
+    edges: bool = option(
+        False,
+        "Also call with special inputs: zeros, subnormal and very large numbers, infinities, NaN, ties, an empty "
+        "tensor, size one, and other memory layouts.",
+        flag="--edge",
+    )
     dynamic: bool = option(False, "Compile with dynamic shapes in all modes that compile.")
 
 
@@ -86,6 +92,7 @@ class CheckOptions(InvestigationOptions, total=False):
     load: Path | str | None
     input_seeds: int
     gradients: bool
+    edges: bool
     dynamic: bool
 
 
@@ -183,7 +190,7 @@ def _planned(request: CheckRequest) -> tuple[BatchPlan, CallSubject]:
         raise UsageError(f"there is no file {request.load} of inputs")
     saved = "" if request.load is None else str(request.load.absolute())
     subject = CallSubject(
-        function, request.inputs, saved, 1 if saved else request.input_seeds, gradients=request.gradients
+        function, request.inputs, saved, 1 if saved else request.input_seeds, request.edges, request.gradients
     )
     specs: Sequence[ModeSpec] = compared_modes(request.modes or parse_modes(DEFAULT_MODES))
     if request.dynamic:

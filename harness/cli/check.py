@@ -42,7 +42,7 @@ Exit codes: 0 the modes compute the same, except for rounding, 1 they do not, 2 
     help="Compare the calls of TARGET in several modes: a file that compiles and calls something, or FILE:NAME.",
 )
 @click.argument("target", required=False)
-@options.options_of(CheckRequest, "inputs", "load", "input_seeds", "gradients")
+@options.options_of(CheckRequest, "inputs", "load", "input_seeds", "edges", "gradients")
 @click.option(
     "--modes",
     "listed",

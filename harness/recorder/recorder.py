@@ -64,6 +64,8 @@ class Recorder:
             self._tensors_changed,
             self._seems_ended,
         )
+        if config.subject is not None:  # what the backward of a call starts from is among the call's results
+            self.losses.stop()
         self.adoption = ScriptAdoption(config.script, mode, facts, draws_on_the_cpu=config.mode.draws == "cpu")
         self._hooks = Hooks(self, self.losses, self.adoption.compiles)
         self._settings = FollowedSettings(config.mode, config.script, facts)

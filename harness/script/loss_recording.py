@@ -76,6 +76,8 @@ class LossRecording:
     def backward_started(self, losses: Sequence[torch.Tensor], origin: Found) -> list[torch.Tensor]:
         """Record that a backward starts from these tensors. Return the script's losses, without a scaler's factor."""
         self.forward_begins()
+        if self._stopped:
+            return []
         started = list(losses)
         with self._guard("recording the loss"):
             started = self._scaled.unscaled(losses)

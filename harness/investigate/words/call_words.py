@@ -15,7 +15,7 @@ from ...records.run.call_subject import GRADIENT, TIMES, WRITTEN
 OF_MODULE = "module."
 """The beginning of the names of a called module's own tensors."""
 
-_NAMES = re.compile(r"\b(?:parameter|buffer|gradient \d+|value|state) ([A-Za-z_][\w.]*)")
+_NAMES = re.compile(r"\b(?:parameter|buffer|gradient \d+) ([A-Za-z_][\w.]*)|\bthe value of `([^`]*)`")
 _SINCE = re.compile(r" from step (\d+) on\b")
 _STEPS = re.compile(r"\b(the first such )?step (?:is )?(\d+)\b")
 _PHRASES = (
@@ -60,7 +60,7 @@ def says(text: str, labels: Sequence[str]) -> str:
         call = call_of(int(match[2]), labels)
         return f"the first such call is {call}" if match[1] else call
 
-    text = _NAMES.sub(lambda match: result_name(match[0]), text)
+    text = _NAMES.sub(lambda match: result_name(match[2] or match[0]), text)
     text = _STEPS.sub(step, _SINCE.sub(since, text))
     for pattern, replacement in _PHRASES:
         text = pattern.sub(replacement, text)

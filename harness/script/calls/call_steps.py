@@ -18,7 +18,6 @@ from torch.optim.optimizer import Optimizer
 from ...errors import NumdriftError, UsageError
 from ...records.modes.mode_registry import DEFERRED_DEVICES
 from ...records.run.call_subject import CALLED, GRADIENT, OUTPUT, WRITTEN, CallFacts, ResultFacts
-from ..script_api import log
 from .call_copies import replaced, tensors_of
 from .planned_call import PlannedCall, named_inputs
 
@@ -135,7 +134,6 @@ def make_calls(
     for number, call in enumerate(calls):
         target = targets[id(call.function)]
         call.restore()
-        log(loss=0.0)  # a call has no loss, and what its backward starts from is among its results
         try:
             executed = execute(call, target.compiled, device)
         except NumdriftError:

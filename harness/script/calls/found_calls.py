@@ -14,6 +14,7 @@ from ..main_module import execute, first_line, place_of
 from .call_steps import expected_results, make_calls
 from .call_targets import planned_calls
 from .captured_calls import CallCapture
+from .edge_inputs import edge_calls
 from .planned_call import PlannedCall
 
 Write = Callable[..., None]
@@ -35,6 +36,8 @@ def found_calls(
             calls = planned_calls(subject, scope, captured)
     else:
         calls = _captured(config, code, captured, write)
+    if subject.edges:
+        calls += edge_calls(calls[0])
     # Each call is made twice: the second one is the control of the first, which may start from the reference's state.
     calls = [call for call in calls for _ in range(TIMES)]
     results = [expected_results(call) for call in calls]
