@@ -27,6 +27,7 @@ from ..investigate.experiments.investigation_plan import (
 )
 from ..investigate.experiments.laboratory import Laboratory, Progress
 from ..investigate.method import investigate_runs
+from ..investigate.words.culprit_words import from_here
 from ..launch.batch_plan import BatchPlan, planned
 from ..records.frames import REFUSED
 from ..records.modes.mode_spec import ModeSpec, parse_modes
@@ -37,6 +38,7 @@ from ..records.run.user_option import option
 from ..runs.recorded_run import RecordedRun
 from .api_running import listener, passive_threads, specs_of
 from .compared_calls import call_differences, checked_mode, facts_of
+from .lone_call import made_alone
 
 DEFAULT_MODES = "cpu,compile"
 
@@ -142,26 +144,29 @@ def assert_equivalent(
 
 def checked(request: CheckRequest, progress: Progress) -> CallCheck:
     """Check a target for `numdrift.check` and `numdrift check`. Raises UsageError."""
-    began = time.monotonic()
     batch, subject = _planned(request)
+    named = f"{batch.script}:{subject.function}" if subject.function else str(batch.script)
     with passive_threads(), Laboratory(progress, request.jobs, request.timeout) as laboratory:
-        runs = laboratory.free(replace(batch, checkpoints=request.state_budget // 2))
-        _refuse_without_calls(runs)
-        facts = [facts_of(run) for run in runs]
-        labels = [call.label for call in facts[0] if not call.raised][::TIMES]
-        differences = [call_differences(facts[0], calls) for calls in facts[1:]]
-        findings = None
-        able = [run for run, found in zip(runs[1:], differences, strict=True) if not found]
-        if able:
-            findings = investigate_runs([runs[0], *able], request, laboratory)
+        return calls_checked(request, batch, from_here(named), laboratory)
+
+
+def calls_checked(request: CheckRequest, batch: BatchPlan, target: str, laboratory: Laboratory) -> CallCheck:
+    """Make the calls of a plan in its modes, and compare them. Raises UsageError if the reference makes no call."""
+    began = time.monotonic()
+    runs = laboratory.free(replace(batch, checkpoints=request.state_budget // 2))
+    _refuse_without_calls(runs)
+    facts = [facts_of(run) for run in runs]
+    labels = [call.label for call in facts[0] if not call.raised][::TIMES]
+    differences = [call_differences(facts[0], calls) for calls in facts[1:]]
+    findings = None
+    able = [run for run, found in zip(runs[1:], differences, strict=True) if not found]
+    if able and labels:
+        findings = investigate_runs([runs[0], *able], request, laboratory)
     modes = [
         checked_mode(runs[0], run, found, findings, labels) for run, found in zip(runs[1:], differences, strict=True)
     ]
-    target = (
-        f"{request.script}"
-        if ":" in str(request.script) or not subject.function
-        else f"{request.script}:{subject.function}"
-    )
+    if request.localize != "none":
+        modes = [made_alone(mode, (runs[0], run), batch, laboratory) for mode, run in zip(modes, runs[1:], strict=True)]
     return CallCheck(
         target,
         runs[0].manifest.label,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +11,12 @@ import click
 from rich.console import Console
 
 from ..api.checking import DEFAULT_MODES, CheckRequest, checked
+from ..api.op_checking import SAMPLES, ops_checked
+from ..errors import UsageError
 from ..investigate.words.call_words import says
 from ..records.modes.mode_spec import parse_modes
 from ..records.results.call_check import CallCheck, CheckedMode
+from ..records.results.op_table import UNDECIDED
 from ..report.call_issue import issue_text
 from . import command_options as options
 from .investigate import INTERRUPTED, CommandLineProgress, frames_option, suspects_option
@@ -19,6 +24,12 @@ from .output import console, number, require_new, table, write_json, write_text
 from .shown_culprits import show_culprits
 
 RESULTS_SHOWN = 8
+WIDTH = 100
+"""The number of characters of an answer in a table."""
+
+OP_DONE = re.compile(r"^[\w.]+: (\S+ [\w-]+(, )?)+$")
+"""The pattern of the sentence that an op is done."""
+
 UNITS = "differs by, rounding alone: L2 distances, relative to the reference's result; z: their ratio"
 
 EXAMPLES = """\b
@@ -28,6 +39,7 @@ Examples:
   numdrift check ops.py:Block --modes cpu,compile,lazy --seeds 4
   numdrift check ops.py:scaled --load inputs.pt --mode cpu --mode "plain=cpu,kernel.gelu=decomposed"
   numdrift check issue.py --markdown issue.md --force
+  numdrift check --ops "^tanh$|floor" --samples 2
 
 \b
 A file without :NAME is run as it is, without compiling anything. The calls of what it compiles are then made in every
@@ -42,6 +54,19 @@ Exit codes: 0 the modes compute the same, except for rounding, 1 they do not, 2 
     help="Compare the calls of TARGET in several modes: a file that compiles and calls something, or FILE:NAME.",
 )
 @click.argument("target", required=False)
+@click.option(
+    "--ops",
+    "pattern",
+    metavar="REGEX",
+    help="In place of TARGET: each op of torch whose name matches, with PyTorch's samples.",
+)
+@click.option(
+    "--samples",
+    type=click.IntRange(min=1),
+    default=SAMPLES,
+    show_default=True,
+    help="With --ops: the samples of each op.",
+)
 @options.options_of(CheckRequest, "inputs", "load", "input_seeds", "edges", "gradients")
 @click.option(
     "--modes",
@@ -62,6 +87,8 @@ Exit codes: 0 the modes compute the same, except for rounding, 1 they do not, 2 
 @options.json_option
 def command(
     target: str | None,
+    pattern: str | None,
+    samples: int,
     listed: str | None,
     single: tuple[str, ...],
     quick: bool,
@@ -77,6 +104,10 @@ def command(
     request = CheckRequest.of(target, modes, (), settings | further)
     for path in (json_path, markdown):
         require_new(path, force=request.force)
+    if pattern is not None:
+        if target is not None:
+            raise UsageError("--ops takes the place of TARGET: use one of them")
+        return _check_ops(replace(request, input_seeds=samples), pattern, json_path, quiet=quiet)
     progress = CommandLineProgress(quiet=True)
     try:
         found = checked(request, progress)
@@ -92,6 +123,41 @@ def command(
     if "-" not in (json_path, markdown) and not (quiet and found.is_equal):
         show(console(), found, suspects=suspects, frames=frames)
     return found.exit_code
+
+
+def _check_ops(request: CheckRequest, pattern: str, json_path: str | None, *, quiet: bool) -> int:
+    """Check ops, and print each as it is done, then those that differ by more than rounding."""
+    try:
+        found = ops_checked(request, pattern, OpProgress(quiet=quiet))
+    except KeyboardInterrupt:
+        console(stderr=True).print("numdrift: interrupted. The same command goes on from there.", soft_wrap=True)
+        return INTERRUPTED
+    if json_path:
+        write_json(json_path, found.to_json(), force=request.force)
+    if json_path != "-" and not quiet:
+        out = console()
+        out.print(f"{found.answer}.\n", soft_wrap=True)
+        rows = table("op", "mode", "verdict", ">z", "first cause", "answer")
+        for row in found.rows:
+            if row.exit_code:
+                rows.add_row(row.op, row.mode, row.verdict or UNDECIDED, number(row.z), row.cause, row.text[:WIDTH])
+        if rows.row_count:
+            out.print(rows)
+        reused = f", {found.reused} of them checked before" if found.reused else ""
+        out.print(f"\n{len(found.rows)} rows{reused}, {found.seconds:.1f} s", soft_wrap=True)
+    return found.exit_code
+
+
+class OpProgress(CommandLineProgress):
+    """Prints the verdict of each op; the runs of an op are not shown."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        super().__init__(quiet=True)
+        self._tells = not quiet
+
+    def say(self, text: str) -> None:
+        if self._tells and OP_DONE.match(text):
+            console(stderr=True).print(text, soft_wrap=True)
 
 
 def show(out: Console, found: CallCheck, *, suspects: bool = False, frames: bool = False) -> None:

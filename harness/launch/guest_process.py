@@ -29,6 +29,7 @@ class Launch:
     reads_input: true if the process reads this process's standard input
     held: true if the process stays alive and answers requests after its script has ended without an error
     inherited: environment variables that the process starts from; None for those of this process
+    imports: further modules that may already be imported in the process, if it is forked
     """
 
     name: str
@@ -43,6 +44,7 @@ class Launch:
     reads_input: bool = False
     held: bool = False
     inherited: Mapping[str, str] | None = None
+    imports: tuple[str, ...] = ()
 
 
 def interpreter(spec: ModeSpec) -> str:
@@ -109,6 +111,10 @@ COMPILER = (*EAGER, "torch._inductor.compile_fx")
 """Modules that a training process imports if its mode compiles: those of EAGER and the compiler's."""
 
 
+OF_SAMPLES = ("torch.testing._internal.common_methods_invocations",)
+"""The module with the samples of PyTorch's ops, which takes seconds to import."""
+
+
 def preloadable(*specs: ModeSpec) -> tuple[str, ...]:
     """Return the modules that may already be imported in a process that executes tapes of these modes.
 
@@ -152,7 +158,7 @@ def guest_of(launch: Launch) -> Guest:
         config=launch.config,
         environment=environment(spec, inherited_by(launch)) | dict(launch.variables),
         python=interpreter(spec),
-        imports=() if launch.reads_input else imported_by(spec),
+        imports=() if launch.reads_input or not imported_by(spec) else (*imported_by(spec), *launch.imports),
     )
 
 

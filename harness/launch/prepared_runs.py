@@ -19,7 +19,7 @@ from ..records.tools.graph_record import lazy_dump, xla_dump
 from ..runs.manifest import RunManifest, holds_no_step
 from ..runs.run_layout import RunFolder, rank_folder
 from .batch_plan import BatchPlan, script_sha256
-from .guest_process import Launch
+from .guest_process import OF_SAMPLES, Launch
 from .own_folders import own_folders
 
 
@@ -87,6 +87,7 @@ def _prepare_rank(plan: BatchPlan, spec: ModeSpec, folder: RunFolder, rank: int,
         reads_input=plan.pass_through,
         held=plan.serve is not None and not rank,
         inherited=plan.inherited,
+        imports=OF_SAMPLES if plan.subject is not None and plan.subject.op else (),
         variables=_graph_variables(spec, folder.path.absolute()) if plan.graphs else {},
     )
     return PreparedRun(folder, manifest, config, launch)

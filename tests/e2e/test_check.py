@@ -80,6 +80,26 @@ width = torch.tensor([0.1, 0.1, 0.2, 1 / 3])
 assert torch.equal(bucket(value, width), torch.compile(bucket)(value, width)), "other buckets"
 """
 
+SHADOWED = """
+import torch
+
+class Wrapper(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = torch.nn.Linear(4, 4, bias=False)
+
+    def forward(self, x):
+        return self.inner(x)
+
+module = Wrapper()
+compiled = torch.compile(module)
+compiled(torch.arange(4.0))
+replacement = torch.nn.Linear(4, 4, bias=False)
+torch.nn.init.constant_(replacement.weight, 5.0)
+object.__setattr__(module, "inner", replacement)
+compiled(torch.arange(4.0))
+"""
+
 INPUTS = ("--inputs", "randn(5, 3), randn(3, 4)")
 TWO = ("--mode", "a=cpu", "--mode")
 
@@ -117,6 +137,16 @@ def test_a_reproducer_of_a_fault_of_the_compiler(numdrift: Numdrift, tmp_path: P
     assert "return value // width" in issue
     assert "aten.floor_divide" in issue
     assert f"torch: {torch.__version__}" in issue
+
+
+@pytest.mark.slow
+def test_compiled_code_of_an_earlier_call_is_told_apart(numdrift: Numdrift, tmp_path: Path) -> None:
+    # given pytorch#197859: dynamo does not see that an attribute takes the place of a submodule
+    (tmp_path / "issue.py").write_text(SHADOWED)
+    (mode,) = checked(numdrift, tmp_path, "issue.py", code=1)["modes"]
+    line = f"issue.py:{SHADOWED.rstrip().count(chr(10)) + 1}"
+    assert f"uses the compiled code of an earlier call in {line}" in mode["answer"]
+    assert mode["text"][0].startswith(f"made alone, in a process that has compiled nothing before, {line} computes")
 
 
 @pytest.mark.slow

@@ -94,6 +94,11 @@ class Laboratory:
         if self._interpreter is not None:
             self._interpreter.close()
 
+    def begin_anew(self) -> None:
+        """Begin another investigation in the same processes: its time and its counts begin at zero."""
+        self.began, self.search = time.monotonic(), SearchTime()
+        self.made = self.reused = self.steps = 0
+
     @property
     def elapsed(self) -> float:
         """The seconds since the laboratory was opened."""

@@ -4,6 +4,8 @@
     numdrift check model.py:Block               calls of a module, with the inputs that model.py makes
     numdrift check ops.py:scaled --inputs "x=randn(4, 8), 2"
 
+    numdrift check --ops "^tanh$|log"           each op of torch, with samples of its test suite
+
 A run of a training has no such subject: its subject is the script. Each call is a step of the run.
 """
 
@@ -35,6 +37,8 @@ class CallSubject:
     seeds: the number of sets of inputs, each from its own seed
     edges: whether special values and shapes are called too
     gradients: whether gradients are computed
+    op: the name of an op, which is called with samples of PyTorch's test suite; then `seeds` is the number of samples
+    only: the number of the one call that is made, None for all calls
     """
 
     function: str = ""
@@ -43,6 +47,8 @@ class CallSubject:
     seeds: int = 1
     edges: bool = False
     gradients: bool = True
+    op: str = ""
+    only: int | None = None
 
 
 def target_of(text: str) -> tuple[Path, str]:

@@ -8,7 +8,7 @@ So all that is recorded, started from the reference's state, judged and localize
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -62,32 +62,16 @@ class Called(torch.nn.Module):
         return self.call[0](*args, **kwargs)
 
 
-class Results(Optimizer):
-    """Ends the step of a call by putting its results into the parameters and buffers of `Called`."""
-
-    def __init__(self) -> None:
-        super().__init__([{"params": []}], {})
-        self.pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
-
-    @torch.no_grad()
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        pairs, self.pairs = self.pairs, []
-        for tensor, value in pairs:
-            tensor.copy_(value)
-
-
 @dataclass
 class CalledTarget:
     """A function that is called.
 
     called: the function with its results
-    compiled: `called` as the mode executes it
-    stepping: ends the steps of its calls
+    compiled_with: the arguments of the script's own `torch.compile`
     """
 
     called: Called
-    compiled: Callable[..., Any]
-    stepping: Results = field(default_factory=Results)
+    compiled_with: Mapping[str, Any] = field(default_factory=dict)
 
     def add_result(self, name: str, value: torch.Tensor) -> None:
         """Add a parameter or buffer for a result, unless there is one of this name, shape and dtype."""
@@ -96,9 +80,7 @@ class CalledTarget:
             return
         empty = torch.zeros(value.shape, dtype=value.dtype)
         if value.is_floating_point() or value.is_complex():
-            parameter = torch.nn.Parameter(empty)
-            self.called.register_parameter(place, parameter)
-            self.stepping.param_groups[0]["params"].append(parameter)
+            self.called.register_parameter(place, torch.nn.Parameter(empty))
         else:
             self.called.register_buffer(place, empty)
 
@@ -113,39 +95,68 @@ class CalledTarget:
         return place
 
 
-def make_calls(
-    calls: Sequence[PlannedCall],
-    results: Sequence[dict[str, torch.Tensor] | None],
-    device: str,
-    write: Callable[..., None],
-) -> None:
-    """Make the calls, one after the other, each as a step of the run. `write` writes an event to the journal.
+class Results(Optimizer):
+    """Ends the step of a call by putting its results into the parameters and buffers of its target."""
 
-    `results` are those that each call has in eager mode, None if it raises an error there. A call that raises an error
-    is no step; its facts state the error.
+    def __init__(self, target: CalledTarget) -> None:
+        own = [parameter for name, parameter in target.called.named_parameters(recurse=False)]
+        super().__init__([{"params": own}], {})
+        self._target = target
+        self._pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+    def take(self, results: Mapping[str, torch.Tensor]) -> None:
+        """Take the results of a call. One that the call does not have in eager mode is left out."""
+        places = ((self._target.place(name, value), value) for name, value in results.items())
+        self._pairs = [
+            (tensor, value)
+            for place, value in places
+            if (tensor := getattr(self._target.called, place, None)) is not None
+        ]
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        pairs, self._pairs = self._pairs, []
+        for tensor, value in pairs:
+            tensor.copy_(value)
+
+
+def targets_of(
+    calls: Sequence[PlannedCall], results: Sequence[dict[str, torch.Tensor] | None]
+) -> dict[int, CalledTarget]:
+    """Return the functions that are called, by their identity, with a parameter for each result of their calls.
+
+    `results` are those that each call has in eager mode, None if it raises an error there.
     """
     targets: dict[int, CalledTarget] = {}
     for call, expected in zip(calls, results, strict=True):
-        if id(call.function) not in targets:
-            called = Called(call.function)
-            targets[id(call.function)] = CalledTarget(called, torch.compile(called, **call.compiled_with))
+        target = targets.setdefault(id(call.function), CalledTarget(Called(call.function), call.compiled_with))
         for name, value in (expected or {}).items():
-            targets[id(call.function)].add_result(name, value)
+            target.add_result(name, value)
+    return targets
+
+
+def make_calls(
+    calls: Sequence[PlannedCall], targets: Mapping[int, CalledTarget], device: str, write: Callable[..., None]
+) -> None:
+    """Make the calls, one after the other, each as a step of the run. `write` writes an event to the journal.
+
+    A call that raises an error is no step; its facts state the error.
+    """
+    # compiled here because the mode has replaced `torch.compile` by now
+    compiled = {key: torch.compile(target.called, **target.compiled_with) for key, target in targets.items()}
+    stepping = {key: Results(target) for key, target in targets.items()}
     for number, call in enumerate(calls):
-        target = targets[id(call.function)]
-        call.restore()
+        key = id(call.function)
+        call.state.restore()
         try:
-            executed = execute(call, target.compiled, device)
+            executed = execute(call, compiled[key], device)
         except NumdriftError:
             raise
         except Exception as error:  # noqa: BLE001, an error of the called function is the call's result
             write(CALLED, **asdict(CallFacts(number, call.label, raised=_in_words(error))))
             continue
-        for name, value in executed.results().items():
-            result = getattr(target.called, target.place(name, value), None)
-            if result is not None:
-                target.stepping.pairs.append((result, value))
-        target.stepping.step()
+        stepping[key].take(executed.results())
+        stepping[key].step()
         write(CALLED, **asdict(_facts(number, call, executed, device)))
 
 
@@ -172,6 +183,7 @@ def expected_results(call: PlannedCall) -> dict[str, torch.Tensor] | None:
 def _tried(call: PlannedCall) -> dict[str, torch.Tensor] | None:
     """Return the results of a call, None if it raises an error: then it raises the error in its step, too."""
     try:
+        call.state.restore()
         return execute(call, call.function, "").results()
     except Exception:  # noqa: BLE001, a function may raise anything
         return None

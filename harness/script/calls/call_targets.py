@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
 import random
 import sys
@@ -46,6 +47,18 @@ def planned_calls(subject: CallSubject, scope: Mapping[str, Any], captured: Call
                 if tensor.is_floating_point() and tensor.is_leaf and not getattr(tensor, "without_gradient", False):
                     tensor.requires_grad_(subject.gradients)
     return calls
+
+
+def op_calls(subject: CallSubject) -> list[PlannedCall]:
+    """Return calls of an op with samples of PyTorch's test suite. Raises UsageError and NotAvailable."""
+    _seed(0)
+    # imported here because the samples take seconds to import
+    samples = importlib.import_module("numdrift.harness.torch_private.op_samples")
+    function, inputs = samples.op_samples(subject.op, subject.seeds, gradients=subject.gradients)
+    return [
+        PlannedCall(f"sample {number}", function, args, kwargs, seed=number)
+        for number, (args, kwargs) in enumerate(inputs)
+    ]
 
 
 def target_in(scope: Mapping[str, Any], name: str) -> Any:

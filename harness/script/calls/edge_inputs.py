@@ -63,7 +63,7 @@ def edge_calls(call: PlannedCall) -> list[PlannedCall]:
     for changes, applies in ((VALUES, _has_values), (SHAPES, _has_first_size(call))):
         for label, change in changes.items():
             args, kwargs = replaced(copied((call.args, dict(call.kwargs))), _changed(change, applies))
-            special = replace(call, label=label, args=args, kwargs=kwargs, cotangents=None, state=[])
+            special = replace(call, label=label, args=args, kwargs=kwargs, cotangents=None)
             calls.append(special)
     return calls
 

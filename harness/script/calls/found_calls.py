@@ -11,8 +11,8 @@ from ...errors import NumdriftError, UsageError
 from ...records.run.call_subject import TIMES, CallSubject
 from ...records.run.run_config import RunConfig
 from ..main_module import execute, first_line, place_of
-from .call_steps import expected_results, make_calls
-from .call_targets import planned_calls
+from .call_steps import expected_results, make_calls, targets_of
+from .call_targets import op_calls, planned_calls
 from .captured_calls import CallCapture
 from .edge_inputs import edge_calls
 from .planned_call import PlannedCall
@@ -30,7 +30,9 @@ def found_calls(
     raises before its first call.
     """
     captured = CallCapture(config.script)
-    if subject.function:
+    if subject.op:
+        calls = op_calls(subject)
+    elif subject.function:
         with captured.capturing():
             scope = execute(config, code, name=Path(config.script).stem)
             calls = planned_calls(subject, scope, captured)
@@ -38,10 +40,12 @@ def found_calls(
         calls = _captured(config, code, captured, write)
     if subject.edges:
         calls += edge_calls(calls[0])
-    # Each call is made twice: the second one is the control of the first, which may start from the reference's state.
-    calls = [call for call in calls for _ in range(TIMES)]
     results = [expected_results(call) for call in calls]
-    return functools.partial(make_calls, calls, results, device, write)
+    targets = targets_of(calls, results)
+    chosen = calls if subject.only is None else calls[subject.only : subject.only + 1]
+    # Each call is made twice: the second one is the control of the first, which may start from the reference's state.
+    repeated = [call for call in chosen for _ in range(TIMES)]
+    return functools.partial(make_calls, repeated, targets, device, write)
 
 
 def _captured(config: RunConfig, code: types.CodeType, captured: CallCapture, write: Write) -> list[PlannedCall]:

@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from ..script_compiling import modules_called_by
 from .call_copies import copied, tensors_of
+from .reached_state import ReachedState
 
 
 @dataclass
@@ -29,7 +29,7 @@ class PlannedCall:
     computed: the inputs that require a gradient and are no leaves, so that the call may write to them
     cotangents: the gradients of the result with respect to the outputs, from which a backward starts; None until the
         outputs are known
-    state: the tensors of the modules that the call reaches, with their values at the beginning of the call
+    state: the state that the call reaches beside its arguments, as it is at the beginning of the call
     """
 
     label: str
@@ -42,18 +42,10 @@ class PlannedCall:
     under: tuple[Callable[[], Any], ...] = ()
     computed: frozenset[str] = frozenset()
     cotangents: list[torch.Tensor] | None = None
-    state: list[tuple[torch.Tensor, torch.Tensor]] = field(default_factory=list)
+    state: ReachedState = field(init=False)
 
     def __post_init__(self) -> None:
-        for module in self.modules():
-            for tensor in (*module.parameters(), *module.buffers()):
-                self.state.append((tensor, tensor.detach().clone()))
-
-    def modules(self) -> list[torch.nn.Module]:
-        """Return the modules with parameters that the call reaches."""
-        if isinstance(self.function, torch.nn.Module):
-            return [self.function]
-        return modules_called_by(self.function, self.args, self.kwargs)
+        self.state = ReachedState(self.function, self.args, self.kwargs)
 
     def names(self) -> list[tuple[str, torch.Tensor]]:
         """Return the input tensors by name: the parameter's name, with the path within a container."""
@@ -63,15 +55,6 @@ class PlannedCall:
         """Return copies of the inputs, with the layouts of the inputs and their overlaps in memory."""
         args, kwargs = copied((self.args, dict(self.kwargs)))
         return args, kwargs
-
-    def restore(self) -> None:
-        """Put the tensors of the call's modules back to their values at its beginning, without gradients."""
-        with torch.no_grad():
-            for tensor, value in self.state:
-                tensor.grad = None
-                is_elsewhere = tensor.device.type != value.device.type
-                if is_elsewhere or not torch.equal(tensor, value):
-                    tensor.copy_(value)
 
     @contextmanager
     def surroundings(self) -> Iterator[None]:

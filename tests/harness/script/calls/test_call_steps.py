@@ -9,7 +9,15 @@ import pytest
 import torch
 
 from numdrift.harness.errors import UsageError
-from numdrift.harness.script.calls.call_steps import CalledTarget, cotangent, execute, expected_results, make_calls
+from numdrift.harness.script.calls.call_steps import (
+    Called,
+    CalledTarget,
+    cotangent,
+    execute,
+    expected_results,
+    make_calls,
+    targets_of,
+)
 from numdrift.harness.script.calls.planned_call import PlannedCall
 
 
@@ -17,7 +25,8 @@ def made(function: Callable[..., Any], *args: Any, **kwargs: Any) -> dict[str, A
     """Return the facts of a call that is made once."""
     call = PlannedCall("the call", function, args, kwargs)
     events: list[dict[str, Any]] = []
-    make_calls([call], [expected_results(call)], "cpu", lambda event, **facts: events.append(facts))
+    targets = targets_of([call], [expected_results(call)])
+    make_calls([call], targets, "cpu", lambda event, **facts: events.append(facts))
     return events[0]
 
 
@@ -96,7 +105,7 @@ def test_a_function_must_compute_a_tensor() -> None:
 
 def test_results_of_several_shapes_have_a_parameter_each() -> None:
     call = PlannedCall("the call", torch.relu, (torch.ones(2),), {})
-    target = CalledTarget(torch.nn.Module(), call.function)  # type: ignore[arg-type]
+    target = CalledTarget(Called(call.function))
     for value in (torch.ones(2), torch.ones(3), torch.ones(2), torch.ones(2, dtype=torch.int64)):
         target.add_result("output", value)
     assert [name for name, _ in target.called.named_parameters()] == ["output", "output_2"]
@@ -109,7 +118,7 @@ def test_a_module_is_put_back_before_each_call() -> None:
     first = execute(call, norm, "").results()["output"]
     assert norm.running_mean is not None
     assert norm.running_mean.any()
-    call.restore()
+    call.state.restore()
     assert not norm.running_mean.any()
     assert torch.equal(execute(call, norm, "").results()["output"], first)
 
