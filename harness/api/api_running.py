@@ -175,6 +175,9 @@ class Silent:
         """Handle a message for the user."""
         self.texts.append(text)
 
+    def expects(self, seconds: float) -> None:
+        """Handle the time that the rest of an investigation takes."""
+
     @contextmanager
     def round(self, title: str, names: Sequence[str]) -> Iterator[Reporter]:
         """Yield the reporter of a round of runs."""

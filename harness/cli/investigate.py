@@ -152,8 +152,8 @@ INTERRUPTED = 130
 class CommandLineProgress:
     """The progress of rounds of runs. The runs of a round are shown as `numdrift run` shows them.
 
-    The title of a round says which of the `expected` runs it starts, and about how much time is left. It says
-    neither if `expected` is 0.
+    The title of a round says which of the `expected` runs it starts, and about how much time is left, if that is known.
+    It says neither if `expected` is 0.
     """
 
     def __init__(self, *, quiet: bool, expected: int = 0) -> None:
@@ -163,24 +163,28 @@ class CommandLineProgress:
         self._expected = expected
         self._begun = 0
         self._verdicts: dict[str, str] = {}
-        self._since = time.monotonic()
+        self._end: float | None = None
 
     def round(self, title: str, names: Sequence[str]) -> AbstractContextManager[Reporter]:
         if self._expected:
             first, last = self._begun + 1, self._begun + len(names)
             total = max(self._expected, last)
             which = f"run {first}" if first == last else f"runs {first} to {last}"
-            title += f" ({which} of about {total}{self._left(total)})"
+            title += f" ({which} of about {total}{self._left()})"
             self._begun = last
         self.say(f"{title}:")
         return reporter_for(names, quiet=self._quiet, understood=self._understood)
 
-    def _left(self, total: int) -> str:
-        """Estimate the time of the remaining runs from those that have ended. Return "" if none has ended."""
-        if not self._begun:
+    def expects(self, seconds: float) -> None:
+        """Note that the rest of the investigation takes about so many seconds."""
+        self._end = time.monotonic() + seconds
+
+    def _left(self) -> str:
+        """Return about how much time is left, "" if that is unknown or if it takes longer than was expected."""
+        seconds = 0.0 if self._end is None else self._end - time.monotonic()
+        if seconds <= 1:
             return ""
-        seconds = (time.monotonic() - self._since) * (total - self._begun) / self._begun
-        return f", about {seconds / 60:.0f} min left" if seconds >= 90 else f", about {max(1.0, seconds):.0f} s left"
+        return f", about {seconds / 60:.0f} min left" if seconds >= 90 else f", about {seconds:.0f} s left"
 
     def say(self, text: str) -> None:
         if " against " in text.partition(":")[0]:  # what is known of a pair so far

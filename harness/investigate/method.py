@@ -42,7 +42,7 @@ from .experiments.rounds import (
     tapes_of,
     unsure,
 )
-from .experiments.search_time import default_budget
+from .experiments.search_time import default_budget, expected_seconds
 from .experiments.suspicious_steps import look_closer, suspicious
 from .experiments.tapes_beside import complete_noise, noise_beside, referee_beside, run_referee
 from .judging.judge import judge, judge_pair
@@ -173,6 +173,10 @@ def decide(runs: Sequence[RecordedRun], plan: InvestigationRequest, laboratory: 
     compared = [compare_runs(reference, run, ()) for run in others]
     chosen = choose(reference, others, compared, plan, laboratory.progress)
     differing = [run for run, comparison in zip(others, compared, strict=True) if not comparison.identical]
+    looks = bool(differing) and plan.localize != "none"
+    laboratory.progress.expects(
+        expected_seconds([reference, *others], differs=bool(differing), causes=looks, confirm=looks and plan.confirm)
+    )
     # If the runs existed already, the causes of their differences may be known, too.
     asks_for_causes = bool(differing) and plan.localize != "none" and laboratory.made > 0
     if asks_for_causes and plan.scripts:

@@ -42,6 +42,8 @@ script. An investigation here includes the verdict, the causes with their proofs
 the whole run with the causes swapped out.
 
 {trainings}
+
+[Another page](performance-ordinary.md) shows models of ordinary size, such as a ResNet-18, a U-Net and GPT-2.
 """
 
 

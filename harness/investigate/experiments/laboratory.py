@@ -46,6 +46,9 @@ class Progress(Protocol):
     def say(self, text: str) -> None:
         """Report something that a waiting user should know."""
 
+    def expects(self, seconds: float) -> None:
+        """Report that the rest of the investigation takes about so many seconds."""
+
 
 @dataclass(frozen=True, slots=True)
 class Round:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 from ...runs.recorded_run import RecordedRun
@@ -52,6 +54,41 @@ class SearchTime:
             f"{'was' if len(parts) == 1 else 'were'} left out; `numdrift investigate {run.parent} --budget none` goes "
             "on from there"
         )
+
+
+STARTS_AGAIN, OWN_SECONDS = 0.8, 2.0
+"""The start of a second run in multiples of the start of the first one (imports are shared, compilations repeated), and
+the seconds that numdrift itself needs."""
+
+VERDICT_STEPS, CAUSES_STEPS = 40, 110
+"""The work beside the second runs in multiples of one step: replays with random rounding and the referee, and hybrids
+of a step. On 2 cores, the seconds that these numbers give were between 0.6 and 1.9 times the measured ones, for the six
+scripts of docs/reference/performance.md and a ResNet-18 (measured on 2026-11-25 and 2026-11-29)."""
+
+
+def expected_seconds(runs: Sequence[RecordedRun], *, differs: bool, causes: bool, confirm: bool) -> float:
+    """Return about how long an investigation takes after its first runs, from their starts and their steps.
+
+    differs: whether any run differs from the reference
+    causes: whether causes are looked for
+    confirm: whether a mode is trained once more without its causes
+    """
+    longest = max(run.manifest.seconds for run in runs)
+    steps = max(len(run.journal.steps) for run in runs)
+    step = max(_step_seconds(run) for run in runs)
+    start = max(0.0, longest - steps * step)
+    seconds = STARTS_AGAIN * start + steps * step
+    if differs:
+        seconds += OWN_SECONDS + VERDICT_STEPS * step
+    if differs and causes:
+        seconds += CAUSES_STEPS * step + (longest if confirm else 0.0)
+    return seconds
+
+
+def _step_seconds(run: RecordedRun) -> float:
+    """Return the median time of a step, without those that compile; 0 for a run of fewer than three steps."""
+    ends = [record.seconds for record in run.journal.steps]
+    return statistics.median(end - begin for begin, end in pairwise(ends)) if len(ends) > 2 else 0.0
 
 
 def default_budget(runs: Sequence[RecordedRun]) -> float:

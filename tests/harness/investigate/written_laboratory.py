@@ -42,6 +42,9 @@ class Quiet:
     def say(self, text: str) -> None:
         self.sentences.append(text)
 
+    def expects(self, seconds: float) -> None:
+        assert seconds >= 0
+
 
 class NoProcesses(PreloadedProcesses):
     """A machine that has no room for a process more."""
