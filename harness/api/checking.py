@@ -39,6 +39,7 @@ from ..runs.recorded_run import RecordedRun
 from .api_running import listener, passive_threads, specs_of
 from .compared_calls import call_differences, checked_mode, facts_of
 from .lone_call import made_alone
+from .shrinking import with_shrunk
 
 DEFAULT_MODES = "cpu,compile"
 
@@ -85,6 +86,9 @@ class CheckRequest(InvestigationRequest):
         "tensor, size one, and other memory layouts.",
         flag="--edge",
     )
+    shrink: bool = option(
+        False, "Also write a script for each proven cause with the smallest inputs that show it, without other files."
+    )
     dynamic: bool = option(False, "Compile with dynamic shapes in all modes that compile.")
 
 
@@ -95,6 +99,7 @@ class CheckOptions(InvestigationOptions, total=False):
     input_seeds: int
     gradients: bool
     edges: bool
+    shrink: bool
     dynamic: bool
 
 
@@ -167,6 +172,9 @@ def calls_checked(request: CheckRequest, batch: BatchPlan, target: str, laborato
     ]
     if request.localize != "none":
         modes = [made_alone(mode, (runs[0], run), batch, laboratory) for mode, run in zip(modes, runs[1:], strict=True)]
+    if request.shrink:
+        laboratory.workers.close_processes()
+        modes = [with_shrunk(mode) for mode in modes]
     return CallCheck(
         target,
         runs[0].manifest.label,

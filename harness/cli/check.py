@@ -14,6 +14,7 @@ from ..api.checking import DEFAULT_MODES, CheckRequest, checked
 from ..api.op_checking import SAMPLES, ops_checked
 from ..errors import UsageError
 from ..investigate.words.call_words import says
+from ..investigate.words.culprit_words import from_here
 from ..records.modes.mode_spec import parse_modes
 from ..records.results.call_check import CallCheck, CheckedMode
 from ..records.results.op_table import UNDECIDED
@@ -39,6 +40,7 @@ Examples:
   numdrift check ops.py:Block --modes cpu,compile,lazy --seeds 4
   numdrift check ops.py:scaled --load inputs.pt --mode cpu --mode "plain=cpu,kernel.gelu=decomposed"
   numdrift check issue.py --markdown issue.md --force
+  numdrift check issue.py --shrink
   numdrift check --ops "^tanh$|floor" --samples 2
 
 \b
@@ -75,7 +77,7 @@ Exit codes: 0 the modes compute the same, except for rounding, 1 they do not, 2 
     help=f"Modes without settings, separated by commas, as in cpu,compile,lazy (default: {DEFAULT_MODES}).",
 )
 @options.mode_option
-@options.options_of(CheckRequest, "dynamic", "localize")
+@options.options_of(CheckRequest, "dynamic", "shrink", "localize")
 @click.option("--quick", is_flag=True, help="Find only the verdict, not the causes (the same as --localize none).")
 @options.options_of(CheckRequest, "knobs", "poison", "budget", "timeout", "jobs", "name")
 @click.option("--markdown", "markdown", metavar="PATH", help="Write the text of an issue (- for stdout).")
@@ -184,6 +186,9 @@ def _show_mode(out: Console, found: CallCheck, mode: CheckedMode, *, suspects: b
             rows.add_row(f"  {row.name}", number(row.difference), number(row.rounding), number(row.z), row.call)
         out.print(rows)
         out.print(f"  {UNITS}", soft_wrap=True)
+    for script in mode.shrunk:
+        text = f"shrunk: {from_here(script.path)} ({script.text})" if script.path else script.text
+        out.print(f"  {text}", soft_wrap=True)
     if mode.pair is not None:
         with out.capture() as captured:
             show_culprits(out, mode.pair, suspects=suspects, frames=frames)

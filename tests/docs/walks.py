@@ -107,7 +107,11 @@ WALKS = (
         "check",
         (*guide("check"), *help_of("numdrift check")),
         {"issue.py": ("docs/guide/check.md", "python", 0), "ops.py": ("docs/guide/check.md", "python", 1)},
-        codes={"numdrift check issue.py": A_DRIFT, "numdrift check issue.py --markdown issue.md --force": A_DRIFT},
+        codes={
+            "numdrift check issue.py": A_DRIFT,
+            "numdrift check issue.py --markdown issue.md --force": A_DRIFT,
+            "numdrift check issue.py --shrink": A_DRIFT,
+        },
     ),
     Walk("run", guide("run"), {**TRAIN, **TWO_SETTINGS, "pkg/train.py": STAND_IN}),
     Walk(
@@ -307,6 +311,7 @@ GATED = "needs a repository; tests/e2e/test_baseline.py"
 PACKED = "needs the arguments of a script of its own; tests/e2e/test_reference.py"
 RESUMED = "needs a script that writes checkpoints; tests/e2e/test_resume.py"
 NEUTRAL = "takes some minutes for all changes; tests/e2e/test_neutral.py tries four"
+OPS = "takes ten seconds for each op; tests/e2e/test_check.py checks two"
 NOT_EXECUTED = {
     "numdrift reference train.py --to ref.zip -- --steps 6": PACKED,
     "numdrift reference train.py --to ref.zip -- --epochs 1": PACKED,
@@ -327,6 +332,8 @@ NOT_EXECUTED = {
     (
         'numdrift check ops.py:scaled --load inputs.pt --mode cpu --mode "plain=cpu,kernel.gelu=decomposed"'
     ): "needs a file of inputs; tests/harness/script/calls/test_call_targets.py reads one",
+    'numdrift check --ops "^tanh$|floor" --samples 2': OPS,
+    "numdrift check --ops . --samples 5 --name library": OPS,
     "numdrift neutral train.py": NEUTRAL,
     "numdrift neutral train.py -- --epochs 1": NEUTRAL,
     "numdrift neutral train.py --max-steps 20 --mode cuda": GPU,

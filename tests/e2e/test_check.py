@@ -217,6 +217,33 @@ def test_a_module_is_compared_with_its_parameters_and_buffers(
     assert "norm.running_mean" not in names  # the forward is the same
 
 
+@pytest.mark.slow
+def test_a_library_of_ops(numdrift: Numdrift, tmp_path: Path) -> None:
+    pytest.importorskip("expecttest")
+    command = (
+        "check",
+        "--ops",
+        "^(tanh|sinh)$",
+        "--samples",
+        "1",
+        *TWO,
+        "bad=cpu,kernel.tanh=bf16",
+        "--json",
+        "t.json",
+    )
+    done = numdrift(*command)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert done.stderr.splitlines() == ["sinh: bad identical", "tanh: bad beyond-rounding"]
+    assert "2 ops: 1 beyond-rounding, 1 identical." in done.stdout
+    rows = {row["op"]: row for row in json.loads((tmp_path / "t.json").read_text())["rows"]}
+    assert rows["tanh"]["cause"] == "aten.tanh"
+
+    again = numdrift(*(word.replace("sinh", "sinh|exp2").replace("t.json", "more.json") for word in command))
+    more = json.loads((tmp_path / "more.json").read_text())
+    assert again.stderr.splitlines() == ["exp2: bad identical"]
+    assert (more["reused"], len(more["rows"])) == (2, 3)
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -38,6 +38,20 @@ class CallResult:
 
 
 @dataclass(frozen=True, slots=True)
+class ShrunkScript:
+    """A script of plain PyTorch that shows a cause with small inputs, without other files.
+
+    path: the script, "" if there is none
+    text: what was shrunk, or the reason why there is no script
+    """
+
+    UNKNOWN_IS_IGNORED: ClassVar[bool] = True
+
+    path: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class CheckedMode:
     """A mode compared with the reference.
 
@@ -47,6 +61,7 @@ class CheckedMode:
     differences: how the calls differ beside their values
     results: the results whose values differ, the farthest first
     closer_to_fp64: the side that is nearer to the calls in double, `equal`, or None
+    shrunk: the scripts with the smallest inputs that show a cause, if they were asked for
     """
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True
@@ -59,6 +74,7 @@ class CheckedMode:
     results: Sequence[CallResult] = ()
     closer_to_fp64: str | None = None
     pair: PairFindings | None = None
+    shrunk: Sequence[ShrunkScript] = ()
 
     @property
     def is_equal(self) -> bool:

@@ -31,8 +31,8 @@ def test_variables_and_attributes_that_a_function_names() -> None:
 
 
 def test_modules_with_their_flags_tensors_and_submodules() -> None:
-    module = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2))
-    norm, weight = module[1], module[0].weight
+    linear, norm = torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2)
+    module, weight = torch.nn.Sequential(linear, norm), linear.weight
     before = {name: value.clone() for name, value in module.state_dict().items()}
     state = ReachedState(module, (), {})
 
