@@ -6,6 +6,8 @@ import math
 import re
 from collections.abc import Sequence
 
+import numpy as np
+
 from ..drift.wholes import entries_of
 from ..investigate.words.call_words import call_of, result_name, says
 from ..records.codec import read_fields
@@ -95,6 +97,16 @@ def checked_mode(
     if pair.verdict == "failed" and run.manifest.failed and reference.manifest.got_through:
         message = f"{run.manifest.status} {run.manifest.message}".strip()
         return CheckedMode(b, RAISES, f"{b} does not return where {a} does: {message}", pair=pair)
+    if pair.verdict is None and _is_equal_but_for_nan(reference, run):
+        answer = f"{b} computes the same as {a}, but for the bits of NaN (their signs and payloads); nothing to do"
+        return CheckedMode(b, "identical", answer)
+    if pair.verdict == "nondeterministic" and _repeats(pair, a) and not _repeats(pair, b):
+        name = result_name(str(pair.controls[b]["tensor"]))
+        answer = (
+            f"{b} computes other bits of {name} each time, where {a} repeats its own: memory that no op has written, a "
+            f"draw without a seed, or a race; look at what makes {name}"
+        )
+        return CheckedMode(b, pair.verdict, answer, results=_results(pair, reference, labels), pair=pair)
     results = _results(pair, reference, labels)
     text = [says(sentence, labels) for sentence in pair.text if "the losses" not in sentence]
     magnified = max(results, key=lambda result: result.magnified or 0.0, default=None)
@@ -112,6 +124,27 @@ def checked_mode(
         closer_to_fp64=pair.closer_to_fp64,
         pair=pair,
     )
+
+
+def _repeats(pair: PairFindings, label: str) -> bool:
+    control = pair.controls.get(label)
+    return control is not None and bool(control["repeatable"])
+
+
+def _is_equal_but_for_nan(a: RecordedRun, b: RecordedRun) -> bool:
+    """Check whether two runs have the same results after every step, where NaN equals NaN, whatever its bits are."""
+    steps = a.journal.value_steps
+    if steps != b.journal.value_steps or len(steps) != len(a.journal.steps):
+        return False
+    for step in steps:
+        left, right = a.parameters(step), b.parameters(step)
+        if left.keys() != right.keys():
+            return False
+        for name, value in left.items():
+            is_number = value.dtype.kind in "fc"
+            if not np.array_equal(value, right[name], equal_nan=is_number):
+                return False
+    return True
 
 
 def _results(pair: PairFindings, reference: RecordedRun, labels: Sequence[str]) -> list[CallResult]:

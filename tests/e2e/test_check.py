@@ -44,6 +44,17 @@ def faulty(x, out):
     return y
 
 
+def undefined(x):
+    bits = -4194304 if FAULT == "bits" else 0x7FC00000
+    return torch.full((2,), bits, dtype=torch.int32).view(torch.float32).clone(), x + 1
+
+
+def unwritten(x):
+    if FAULT == "memory":
+        return x + int.from_bytes(os.urandom(2), "little")
+    return x + 1
+
+
 def nothing(x):
     return 3
 
@@ -192,6 +203,25 @@ def test_calls_that_do_something_else(
     (mode,) = found["modes"]
     assert mode["verdict"] == verdict
     assert any(words in text for text in (mode["answer"], *mode["differences"])), mode
+
+
+@pytest.mark.slow
+def test_the_bits_of_nan_are_equal(numdrift: Numdrift, tmp_path: Path, functions: Path) -> None:
+    found = checked(
+        numdrift, tmp_path, "ops.py:undefined", "--inputs", "randn(3)", *TWO, "b=cpu,env.FAULT=bits", code=0
+    )
+    (mode,) = found["modes"]
+    assert (mode["verdict"], "but for the bits of NaN" in mode["answer"]) == ("identical", True)
+
+
+@pytest.mark.slow
+def test_results_that_only_one_mode_does_not_repeat(numdrift: Numdrift, tmp_path: Path, functions: Path) -> None:
+    found = checked(
+        numdrift, tmp_path, "ops.py:unwritten", "--inputs", "randn(3)", *TWO, "b=cpu,env.FAULT=memory", code=1
+    )
+    (mode,) = found["modes"]
+    assert mode["verdict"] == "nondeterministic"
+    assert mode["answer"].startswith("b computes other bits of output each time, where a repeats its own")
 
 
 @pytest.mark.slow
