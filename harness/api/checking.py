@@ -162,7 +162,8 @@ def calls_checked(request: CheckRequest, batch: BatchPlan, target: str, laborato
     _refuse_without_calls(runs)
     facts = [facts_of(run) for run in runs]
     labels = [call.label for call in facts[0] if not call.raised][::TIMES]
-    differences = [call_differences(facts[0], calls) for calls in facts[1:]]
+    reference = runs[0].manifest.label
+    differences = [call_differences(facts[0], calls, reference) for calls in facts[1:]]
     findings = None
     able = [run for run, found in zip(runs[1:], differences, strict=True) if not found]
     if able and labels:
@@ -177,7 +178,7 @@ def calls_checked(request: CheckRequest, batch: BatchPlan, target: str, laborato
         modes = [with_shrunk(mode) for mode in modes]
     return CallCheck(
         target,
-        runs[0].manifest.label,
+        reference,
         [call.label for call in facts[0][::TIMES]],
         labels,
         modes,

@@ -36,46 +36,42 @@ def facts_of(run: RecordedRun) -> list[CallFacts]:
     ]
 
 
-def call_differences(reference: Sequence[CallFacts], calls: Sequence[CallFacts]) -> list[str]:
-    """Return how the calls of a mode differ from those of the reference in anything but values."""
+def call_differences(
+    reference: Sequence[CallFacts], calls: Sequence[CallFacts], name: str = "the reference"
+) -> list[str]:
+    """Return how the calls of a mode differ from those of the reference, called `name`, in anything but values."""
     found = list[str]()
     for expected, call in zip(reference, calls, strict=False):
-        label = expected.label
         if bool(expected.raised) != bool(call.raised):
-            found.append(
-                f"{label}: raises {call.raised}, where {{a}} returns"
-                if call.raised
-                else f"{label}: returns, where {{a}} raises {expected.raised}"
-            )
+            what = f"raises {call.raised}, where {name} returns"
+            if expected.raised:
+                what = f"returns, where {name} raises {expected.raised}"
+            found.append(f"{expected.label}: {what}")
             continue
         results = {result.name: result for result in call.results}
+        sees_memory = expected.sees_memory and call.sees_memory
         for result in expected.results:
             other = results.get(result.name)
             if other is None:
-                found.append(f"{label}: {result.name} is missing")
+                found.append(f"{expected.label}: {result.name} is missing")
                 continue
             for what, before, now in (
-                ("dtype", result.dtype, other.dtype),
-                ("shape", list(result.shape), list(other.shape)),
-                ("memory", result.alias or "of its own", other.alias or "of its own"),
+                (f"dtype {other.dtype}", result.dtype, other.dtype),
+                (f"shape {list(other.shape)}", list(result.shape), list(other.shape)),
+                (_memory(other.alias), _memory(result.alias), _memory(other.alias)),
             ):
-                if before != now:
-                    shared = what == "memory"
-                    found.append(
-                        f"{label}: {result.name} has {_memory(now) if shared else f'{what} {now}'}, where {{a}} has "
-                        f"{_memory(before) if shared else before}"
-                    )
-        for name in call.mutated:
-            if name not in expected.mutated:
-                found.append(f"{label}: writes to {name}, which {{a}} leaves as it is")
-        for name in expected.mutated:
-            if name not in call.mutated and any(fact.stride for fact in call.results):
-                found.append(f"{label}: leaves {name} as it is, which {{a}} writes to")
+                if before != now and (sees_memory or what != now):
+                    found.append(f"{expected.label}: {result.name} has {what}, where {name} has {before}")
+        if sees_memory:
+            written = [input_name for input_name in call.mutated if input_name not in expected.mutated]
+            left = [input_name for input_name in expected.mutated if input_name not in call.mutated]
+            found += [f"{expected.label}: writes to {each}, which {name} leaves as it is" for each in written]
+            found += [f"{expected.label}: leaves {each} as it is, which {name} writes to" for each in left]
     return list(dict.fromkeys(found))
 
 
-def _memory(alias: object) -> str:
-    return "memory of its own" if alias == "of its own" else f"the memory of {alias}"
+def _memory(alias: str) -> str:
+    return f"the memory of {alias}" if alias else "memory of its own"
 
 
 def checked_mode(
@@ -88,11 +84,11 @@ def checked_mode(
     """Return what is known of a mode: from its calls' facts if these differ, else from the findings on its values."""
     a, b = reference.manifest.label, run.manifest.label
     if differences:
-        sentences = [text.format(a=a) for text in differences]
-        verdict = RAISES if any(RAISED.search(text) for text in sentences) else RESULTS
+        verdict = RAISES if any(RAISED.search(text) for text in differences) else RESULTS
         what = "does something else than" if verdict == RESULTS else "raises errors in other calls than"
-        return CheckedMode(b, verdict, f"{b} {what} {a}: {sentences[0]}", differences=sentences)
-    assert findings is not None
+        return CheckedMode(b, verdict, f"{b} {what} {a}: {differences[0]}", differences=differences)
+    if findings is None:  # no call returns in either mode
+        return CheckedMode(b, "identical", f"{b} raises errors in the same calls as {a}; nothing to do")
     pair = next(pair for pair in findings.pairs if pair.b == b)
     if pair.verdict == "failed" and run.manifest.failed and reference.manifest.got_through:
         message = f"{run.manifest.status} {run.manifest.message}".strip()

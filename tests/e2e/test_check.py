@@ -55,6 +55,11 @@ def unwritten(x):
     return x + 1
 
 
+def viewed(x):
+    x.add_(1)
+    return x[::2]
+
+
 def nothing(x):
     return 3
 
@@ -181,6 +186,13 @@ def test_the_recorded_results_are_those_of_plain_python(numdrift: Numdrift, tmp_
     y = torch.tanh(x @ weight)
     assert values["output_0"].tobytes() == y.sum(-1).numpy().tobytes()
     assert values["output_1"].tobytes() == (y > 0).numpy().tobytes()
+
+
+def test_memory_that_cannot_be_seen_is_not_compared(numdrift: Numdrift, tmp_path: Path, functions: Path) -> None:
+    found = checked(
+        numdrift, tmp_path, "ops.py:viewed", "--inputs", "randn(4, grad=False)", *TWO, "lazy", "--seeds", "1", code=0
+    )
+    assert found["modes"][0]["verdict"] == "identical"
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,9 @@ A run of a training has no such subject: its subject is the script. Each call is
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ...errors import UsageError, nearest
 
@@ -142,7 +141,7 @@ class CallFacts:
     raised: the error that it raised, or ""
     results: the tensors that it returned
     mutated: the inputs that it wrote to
-    nonfinite: for each result, the numbers of its NaN and infinities; results without any are left out
+    sees_memory: whether aliases and writes to inputs can be seen on the mode's device
     """
 
     step: int
@@ -150,4 +149,4 @@ class CallFacts:
     raised: str = ""
     results: tuple[ResultFacts, ...] = ()
     mutated: tuple[str, ...] = ()
-    nonfinite: Mapping[str, Any] | None = None
+    sees_memory: bool = True

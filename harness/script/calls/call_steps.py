@@ -233,7 +233,7 @@ def _facts(number: int, call: PlannedCall, executed: ExecutedCall, device: str) 
     """Return what a call did beside computing values. On a device that defers ops, memory cannot be seen."""
     if device.partition(":")[0] in DEFERRED_DEVICES:
         seen = [ResultFacts(name, _dtype(value), tuple(value.shape)) for name, value in executed.outputs]
-        return CallFacts(number, call.label, results=tuple(seen))
+        return CallFacts(number, call.label, results=tuple(seen), sees_memory=False)
     owners: dict[int, str] = {}
     for name, value in executed.inputs:
         owners.setdefault(_address(value), name)
