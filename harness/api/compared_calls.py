@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -96,6 +97,7 @@ def checked_mode(
     if pair.verdict is None and _is_equal_but_for_nan(reference, run):
         answer = f"{b} computes the same as {a}, but for the bits of NaN (their signs and payloads); nothing to do"
         return CheckedMode(b, "identical", answer)
+    pair = _with_proven_drift(pair)
     if pair.verdict == "nondeterministic" and _repeats(pair, a) and not _repeats(pair, b):
         name = result_name(str(pair.controls[b]["tensor"]))
         answer = (
@@ -119,6 +121,30 @@ def checked_mode(
         results=results,
         closer_to_fp64=pair.closer_to_fp64,
         pair=pair,
+    )
+
+
+def _with_proven_drift(pair: PairFindings) -> PairFindings:
+    """Return an undecided pair with the verdict of its proven cause, if that moves the call by more than rounding.
+
+    A step is undecided if its drift is gone once a discrete choice next to its edge is made as in the reference. In a
+    training, such a choice is chance. In a call with these inputs, the cause of the choice is what was asked for.
+    """
+    scores = [
+        culprit.proof.swap_out.score_before
+        for culprit in pair.culprits
+        if culprit.is_proven and culprit.proof is not None and culprit.proof.swap_out.score_before is not None
+    ]
+    worst = max(scores, default=0.0)
+    if pair.verdict is not None or pair.threshold is None or worst <= pair.threshold:
+        return pair
+    text = (
+        f"the drift of the call is {worst:.3g} times the reference's own rounding noise: a discrete choice next to its "
+        "edge is made in the opposite way"
+    )
+    step = pair.first_differing_step
+    return replace(
+        pair, verdict="beyond-rounding", score=worst, first_significant_step=step, text=[text, *pair.text[1:]]
     )
 
 

@@ -21,6 +21,9 @@ from ...records.run.call_subject import CALLED, GRADIENT, OUTPUT, WRITTEN, CallF
 from .call_copies import replaced, tensors_of
 from .planned_call import PlannedCall, named_inputs
 
+UNUSED = "unused"
+"""The name of a parameter that a function gets if all its results are whole numbers."""
+
 Named = list[tuple[str, torch.Tensor]]
 
 
@@ -132,6 +135,9 @@ def targets_of(
         target = targets.setdefault(id(call.function), CalledTarget(Called(call.function), call.compiled_with))
         for name, value in (expected or {}).items():
             target.add_result(name, value)
+    for target in targets.values():
+        if next(target.called.parameters(), None) is None:  # only modules with parameters are recorded
+            target.called.register_parameter(UNUSED, torch.nn.Parameter(torch.zeros(1)))
     return targets
 
 
