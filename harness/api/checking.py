@@ -17,7 +17,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Unpack, get_args
 
-from ..errors import UsageError
+from ..drift.wholes import entries_of
+from ..errors import NumdriftError, UsageError
 from ..investigate.experiments.investigation_plan import (
     InvestigationOptions,
     InvestigationRequest,
@@ -245,6 +246,8 @@ def _refuse_without_calls(runs: Sequence[RecordedRun]) -> None:
     reference = runs[0]
     if reference.manifest.status == REFUSED or not facts_of(reference):
         raise UsageError(reference.manifest.message or f"{reference.manifest.reproducer} makes no call")
+    if reference.journal.steps and not entries_of(reference):  # then nothing was compared
+        raise NumdriftError(f"no result of {reference.manifest.reproducer} was recorded: report this as a bug")
     errors = [{call.raised for call in facts_of(run)} for run in runs]
     if all(texts and "" not in texts for texts in errors):
         raise UsageError(

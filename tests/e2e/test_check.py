@@ -60,6 +60,11 @@ def viewed(x):
     return x[::2]
 
 
+def integers(x):
+    y = (x * 4).long()
+    return y + 1 if FAULT == "value" else y
+
+
 def nothing(x):
     return 3
 
@@ -215,6 +220,16 @@ def test_calls_that_do_something_else(
     (mode,) = found["modes"]
     assert mode["verdict"] == verdict
     assert any(words in text for text in (mode["answer"], *mode["differences"])), mode
+
+
+@pytest.mark.slow
+def test_whole_numbers_are_compared(numdrift: Numdrift, tmp_path: Path, functions: Path) -> None:
+    found = checked(
+        numdrift, tmp_path, "ops.py:integers", "--inputs", "randn(3)", *TWO, "b=cpu,env.FAULT=value", code=1
+    )
+    (mode,) = found["modes"]
+    assert mode["verdict"] == "beyond-rounding"
+    assert [result["name"] for result in mode["results"]] == ["output"]
 
 
 @pytest.mark.slow
