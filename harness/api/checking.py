@@ -10,6 +10,7 @@ import hashlib
 import importlib
 import inspect
 import io
+import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -37,12 +38,12 @@ from ..records.run.call_subject import TIMES, CallSubject, target_of
 from ..records.run.input_language import described_inputs
 from ..records.run.user_option import option
 from ..runs.recorded_run import RecordedRun
+from ..runs.run_layout import EVIDENCE
 from .api_running import listener, passive_threads, specs_of
 from .compared_calls import call_differences, checked_mode, facts_of
-from .lone_call import made_alone
+from .investigating import DEFAULT_MODES
+from .lone_call import ALONE, made_alone
 from .shrinking import with_shrunk
-
-DEFAULT_MODES = "cpu,compile"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,6 +160,9 @@ def checked(request: CheckRequest, progress: Progress) -> CallCheck:
 def calls_checked(request: CheckRequest, batch: BatchPlan, target: str, laboratory: Laboratory) -> CallCheck:
     """Make the calls of a plan in its modes, and compare them. Raises UsageError if the reference makes no call."""
     began = time.monotonic()
+    if request.force:  # the evidence of other calls would be taken for that of these
+        for name in (EVIDENCE, ALONE):
+            shutil.rmtree(batch.investigation.path / name, ignore_errors=True)
     runs = laboratory.free(replace(batch, checkpoints=request.state_budget // 2))
     _refuse_without_calls(runs)
     facts = [facts_of(run) for run in runs]

@@ -26,7 +26,8 @@ from ..records.results.op_table import FAILED, OPS, UNDECIDED, CheckedOp, OpTabl
 from ..records.run.call_subject import CallSubject
 from ..runs.run_layout import MANIFEST
 from .api_running import listener, passive_threads, specs_of
-from .checking import DEFAULT_MODES, CheckOptions, CheckRequest, calls_checked
+from .checking import CheckOptions, CheckRequest, calls_checked
+from .investigating import DEFAULT_MODES
 
 SCRIPT = Path(__file__).parents[1] / "script/calls/op_script.py"
 CHECK = "check.json"

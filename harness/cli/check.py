@@ -10,7 +10,8 @@ from typing import Any
 import click
 from rich.console import Console
 
-from ..api.checking import DEFAULT_MODES, CheckRequest, checked
+from ..api.checking import CheckRequest, checked
+from ..api.investigating import DEFAULT_MODES
 from ..api.op_checking import SAMPLES, ops_checked
 from ..errors import UsageError
 from ..investigate.words.call_words import says
@@ -70,12 +71,7 @@ Exit codes: 0 the modes compute the same, except for rounding, 1 they do not, 2 
     help="With --ops: the samples of each op.",
 )
 @options.options_of(CheckRequest, "inputs", "load", "input_seeds", "edges", "gradients")
-@click.option(
-    "--modes",
-    "listed",
-    metavar="LIST",
-    help=f"Modes without settings, separated by commas, as in cpu,compile,lazy (default: {DEFAULT_MODES}).",
-)
+@options.listed_modes_option(DEFAULT_MODES)
 @options.mode_option
 @options.options_of(CheckRequest, "dynamic", "shrink", "localize")
 @click.option("--quick", is_flag=True, help="Find only the verdict, not the causes (the same as --localize none).")

@@ -60,6 +60,12 @@ def option_of(request: type[TrainingRequest], name: str, **facts: Any) -> Decora
     return click_option(replace(request.options()[name], **facts))
 
 
+def listed_modes_option(default: str) -> Decorator:
+    """Add --modes with a default."""
+    text = f"Modes without settings, separated by commas, as in cpu,compile,lazy (default: {default})."
+    return click.option("--modes", "listed", metavar="LIST", help=text)
+
+
 name_option = options_of(TrainingRequest, "name")
 out_option = options_of(TrainingRequest, "out")
 force_option = options_of(TrainingRequest, "force")

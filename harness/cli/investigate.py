@@ -70,12 +70,7 @@ frames_option = click.option(
 )
 @options.script_argument
 @options.arguments_argument
-@click.option(
-    "--modes",
-    "listed",
-    metavar="LIST",
-    help=f"Modes without settings, separated by commas, as in cpu,compile,lazy (default: {DEFAULT_MODES}).",
-)
+@options.listed_modes_option(DEFAULT_MODES)
 @options.mode_option
 @options.options_of(InvestigationRequest, "name", "suffix", "steps", "envelope", "seeds", "state_budget")
 @options.option_of(

@@ -223,6 +223,16 @@ def test_calls_that_do_something_else(
 
 
 @pytest.mark.slow
+def test_force_leaves_nothing_of_another_function(numdrift: Numdrift, tmp_path: Path, functions: Path) -> None:
+    options = (*TWO, "b=cpu,env.FAULT=value", "--name", "same", "--seeds", "1")
+    one = checked(numdrift, tmp_path, "ops.py:integers", "--inputs", "randn(3)", *options, code=1)
+    two = checked(numdrift, tmp_path, "ops.py:faulty", "--inputs", "randn(4), zeros(4, grad=False)", *options, code=1)
+    ops = [{culprit["op"] for culprit in found["modes"][0]["pair"]["culprits"]} for found in (one, two)]
+    assert ops[0].isdisjoint(ops[1])
+    assert "aten.mul" in ops[1]
+
+
+@pytest.mark.slow
 def test_whole_numbers_are_compared(numdrift: Numdrift, tmp_path: Path, functions: Path) -> None:
     found = checked(
         numdrift, tmp_path, "ops.py:integers", "--inputs", "randn(3)", *TWO, "b=cpu,env.FAULT=value", code=1
