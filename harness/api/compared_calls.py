@@ -24,6 +24,12 @@ RAISED = re.compile(r": (raises|returns, where)")
 ILL_CONDITIONED = 1000.0
 """A function that magnifies rounding by more than this is called ill-conditioned: three decimal digits are lost."""
 
+RECORDED = ("parameter ", "buffer ", "gradient ")
+"""The beginnings of the names of values that are results; a step has others, such as what its module returned."""
+
+DRAWS = "draw different random numbers"
+"""The words of a verdict on modes with different draws."""
+
 EPSILON = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 """The distance between 1 and the next larger number of a dtype (IEEE 754)."""
 
@@ -99,12 +105,21 @@ def checked_mode(
         return CheckedMode(b, "identical", answer)
     pair = _with_proven_drift(pair)
     if pair.verdict == "nondeterministic" and _repeats(pair, a) and not _repeats(pair, b):
-        name = result_name(str(pair.controls[b]["tensor"]))
+        control = pair.controls[b]
+        name = result_name(f"gradient 0 {control['tensor']}" if control["what"] == "gradient" else control["tensor"])
         answer = (
             f"{b} computes other bits of {name} each time, where {a} repeats its own: memory that no op has written, a "
             f"draw without a seed, or a race; look at what makes {name}"
         )
         return CheckedMode(b, pair.verdict, answer, results=_results(pair, reference, labels), pair=pair)
+    if pair.verdict == "different-setup" and DRAWS in pair.text[0]:
+        answer = (
+            f"{b} draws other random numbers than {a}, although both start from the same seed: it draws again, or in "
+            "another order"
+        )
+        return CheckedMode(
+            b, pair.verdict, answer, [says(pair.text[0], labels)], results=_results(pair, reference, labels), pair=pair
+        )
     results = _results(pair, reference, labels)
     text = [says(sentence, labels) for sentence in pair.text if "the losses" not in sentence]
     magnified = max(results, key=lambda result: result.magnified or 0.0, default=None)
@@ -175,7 +190,7 @@ def _results(pair: PairFindings, reference: RecordedRun, labels: Sequence[str]) 
     rows: dict[str, CallResult] = {}
     for step in pair.steps:
         for tensor in step.tensors:
-            if tensor.name.startswith(("loss", "state ")) or tensor.score is None:
+            if not tensor.name.startswith(RECORDED) or tensor.score is None:
                 continue
             dtype = dtypes.get(tensor.name.rpartition(" ")[2], "float32")
             scale = tensor.norm if tensor.norm and math.isfinite(tensor.norm) else 1.0

@@ -84,7 +84,8 @@ def answered(case: dict[str, Any], cache: Path, *, bisects: bool) -> Answer:
     script = CASES / f"issue_{case['number']}.py"
     env = os.environ | {"TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor"), "COLUMNS": "200"}
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "numdrift", "check", str(script), "--out", folder, "--json", "-"]
+        options = case.get("options", [])
+        command = [sys.executable, "-m", "numdrift", "check", str(script), *options, "--out", folder, "--json", "-"]
         code, output, errors, seconds = timed(command, env)
     try:
         found = json.loads(output)
@@ -96,7 +97,7 @@ def answered(case: dict[str, Any], cache: Path, *, bisects: bool) -> Answer:
     proven = [culprit for culprit in culprits if culprit.get("status") == "culprit"]
     first = (proven or culprits or [{}])[0]
     cause = first.get("op") or first.get("name") or ""
-    named, bisector_seconds = bisected(script, env) if bisects else ("", 0.0)
+    named, bisector_seconds = bisected(script, env) if bisects and not options else ("", 0.0)
     return Answer(
         case["number"], mode["verdict"] or "undecided", mode["answer"], cause, seconds, named, bisector_seconds
     )

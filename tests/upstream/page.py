@@ -10,7 +10,7 @@ from typing import Any
 
 PAGE = Path(__file__).parents[2] / "docs/reference/upstream.md"
 
-FAULTS = ("beyond-rounding", "nonfinite", "other-results", "raises", "nondeterministic")
+FAULTS = ("beyond-rounding", "nonfinite", "other-results", "raises", "nondeterministic", "different-setup")
 KINDS: Mapping[str, Sequence[str]] = {
     "fault": FAULTS,
     "raises": ("raises",),
@@ -51,7 +51,7 @@ def page(cases: Sequence[Mapping[str, Any]], answers: Sequence[Answer], provenan
         "",
         "This page shows what [`numdrift check`](../guide/check.md) says about reproducers of numerical issues of PyTorch.",
         "Each script was written anew from the report. `scripts/bench upstream` runs",
-        "`numdrift check issue_NUMBER.py` without further options, and PyTorch's CompilerBisector on the same calls, with a",
+        "`numdrift check issue_NUMBER.py`, and PyTorch's CompilerBisector on the same calls, with a",
         f"tolerance of 1e-4. All was {provenance}. The command wrote this page.",
         "",
         *_counts(rows),

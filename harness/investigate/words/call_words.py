@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 from ...records.run.call_subject import GRADIENT, TIMES, WRITTEN
 
-OF_MODULE = "module."
-"""The beginning of the names of a called module's own tensors."""
+OF_MODULE = re.compile(r"^(?:optimizedmodule(?:_\d+)?\.)?(?:module\.)?")
+"""The beginning of the names of results: of a second function that is called, and of a module's own tensors."""
 
 _NAMES = re.compile(r"\b(?:parameter|buffer|gradient \d+) ([A-Za-z_][\w.]*)|\bthe value of `([^`]*)`")
 _SINCE = re.compile(r" from step (\d+) on\b")
@@ -41,13 +41,13 @@ def result_name(name: str) -> str:
     """Return a recorded value in words: `the gradient of x` for `grad_x`, `the result output` for `output`."""
     kind, _, rest = name.partition(" ")
     if kind == "gradient":
-        return f"the gradient of {rest.partition(' ')[2].removeprefix(OF_MODULE)}"
-    rest = rest or kind
+        return f"the gradient of {OF_MODULE.sub('', rest.partition(' ')[2])}"
+    rest = OF_MODULE.sub("", rest or kind)
     if rest.startswith(GRADIENT):
         return f"the gradient of {rest.removeprefix(GRADIENT)}"
     if rest.startswith(WRITTEN):
         return f"{rest.removeprefix(WRITTEN)} after the call"
-    return rest.removeprefix(OF_MODULE)
+    return rest
 
 
 def says(text: str, labels: Sequence[str]) -> str:

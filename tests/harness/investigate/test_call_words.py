@@ -15,6 +15,8 @@ from numdrift.harness.investigate.words.call_words import call_of, result_name, 
         ("parameter written_states_0", "states_0 after the call"),
         ("buffer module.norm.running_mean", "norm.running_mean"),
         ("gradient 0 module.lin.bias", "the gradient of lin.bias"),
+        ("parameter optimizedmodule.output_1", "output_1"),
+        ("gradient 0 optimizedmodule_2.module.weight", "the gradient of weight"),
     ],
 )
 def test_names_of_results(name: str, words: str) -> None:
