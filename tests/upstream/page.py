@@ -56,6 +56,10 @@ def page(cases: Sequence[Mapping[str, Any]], answers: Sequence[Answer], provenan
         "",
         *_counts(rows),
         "",
+        "A *fault* counts as right if the verdict is any but `identical` and `rounding`. The first cause is the first proven one.",
+        "numdrift makes compiled code draw eager's random numbers (`fallback_random=on`), so that draws can be compared: a fault of",
+        "Inductor's own generator (#194547) is not seen.",
+        "",
         "| issue | upstream said | plain PyTorch shows | numdrift says | first cause | seconds | right | CompilerBisector | seconds |",
         "|---|---|---|---|---|--:|---|---|--:|",
     ]
