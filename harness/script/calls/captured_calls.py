@@ -121,9 +121,11 @@ class CallCapture:
             return
         arguments, keywords = copied((tuple(args), dict(kwargs)))
         inputs = named_inputs(function, tuple(args), kwargs)
+        place = short_place(script_line(self._script) or f"call {len(calls)}")
+        earlier = sum(call.label.partition(" (")[0] == place for call in calls)
         calls.append(
             PlannedCall(
-                short_place(script_line(self._script) or f"call {len(calls)}"),
+                f"{place} (call {earlier + 1})" if earlier else place,
                 function,
                 arguments,
                 keywords,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from numdrift.harness.script.calls.call_steps import expected_results
 from numdrift.harness.script.calls.captured_calls import MOST, CallCapture
 
 
@@ -80,6 +81,22 @@ def test_a_script_that_compiles_nothing_calls_modules() -> None:
     assert isinstance(call.function, torch.nn.Sequential)
     assert not found.trains
     assert captured("torch.optim.SGD([torch.ones(1, requires_grad=True)], 0.1)").trains
+
+
+def test_calls_of_one_line_have_different_names() -> None:
+    found = captured(f"{FUNCTION}\nf = torch.compile(scaled)\nfor _ in range(3): f(torch.ones(1), 2)")
+    assert [call.label for call in found.compiled] == [
+        "script.py:7",
+        "script.py:7 (call 2)",
+        "script.py:7 (call 3)",
+    ]
+
+
+def test_inference_mode_is_left_behind() -> None:
+    script = f"{FUNCTION}\nwith torch.inference_mode():\n    torch.compile(scaled)(torch.ones(2), torch.ones(2))"
+    (call,) = captured(script).compiled
+    assert expected_results(call)
+    assert not call.grad
 
 
 def test_only_the_first_calls_are_kept() -> None:
