@@ -94,7 +94,7 @@ def answered(case: dict[str, Any], cache: Path, *, bisects: bool) -> Answer:
         return Answer(case["number"], "none", f"exit code {code}: {last}", "", seconds, "", 0.0)
     (mode,) = found["modes"]
     culprits = (mode.get("pair") or {}).get("culprits") or []
-    first = next((culprit for culprit in culprits if culprit.get("status") == "culprit"), {})
+    first: dict[str, Any] = next((culprit for culprit in culprits if culprit.get("status") == "culprit"), {})
     cause = first.get("op") or first.get("name") or ""
     named, bisector_seconds = bisected(script, env) if bisects and not options else ("", 0.0)
     return Answer(
