@@ -41,7 +41,7 @@ Side = Callable[..., Sequence[torch.Tensor]]
 
 
 @dataclass
-class Difference:
+class SideDifference:
     """The two sides of a culprit's script, and the distance between them that counts.
 
     names, sides: the labels of the sides, and their functions
@@ -80,7 +80,7 @@ def _copies(values: Tensors) -> dict[str, torch.Tensor]:
     return {name: value.clone() for name, value in values.items()}
 
 
-def shrunk(difference: Difference, values: Tensors) -> Tensors:
+def shrunk(difference: SideDifference, values: Tensors) -> Tensors:
     """Return smaller and simpler values that still show the difference. Raises UsageError if the original do not."""
     difference.needed = LEAST * difference.distance(values)
     if not difference.is_shown(values):
@@ -98,7 +98,7 @@ def shrunk(difference: Difference, values: Tensors) -> Tensors:
     return values
 
 
-def _with_smaller_shapes(difference: Difference, values: Tensors) -> Tensors:
+def _with_smaller_shapes(difference: SideDifference, values: Tensors) -> Tensors:
     """Return the values with the smallest sizes of dimensions that still show the difference."""
     sizes = sorted({size for value in values.values() for size in value.shape if size > 1}, reverse=True)
     for original in sizes:
@@ -141,7 +141,7 @@ def _simpler(value: torch.Tensor) -> Iterator[torch.Tensor]:
                 yield rounded
 
 
-def _with_zeros(difference: Difference, values: Tensors, name: str) -> Tensors:
+def _with_zeros(difference: SideDifference, values: Tensors, name: str) -> Tensors:
     """Return the values with as few elements of a tensor other than zero as show the difference."""
     flat = values[name].flatten()
 
@@ -156,7 +156,7 @@ def _with_zeros(difference: Difference, values: Tensors, name: str) -> Tensors:
     return with_elements(ddmin(nonzero, lambda kept: difference.is_shown(with_elements(kept))))
 
 
-def difference_of(script: str, path: Path) -> tuple[Difference, Tensors, str]:
+def difference_of(script: str, path: Path) -> tuple[SideDifference, Tensors, str]:
     """Return the difference that a culprit's script shows, its values, and the text of its sides. Raises UsageError."""
     match, loads = SIDES.search(script), script.find("values = load(")
     if match is None or loads < 0:
@@ -169,7 +169,7 @@ def difference_of(script: str, path: Path) -> tuple[Difference, Tensors, str]:
     if any(name.startswith(INPUT_PREFIX) for name in scope["values"]):
         raise UsageError("the script has recorded results of a kernel that only numdrift has, so nothing can be shrunk")
     begin, end = script.find("def side_a("), script.find("def load(")
-    return Difference((first, second), (side_a, side_b)), scope["values"], script[begin:end].rstrip()
+    return SideDifference((first, second), (side_a, side_b)), scope["values"], script[begin:end].rstrip()
 
 
 def written(values: Tensors) -> list[str]:
@@ -199,7 +199,7 @@ def _shortest(number: Any, dtype: torch.dtype) -> str:
     return repr(number)
 
 
-def text_of(difference: Difference, values: Tensors, sides: str, original: str) -> str:
+def text_of(difference: SideDifference, values: Tensors, sides: str, original: str) -> str:
     """Return a script of plain PyTorch that prints what both sides compute, and fails if they are equal."""
     heading = original.partition("\n")[0].strip('"')
     is_compiled = "torch.compile(side_b" in original

@@ -12,7 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from numdrift.harness.errors import UsageError
-from numdrift.harness.localize.scripts.shrunk_script import Difference, _shortest, difference_of, main, shrunk, written
+from numdrift.harness.localize.scripts.shrunk_script import (
+    SideDifference,
+    _shortest,
+    difference_of,
+    main,
+    shrunk,
+    written,
+)
 
 SCRIPT = '''"""aten.exp in the forward (train.py:3): a against b without numdrift.
 More words."""
@@ -68,7 +75,7 @@ def test_the_script_needs_no_other_file_and_shows_the_difference(script: Path, t
 def test_elements_that_matter_together_stay() -> None:
     values = {"x": torch.tensor([5.0, 1.25, 5.0, 5.0, 2.5, 5.0])}
     sides = (lambda x: [x.sum().reshape(1)], lambda x: [(x.sum() + x[1] * x[4]).reshape(1)])
-    smaller = shrunk(Difference(("a", "b"), sides), values)
+    smaller = shrunk(SideDifference(("a", "b"), sides), values)
     assert smaller["x"].tolist() == [0, 1, 0, 0, 1, 0]
 
 
