@@ -41,6 +41,7 @@ class CallCapture:
         self._open = False
         self._depth = 0
         self._arguments: dict[int, Mapping[str, Any]] = {}
+        self._in_place: list[torch.nn.Module] = []  # kept alive, so that no other object gets the identity of one
 
     @contextmanager
     def capturing(self) -> Iterator[None]:
@@ -86,6 +87,7 @@ class CallCapture:
         def compile_module(module: torch.nn.Module, *args: Any, **kwargs: Any) -> None:
             if not kwargs.get("disable"):
                 self._arguments[id(module)] = kwargs
+                self._in_place.append(module)
 
         return compile_module
 
@@ -99,7 +101,7 @@ class CallCapture:
 
     def _module_called(self, module: torch.nn.Module, args: Any, kwargs: Mapping[str, Any]) -> None:
         if self._open and not self._depth and not isinstance(module, CapturedModule):
-            is_compiled = id(module) in self._arguments
+            is_compiled = any(module is compiled for compiled in self._in_place)
             self._add(self.compiled if is_compiled else self.of_modules, module, args, kwargs)
 
     @contextmanager

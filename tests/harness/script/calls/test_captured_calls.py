@@ -48,6 +48,13 @@ assert linear.in_features == 3 and len(list(linear.parameters())) == 2
     assert names == ["double", "triple", "Linear", "Linear"]  # the call of `double` in `triple` is a part of it
 
 
+def test_an_eager_call_of_a_compiled_module_is_none() -> None:
+    script = (
+        "model = torch.nn.Linear(3, 3)\ncompiled = torch.compile(model)\nx = torch.ones(2, 3)\nmodel(x); compiled(x)"
+    )
+    assert len(captured(script).compiled) == 1
+
+
 def test_nothing_is_compiled_and_torch_is_put_back() -> None:
     before = torch.compile, torch.nn.Module.compile, torch.nn.Module.__call__
     captured(f"{FUNCTION}\ntorch.compile(scaled)(torch.zeros(3), torch.ones(3))")
