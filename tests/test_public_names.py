@@ -29,6 +29,7 @@ def test_public_names_are_pinned() -> None:
         "bisect",
         "check",
         "check_baseline",
+        "check_ops",
         "compare",
         "compare_runs",
         "device",

@@ -34,7 +34,7 @@ from ..launch.batch_plan import BatchPlan, planned
 from ..records.frames import REFUSED
 from ..records.modes.mode_spec import ModeSpec, parse_modes
 from ..records.results.call_check import CallCheck
-from ..records.run.call_subject import TIMES, CallSubject, target_of
+from ..records.run.call_subject import TIMES, CallFacts, CallSubject, target_of
 from ..records.run.input_language import described_inputs
 from ..records.run.user_option import option
 from ..runs.recorded_run import RecordedRun
@@ -164,8 +164,8 @@ def calls_checked(request: CheckRequest, batch: BatchPlan, target: str, laborato
         for name in (EVIDENCE, ALONE):
             shutil.rmtree(batch.investigation.path / name, ignore_errors=True)
     runs = laboratory.free(replace(batch, checkpoints=request.state_budget // 2))
-    _refuse_without_calls(runs)
     facts = [facts_of(run) for run in runs]
+    _refuse_without_calls(runs[0], facts)
     labels = [call.label for call in facts[0] if not call.raised][::TIMES]
     reference = runs[0].manifest.label
     differences = [call_differences(facts[0], calls, reference) for calls in facts[1:]]
@@ -245,14 +245,13 @@ def _saved(inputs: Any, out: Path) -> Path:
     return path
 
 
-def _refuse_without_calls(runs: Sequence[RecordedRun]) -> None:
+def _refuse_without_calls(reference: RecordedRun, facts: Sequence[Sequence[CallFacts]]) -> None:
     """Raise UsageError if the reference made no call, or no call without an error in any mode."""
-    reference = runs[0]
-    if reference.manifest.status == REFUSED or not facts_of(reference):
+    if reference.manifest.status == REFUSED or not facts[0]:
         raise UsageError(reference.manifest.message or f"{reference.manifest.reproducer} makes no call")
     if reference.journal.steps and not entries_of(reference):  # then nothing was compared
         raise NumdriftError(f"no result of {reference.manifest.reproducer} was recorded: report this as a bug")
-    errors = [{call.raised for call in facts_of(run)} for run in runs]
+    errors = [{call.raised for call in calls} for calls in facts]
     if all(texts and "" not in texts for texts in errors):
         raise UsageError(
             f"every call raises an error in every mode ({min(errors[0])}): give inputs that the function takes"

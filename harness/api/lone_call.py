@@ -33,8 +33,11 @@ def made_alone(mode: CheckedMode, runs: Sequence[RecordedRun], batch: BatchPlan,
     reference, run = runs
     spec = next(spec for spec in batch.modes if spec.name == run.manifest.mode)
     assert batch.subject is not None
-    number = _first_wrong(mode, facts_of(reference), facts_of(run))
-    if mode.verdict in (*WITHIN, "failed", None) or not spec.capabilities.compiles or not number:
+    if mode.verdict in (*WITHIN, "failed", None) or not spec.capabilities.compiles:
+        return mode
+    facts = facts_of(reference)
+    number = _first_wrong(mode, facts, facts_of(run))
+    if not number:
         return mode
     subject = replace(batch.subject, only=number)
     plan = replace(
@@ -45,10 +48,10 @@ def made_alone(mode: CheckedMode, runs: Sequence[RecordedRun], batch: BatchPlan,
         keep_params=KeepParams(),
     )
     [alone] = laboratory.free(plan)
-    expected = facts_of(reference)[number * TIMES : (number + 1) * TIMES]
+    expected = facts[number * TIMES : (number + 1) * TIMES]
     if call_differences(expected, facts_of(alone)) or not alone.journal.steps:
         return mode
-    if not mode.differences and not _is_right(reference, run, alone, _step_of(facts_of(reference), number)):
+    if not mode.differences and not _is_right(reference, run, alone, _step_of(facts, number)):
         return mode
     label = expected[0].label
     sentence = (

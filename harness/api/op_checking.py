@@ -58,14 +58,14 @@ def ops_checked(request: CheckRequest, pattern: str, progress: Progress) -> OpTa
     """Check ops for `numdrift.check_ops` and `numdrift check --ops`. Raises UsageError.
 
     Each op has a folder of its own in the folder of the table. The table is written after each op, so the command goes
-    on where it was interrupted.
+    on where it was interrupted. `progress` hears of each op that is done, and not of its runs.
     """
     began = time.monotonic()
     names = matching(pattern)
     modes = tuple(compared_modes(request.modes or parse_modes(DEFAULT_MODES)))
     folder = request.out / (request.name or "ops")
     rows, reused = list[CheckedOp](), 0
-    with passive_threads(), Laboratory(progress, request.jobs, request.timeout) as laboratory:
+    with passive_threads(), Laboratory(listener(False), request.jobs, request.timeout) as laboratory:
         for name in names:
             found = None if request.force else _recorded(folder / name, [str(spec) for spec in modes])
             if found is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,9 +27,6 @@ from .shown_culprits import show_culprits
 RESULTS_SHOWN = 8
 WIDTH = 100
 """The number of characters of an answer in a table."""
-
-OP_DONE = re.compile(r"^[\w.]+: (\S+ [\w-]+(, )?)+$")
-"""The pattern of the sentence that an op is done."""
 
 UNITS = "differs by, rounding alone: L2 distances, relative to the reference's result; z: their ratio"
 
@@ -126,7 +122,7 @@ def command(
 def _check_ops(request: CheckRequest, pattern: str, json_path: str | None, *, quiet: bool) -> int:
     """Check ops, and print each as it is done, then those that differ by more than rounding."""
     try:
-        found = ops_checked(request, pattern, OpProgress(quiet=quiet))
+        found = ops_checked(request, pattern, CommandLineProgress(quiet=quiet))
     except KeyboardInterrupt:
         console(stderr=True).print("numdrift: interrupted. The same command goes on from there.", soft_wrap=True)
         return INTERRUPTED
@@ -144,18 +140,6 @@ def _check_ops(request: CheckRequest, pattern: str, json_path: str | None, *, qu
         reused = f", {found.reused} of them checked before" if found.reused else ""
         out.print(f"\n{len(found.rows)} rows{reused}, {found.seconds:.1f} s", soft_wrap=True)
     return found.exit_code
-
-
-class OpProgress(CommandLineProgress):
-    """Prints the verdict of each op; the runs of an op are not shown."""
-
-    def __init__(self, *, quiet: bool) -> None:
-        super().__init__(quiet=True)
-        self._tells = not quiet
-
-    def say(self, text: str) -> None:
-        if self._tells and OP_DONE.match(text):
-            console(stderr=True).print(text, soft_wrap=True)
 
 
 def show(out: Console, found: CallCheck, *, suspects: bool = False, frames: bool = False) -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .harness.api.investigating import investigate, localize
     from .harness.api.investigation_results import Comparison, Culprit, Investigation, Pair, load_investigation
     from .harness.api.neutral_changes import neutral
+    from .harness.api.op_checking import check_ops
     from .harness.api.referencing import reference
     from .harness.api.resuming import resume
     from .harness.drift.run_comparison import RunComparison, compare_runs
@@ -58,6 +59,7 @@ _HOMES = {
     "bisect": "numdrift.harness.api.bisecting",
     "check": "numdrift.harness.api.checking",
     "check_baseline": "numdrift.harness.api.gating",
+    "check_ops": "numdrift.harness.api.op_checking",
     "compare": "numdrift.harness.api.comparing",
     "compare_runs": "numdrift.harness.drift.run_comparison",
     "device": "numdrift.harness.script.script_api",
@@ -100,6 +102,7 @@ __all__ = [
     "bisect",
     "check",
     "check_baseline",
+    "check_ops",
     "compare",
     "compare_runs",
     "device",

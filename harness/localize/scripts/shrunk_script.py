@@ -2,7 +2,7 @@
 
     python -m numdrift.harness.localize.scripts.shrunk_script culprit-1.py shrunk-1.py
 
-First, each size that dimensions of the inputs share is halved and decremented as long as the two sides still differ.
+First, each size that dimensions of the inputs share is halved as long as the two sides still differ.
 Then each tensor is set to zeros, to ones, or to rounded values, and at last each element to zero, which is a `ddmin`
 (Zeller, IEEE TSE 28, 2002) over the elements. Values that are left are written into the script, which needs no other
 file. Sides count as different if their distance is at least LEAST of the original one.
@@ -115,7 +115,7 @@ def _with_smaller_shapes(difference: SideDifference, values: Tensors) -> Tensors
 
 
 def _smaller_sizes(size: int) -> Iterator[int]:
-    """Yield the sizes to try: the halves, then the sizes just below those that were kept."""
+    """Yield the halves of a size, down to 1."""
     while size > 1:
         size //= 2
         yield size

@@ -3,7 +3,6 @@
     numdrift check issue.py                     the calls of what issue.py compiles
     numdrift check model.py:Block               calls of a module, with the inputs that model.py makes
     numdrift check ops.py:scaled --inputs "x=randn(4, 8), 2"
-
     numdrift check --ops "^tanh$|log"           each op of torch, with samples of its test suite
 
 A run of a training has no such subject: its subject is the script. Each call is a step of the run.
@@ -20,7 +19,6 @@ from ...errors import UsageError, nearest
 
 MODEL, MAKERS = "Model", ("inputs", "get_inputs")
 """The class in a file of KernelBench, and the names of functions that make the inputs of a call."""
-
 
 TIMES = 2
 """The number of times that each call is made, one after the other: the second is the control of the first."""

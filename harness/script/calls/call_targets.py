@@ -5,8 +5,6 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
-import random
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -16,7 +14,7 @@ from ...errors import UsageError
 from ...records.run.call_subject import MAKERS, CallSubject
 from ...records.run.input_language import DescribedInput, described_inputs
 from .captured_calls import CallCapture
-from .planned_call import PlannedCall
+from .planned_call import PlannedCall, seed_generators
 
 Inputs = tuple[tuple[Any, ...], dict[str, Any]]
 """The positional and the named arguments of a call."""
@@ -36,7 +34,7 @@ def planned_calls(subject: CallSubject, scope: Mapping[str, Any], captured: Call
     refuse_unusable(function, subject.function)
     calls = []
     for seed in range(subject.seeds):
-        _seed(seed)
+        seed_generators(seed)
         args, kwargs = _inputs_for(subject, scope, seed)
         label = f"seed {seed}" if subject.seeds > 1 else "the call"
         calls.append(PlannedCall(label, function, args, kwargs, captured.compiled_with(function), seed=seed))
@@ -51,7 +49,7 @@ def planned_calls(subject: CallSubject, scope: Mapping[str, Any], captured: Call
 
 def op_calls(subject: CallSubject) -> list[PlannedCall]:
     """Return calls of an op with samples of PyTorch's test suite. Raises UsageError and NotAvailable."""
-    _seed(0)
+    seed_generators(0)
     # imported here because the samples take seconds to import
     samples = importlib.import_module("numdrift.harness.torch_private.op_samples")
     function, inputs = samples.op_samples(subject.op, subject.seeds, gradients=subject.gradients)
@@ -97,7 +95,7 @@ def _made(module: type[torch.nn.Module], scope: Mapping[str, Any]) -> torch.nn.M
         len(args) == 2 and isinstance(args[0], (list, tuple)) and isinstance(args[1], dict)
     ):  # as newer KernelBench files
         args, kwargs = tuple(args[0]), args[1]
-    _seed(0)
+    seed_generators(0)
     try:
         return module(*args, **kwargs)
     except TypeError as error:
@@ -206,10 +204,3 @@ def _check_arguments(call: PlannedCall, subject: CallSubject) -> None:
             f"{subject.function}{signature} does not take these inputs ({error}); pass inputs by name where it has "
             "keyword-only parameters, as in --inputs 'x=randn(4)'"
         ) from None
-
-
-def _seed(seed: int) -> None:
-    torch.manual_seed(seed)
-    random.seed(seed)
-    if numpy := sys.modules.get("numpy"):
-        numpy.random.seed(seed)

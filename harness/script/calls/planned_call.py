@@ -59,14 +59,19 @@ class PlannedCall:
     @contextmanager
     def surroundings(self) -> Iterator[None]:
         """Seed the generators, and enter the contexts in which the script made the call."""
-        torch.manual_seed(self.seed)
-        random.seed(self.seed)
-        if numpy := sys.modules.get("numpy"):
-            numpy.random.seed(self.seed)
+        seed_generators(self.seed)
         with ExitStack() as stack:
             for make in self.under:
                 stack.enter_context(make())
             yield
+
+
+def seed_generators(seed: int) -> None:
+    """Seed the generators of torch, Python and, if it is imported, NumPy."""
+    torch.manual_seed(seed)
+    random.seed(seed)
+    if numpy := sys.modules.get("numpy"):
+        numpy.random.seed(seed)
 
 
 def named_inputs(
