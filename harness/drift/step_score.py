@@ -25,7 +25,7 @@ Sources: the study behind the threshold is described in docs/reference/score.md;
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -92,22 +92,26 @@ def score_step(a: TensorFile, b: TensorFile, noise: Noise) -> StepScore:
     """Score the results of a step in mode B against those of the reference A."""
     names = [*a.tensors, *(name for name in b.tensors if name not in a.tensors)]
     compared = [name for name in names if not is_lacking(name, a.tensors.get(name), b.tensors.get(name))]
-    scores = sorted((_score(name, a, b, noise) for name in compared), key=_rank)
     unscored = StepScore(
         step=noise.step,
         score=0.0,
         tensor="",
         taped=noise.taped and noise.measured,
-        tensors=tuple(scores),
+        tensors=(),
         replays=noise.replays if noise.measured else 0,
         looked_closer=noise.edge_replays > 0,
     )
-    return without_values(unscored, ())
+    return with_values(unscored, [_score(name, a, b, noise) for name in compared])
 
 
 def without_values(step: StepScore, names: Collection[str]) -> StepScore:
     """Return the score of a step without these values."""
-    tensors = [tensor for tensor in step.tensors if tensor.name not in names]
+    return with_values(step, [tensor for tensor in step.tensors if tensor.name not in names])
+
+
+def with_values(step: StepScore, scores: Iterable[TensorScore]) -> StepScore:
+    """Return the score of a step whose values have these scores."""
+    tensors = sorted(scores, key=_rank)
     floating = [tensor for tensor in tensors if not tensor.discrete]
     worst = floating[0] if floating and floating[0].score > 0 else None
     return replace(

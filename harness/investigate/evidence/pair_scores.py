@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ...drift.calibration import threshold_of_pair
+from ...drift.error_in_double import with_errors
 from ...drift.recorded_drift import first_computed_difference
-from ...drift.referee_accuracy import Accuracy, accuracy, step_errors
 from ...drift.setup.split_batch import SplitBatch
 from ...drift.setup.split_step import (
     PartWeights,
@@ -26,14 +26,12 @@ from ...drift.step_score import StepScore, score_step, without_values
 from ...errors import JournalError, RunNotFound
 from ...records.modes.mode_spec import ModeSpec
 from ...records.run.run_config import RunConfig
-from ...records.run.step_files import CARRIED, EVALUATION, OF_SCRIPT
+from ...records.run.step_files import OF_SCRIPT
 from ...runs.mapped_tensors import TensorFile
 from ...runs.recorded_run import RecordedRun
 from ...runs.step_outcomes import (
-    exact_steps,
     outcome_path,
     outcome_steps,
-    read_exact,
     read_outcome,
     read_state,
     state_steps,
@@ -42,7 +40,9 @@ from .explained_scores import Scores, without_unlooked
 from .joined_outcome import outcome_against
 from .mode_spreads import Spreads, mode_spreads
 from .pair_evidence import PairEvidence
+from .same_state_steps import reference_outcomes, started_steps
 from .split_batches import split_of
+from .steps_in_double import exact_values
 
 ANEW = " (remove that run's folder; `numdrift investigate` then repeats the run)"
 
@@ -55,9 +55,9 @@ def spec_of(run: RecordedRun) -> ModeSpec:
 def scores_of(evidence: PairEvidence) -> Scores:
     """Score every step whose outcome both sides kept. `unreplayed` names the steps that cannot be read."""
     threshold = threshold_of_pair(spec_of(evidence.a), spec_of(evidence.b))
-    outcomes = _reference_outcomes(evidence)
+    outcomes = reference_outcomes(evidence)
     noises, reasons = _noise_of_pair(evidence)
-    started, split = _started(evidence), _same_data(evidence)
+    started, split = started_steps(evidence), _same_data(evidence)
     if not started or not outcomes:
         return Scores((), threshold, "", reasons, "no step was started from the reference's state")
     scored, unusable = [], list(reasons)
@@ -116,7 +116,7 @@ def score_of(evidence: PairEvidence, run: RecordedRun, step: int, folder: Path |
 
     Raises JournalError for an outcome that cannot be read.
     """
-    outcomes = _reference_outcomes(evidence)
+    outcomes = reference_outcomes(evidence)
     if step not in outcomes or step not in outcome_steps(folder or run.path):
         return None
     split = _same_data(evidence)
@@ -133,7 +133,7 @@ def _same_data(evidence: PairEvidence) -> SplitBatch | None:
 def weights_of(evidence: PairEvidence, step: int) -> PartWeights | None:
     """Return the weights of the parts of a split batch in a step that both sides began in the same state; None if one
     side did not keep the step, or if its gradients say nothing. Raises JournalError."""
-    outcomes, started, noises = _reference_outcomes(evidence), _started(evidence), _noise_of_pair(evidence)[0]
+    outcomes, started, noises = reference_outcomes(evidence), started_steps(evidence), _noise_of_pair(evidence)[0]
     if step not in outcomes or step not in started or not noises:
         return None
     split = split_of(evidence)
@@ -159,7 +159,14 @@ def _scored(
     taped = noises.get(step) or (pooled(step, list(noises.values())) if noises else None)
     if taped is not None and not evidence.one_against_several and not is_split:
         a, b = (_Outcome.of(path, step) for path in (reference.path, folder or run.path))
-        return _scored_once(_Scoring(step, a, b, taped))
+        scored = _scored_once(_Scoring(step, a, b, taped))
+        exact = exact_values(evidence, step) if scored.score > 1 else None
+        if exact is None:
+            return scored
+        explained = with_errors(scored, read_outcome(a.run, step), read_outcome(b.run, step), exact)
+        # Only if the errors explain all of the step's drift: a fault in a part of the step keeps its score.
+        threshold = threshold_of_pair(spec_of(evidence.a), spec_of(evidence.b))
+        return explained if explained.score <= threshold.fault < scored.score else scored
     values = read_outcome(reference.path, step)
     if taped is None:
         reruns = [rerun for rerun in evidence.several("a", "ulp") if step in outcome_steps(rerun.path)]
@@ -218,49 +225,6 @@ def _scored_once(scoring: _Scoring) -> StepScore:
     return score_step(a, b, _noise_at(scoring.step, a, scoring.noise))
 
 
-def _started(evidence: PairEvidence) -> dict[int, RecordedRun]:
-    """Map each step that the other mode began in the reference's state to the run that has its outcome.
-
-    A step also counts if the mode reached the reference's state without being put into it, as in the first differing
-    step. The states that both runs kept of such a step are equal.
-    """
-    run_of_step: dict[int, RecordedRun] = {}
-    for run in evidence.started:
-        put = {int(event["step"]) for event in run.journal.events("resynced")}
-        for step in outcome_steps(run.path):
-            if step in put or _starts_in_same_state(evidence, run, step):
-                run_of_step.setdefault(step, run)
-    return run_of_step
-
-
-def _starts_in_same_state(evidence: PairEvidence, run: RecordedRun, step: int) -> bool:
-    states = []
-    for runs in ((evidence.a, *evidence.kept), (evidence.b, run)):
-        having = next((candidate for candidate in runs if step in state_steps(candidate.path)), None)
-        if having is None:
-            return False
-        states.append(read_state(having.path, step))
-    left, right = (
-        {key: tensor for key, tensor in state.tensors.items() if not key.startswith(("generator ", EVALUATION))}
-        for state in states
-    )
-    # What the script itself carries is looked for, so one of the runs may lack it.
-    of_one = [key for key in left.keys() ^ right.keys() if key.startswith(CARRIED)]
-    left, right = ({key: tensor for key, tensor in side.items() if key not in of_one} for side in (left, right))
-    return left.keys() == right.keys() and all(
-        tensor.dtype == right[key].dtype
-        and tensor.shape == right[key].shape
-        and tensor.tobytes() == right[key].tobytes()
-        for key, tensor in left.items()
-    )
-
-
-def _reference_outcomes(evidence: PairEvidence) -> dict[int, RecordedRun]:
-    """Map each step to the run that has the reference's outcome of it."""
-    # Reversed, so that the first of several runs with a step replaces the others.
-    return {step: run for run in reversed(evidence.kept) for step in outcome_steps(run.path)}
-
-
 def spreads_of(evidence: PairEvidence) -> Spreads:
     """Return the spread of each side that does not repeat itself."""
     return mode_spreads(evidence, _taped_noise(evidence)[0])
@@ -295,22 +259,3 @@ def _taped_noise(evidence: PairEvidence) -> tuple[dict[int, Noise], tuple[str, .
             elif not noise.equal:
                 reasons.append(f"step {step}: {noise.reason or 'its replay is not bit-equal'}")
     return noises, tuple(reasons)
-
-
-def accuracy_of(evidence: PairEvidence) -> Accuracy | None:
-    """Return the referee's result over all steps that have one; None if no step has. Raises JournalError for damaged
-    files."""
-    started = _started(evidence)
-    if not started:
-        return None
-    steps, outcomes = [], _reference_outcomes(evidence)
-    for run in evidence.measured:
-        for step in exact_steps(run.path):
-            exact = read_exact(run.path, step)
-            if step not in started or step not in outcomes or exact is None or exact.facts.get("reason"):
-                continue
-            noise = read_noise(run.path, step) or Noise(step, 0, {})
-            if noise.equal:
-                a, b = (read_outcome(run_of_step[step].path, step) for run_of_step in (outcomes, started))
-                steps.append(step_errors(a, b, exact, noise.step))
-    return accuracy(steps, evidence.a.manifest.label, evidence.b.manifest.label)

@@ -36,9 +36,10 @@ from ..evidence.kept_repetition import controls_of
 from ..evidence.mode_spreads import ModeSpread, Spreads
 from ..evidence.pair_evidence import PairEvidence
 from ..evidence.pair_localizations import localizations
-from ..evidence.pair_scores import accuracy_of, scores_of, spec_of, spreads_of, unrepeatable_of_script
+from ..evidence.pair_scores import scores_of, spec_of, spreads_of, unrepeatable_of_script
 from ..evidence.split_batches import split_of
 from ..evidence.step_kinds import compared_kinds, step_kinds
+from ..evidence.steps_in_double import accuracy_of
 from ..experiments.investigation_plan import remedy_of_draws
 from .investigate_command import command_for
 

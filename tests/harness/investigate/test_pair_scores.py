@@ -74,7 +74,7 @@ def test_a_step_is_scored_anew_once_its_outcome_or_its_noise_is_another(tmp_path
 
     def score(a: Any, b: Any, rms: float) -> float:
         noises = {2: Noise(2, 8, {"loss 0": TensorNoise(rms, math.sqrt(2))})}
-        whole: Any = SimpleNamespace(one_against_several=False)
+        whole: Any = SimpleNamespace(one_against_several=False, measured=())
         return pair_scores._scored(3, a, b, noises, whole).score
 
     a, b = gives("a", 1.0), gives("b", 1.0)
