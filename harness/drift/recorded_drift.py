@@ -8,8 +8,9 @@ from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 
 from ..records.values.digest_record import Digest
-from ..runs.journal import Journal, StepDigests, StepRecord
+from ..runs.journal import Journal, StepRecord
 from ..runs.recorded_run import RecordedRun
+from ..runs.step_digests import StepDigests, have_equal_bits
 
 INPUTS = ("initial", "generator", "batch")
 """Kinds of differences in the inputs of the steps, as opposed to their results."""
@@ -69,7 +70,7 @@ def differing_tensors(a: StepDigests, b: StepDigests) -> Iterator[tuple[str, str
     Gradients come first, since they are computed before the values that they change.
     """
     for what, left, right in (("gradient", a.gradients, b.gradients), ("value", a.values, b.values)):
-        for name in left:
+        for name in () if have_equal_bits(left, right) else left:
             if name in right and bits(left[name]) != bits(right[name]):
                 yield what, name
 
@@ -155,8 +156,11 @@ def _groups_of_steps(a: Journal, b: Journal) -> Iterator[tuple[int, list[Group]]
             groups.append(("batch", read[0], read[1]))
         groups.append(("loss", _losses(record_a), _losses(record_b)))
         if digests is not None:
-            groups.append(("gradient", *_readable(digests[0].gradients, digests[1].gradients)))
-            groups.append(("value", *_readable(digests[0].values, digests[1].values)))
+            kinds = (
+                ("gradient", digests[0].gradients, digests[1].gradients),
+                ("value", digests[0].values, digests[1].values),
+            )
+            groups += [(what, *_readable(*sides)) for what, *sides in kinds if not have_equal_bits(*sides)]
         yield record_a.step, groups
 
 

@@ -15,9 +15,10 @@ import numpy as np
 
 from ..records.values.digest_record import Digest
 from ..records.values.sketch_record import Shard, Sketch, added
-from ..runs.journal import Array, StepDigests, TensorEntry
+from ..runs.journal import Array, TensorEntry
 from ..runs.mapped_tensors import StepSketches, sketches_of
 from ..runs.recorded_run import RecordedRun
+from ..runs.step_digests import StepDigests
 
 What = Literal["gradient", "value"]
 

@@ -75,19 +75,22 @@ def scan_frames(path: Path) -> Iterator[FrameAt]:
     """Yield the complete frames of a file, up to the first torn one, without reading their payloads."""
     if not path.exists():
         return
-    with path.open("rb") as file:
+    # A payload may be gigabytes long, so it is skipped. A trailer and the header after it are read together, without a
+    # buffer: a long run has a hundred thousand frames, and filling a buffer for each would read most of the file.
+    with path.open("rb", buffering=0) as file:
         position, size = 0, path.stat().st_size
+        begin = file.read(HEADER.size)
         while position + HEADER.size + TRAILER.size <= size:
-            file.seek(position)
-            magic, table, step, length = HEADER.unpack(file.read(HEADER.size))
+            magic, table, step, length = HEADER.unpack(begin)
             offset = position + HEADER.size
             position = offset + length + TRAILER.size
             if magic != MAGIC or position > size:  # without a valid length, the next frame cannot be found
                 return
-            # skip the payload, which may be gigabytes long
             file.seek(offset + length)
-            if TRAILER.unpack(file.read(TRAILER.size)) != (END_MAGIC, table, step):
+            ending = file.read(TRAILER.size + HEADER.size)
+            if TRAILER.unpack(ending[: TRAILER.size]) != (END_MAGIC, table, step):
                 return
+            begin = ending[TRAILER.size :]
             yield FrameAt(step, table, offset, length)
 
 

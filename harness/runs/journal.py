@@ -7,7 +7,7 @@ import math
 import mmap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from ..errors import JournalError
 from ..records import frames
-from ..records.values.digest_record import RECORD_BYTES, Digest, iter_unpack, unpack
+from ..records.values.digest_record import RECORD_BYTES, Digest, unpack
 from ..records.values.sketch_record import Shard
+from .step_digests import DigestColumns, StepDigests
 
 Array = NDArray[Any]
 Kind = TypeVar("Kind")
@@ -36,6 +37,9 @@ LIMITS = ("max_steps", "max_seconds")
 """The limits that may end a training run before its script ends. The journal's `end` event has the limit that was
 reached.
 """
+
+PER_STEP = ("step", "logged")
+"""The events of which a long run has hundreds of thousands. They are kept as StepRecords alone."""
 
 Batches = tuple[tuple[tuple[str, tuple[int, ...], str], ...], ...]
 """The tensor arguments of each call of a root module, each as dtype, shape and hash. The hash is empty if the argument
@@ -97,14 +101,6 @@ class InitialTensor:
     digest: Digest
 
 
-@dataclass(frozen=True, slots=True)
-class StepDigests:
-    """The digests of one step: of every tensor's value, and of every parameter's gradient (None if it has none)."""
-
-    values: Mapping[str, Digest]
-    gradients: Mapping[str, Digest | None]
-
-
 class Journal:
     """The journal of one run: its recorded steps.
 
@@ -120,6 +116,8 @@ class Journal:
         self._initial: dict[str, InitialTensor] = {}
         self._hyper: list[tuple[int, Optimizers]] = []
         self._events: list[dict[str, Any]] = []
+        self._compiled_steps: list[int] = []
+        self._compiles = False
         path = folder / frames.EVENTS
         if not path.exists():
             return
@@ -134,7 +132,8 @@ class Journal:
                     if line.endswith(b"\n"):
                         self.damage = f"{path}: line {number} is damaged; it and all later lines are ignored"
                     return
-                self._events.append(event)
+                if event["event"] not in PER_STEP:
+                    self._events.append(event)
 
     def _take(self, event: dict[str, Any]) -> None:
         """Read one event into the journal. If this raises one of MALFORMED, nothing of the event is kept."""
@@ -154,6 +153,11 @@ class Journal:
                     None if event.get("optimizer") is None else _checked(int, event["optimizer"]),
                 )
             )
+            if self._compiles:
+                self._compiled_steps.append(event["step"])
+                self._compiles = False
+        elif kind == "compiling":
+            self._compiles = self._compiles or "again" not in event
         elif kind == "logged":
             # The script may log values of a step after the step has ended. The search goes backwards, since this is
             # usually one of the last steps.
@@ -183,6 +187,7 @@ class Journal:
             _numbers({limit: event[limit] for limit in LIMITS if limit in event})
 
     def events(self, kind: str) -> list[dict[str, Any]]:
+        """Return the events of a kind. The lines of steps and of logged values are in `steps` instead."""
         return [event for event in self._events if event["event"] == kind]
 
     def initial(self) -> dict[str, InitialTensor]:
@@ -198,14 +203,7 @@ class Journal:
 
         A compilation that looks inside a graph once more does not count.
         """
-        steps, compiles = list[int](), False
-        for event in self._events:
-            if event["event"] == "compiling" and "again" not in event:
-                compiles = True
-            elif event["event"] == "step":
-                steps += [int(event["step"])] if compiles else []
-                compiles = False
-        return steps
+        return list(self._compiled_steps)
 
     @property
     def losses(self) -> list[float]:
@@ -244,24 +242,38 @@ class Journal:
         step.
         """
         path = self._folder / frames.DIGESTS
-        for frame in self._frames(path):
-            entries = self.tables[frame.table]
-            with path.open("rb") as file:
+        columns = self._columns
+        if not path.exists():
+            return
+        with path.open("rb", buffering=0) as file:
+            for frame in self._digest_frames():
                 file.seek(frame.offset)
-                data = file.read(frame.length)
-            records = list(iter_unpack(data[: len(data) - len(data) % RECORD_BYTES]))
-            # A frame has the digest of every tensor's value, then of every parameter's gradient, in the table's order.
-            names = [entry.name for entry in entries]
-            parameters = [entry.name for entry in entries if entry.kind == "parameter"]
-            if len(records) != len(names) + len(parameters):
-                count = "1 digest" if len(records) == 1 else f"{len(records)} digests"
+                records = file.read(frame.length)
+                if len(records) < frame.length:
+                    raise JournalError(path, f"was cut off at step {frame.step} while it was being read")
+                yield frame.step, columns[frame.table].step(records)
+
+    def digest_steps(self) -> list[int]:
+        """Return the steps that have digests, in order, without reading the digests. Raises what `digests` raises."""
+        return [frame.step for frame in self._digest_frames()]
+
+    def _digest_frames(self) -> Iterator[frames.FrameAt]:
+        path = self._folder / frames.DIGESTS
+        for frame in self._frames(path):
+            records = frame.length // RECORD_BYTES
+            if records != self._columns[frame.table].count:
+                count = "1 digest" if records == 1 else f"{records} digests"
                 raise JournalError(path, f"step {frame.step} has {count}, but its table requires a different number")
-            values = dict(zip(names, records[: len(names)], strict=True))
-            gradients = zip(parameters, records[len(names) :], strict=True)
-            yield (
-                frame.step,
-                StepDigests(values, {name: None if digest.absent else digest for name, digest in gradients}),
+            yield frame
+
+    @cached_property
+    def _columns(self) -> Mapping[int, DigestColumns]:
+        return {
+            number: DigestColumns(
+                [entry.name for entry in entries], [entry.name for entry in entries if entry.kind == "parameter"]
             )
+            for number, entries in self.tables.items()
+        }
 
     @cached_property
     def _value_frames(self) -> Mapping[int, tuple[Path, frames.FrameAt]]:
@@ -336,7 +348,13 @@ def _argument(argument: object) -> tuple[str, tuple[int, ...], str]:
 
 
 def _shape(shape: object) -> tuple[int, ...]:
-    sizes = tuple(_checked(int, size) for size in _checked(list, shape))
+    return _checked_shape(tuple(_checked(list, shape)))
+
+
+@cache
+def _checked_shape(shape: tuple[object, ...]) -> tuple[int, ...]:
+    """Check a shape. The batches of most steps have the same shapes, which are therefore checked and stored once."""
+    sizes = tuple(_checked(int, size) for size in shape)
     if any(size < 0 for size in sizes):
         raise ValueError(f"{sizes} is not a shape")
     return sizes

@@ -64,7 +64,7 @@ def pack(digest: Digest) -> bytes:
     return _RECORD.pack(*astuple(digest))
 
 
-def unpack(record: bytes) -> Digest:
+def unpack(record: bytes | memoryview) -> Digest:
     """Return the digest in one record of exactly RECORD_BYTES bytes."""
     return Digest(*_RECORD.unpack(record))
 
