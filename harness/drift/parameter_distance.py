@@ -13,13 +13,14 @@ bits): a float64 oracle is rounded to float32 before it is compared with a float
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .distance import WORTH_COMPILING, ArrayDistance, native_distance
 from .loss_distance import absolute_difference, differs
 from .ulp import paired_chunks, ulp_distance
 
@@ -82,7 +83,9 @@ def parameter_drift(a: Mapping[str, NDArray[Any]], b: Mapping[str, NDArray[Any]]
     numbers are compared without ULP.
     """
     both = sorted(a.keys() & b.keys())
-    drifts = [_drift(name, a[name], b[name]) for name in both if a[name].shape == b[name].shape]
+    same_shape = [name for name in both if a[name].shape == b[name].shape]
+    native = sum(a[name].size for name in same_shape) >= WORTH_COMPILING
+    drifts = [_drift(name, a[name], b[name], native=native) for name in same_shape]
     mismatches = []
     for name in both:
         x, y = a[name], b[name]
@@ -96,10 +99,28 @@ def parameter_drift(a: Mapping[str, NDArray[Any]], b: Mapping[str, NDArray[Any]]
     )
 
 
-def _drift(name: str, a: NDArray[Any], b: NDArray[Any]) -> ParameterDrift:
+def _drift(name: str, a: NDArray[Any], b: NDArray[Any], *, native: bool) -> ParameterDrift:
     # Distances are measured in ULP of the coarser dtype, if both dtypes have ULP.
     has_ulp = a.dtype.type in _ULP_TYPES and b.dtype.type in _ULP_TYPES
     unit = min(a.dtype, b.dtype, key=lambda dtype: dtype.itemsize).newbyteorder("=") if has_ulp else None
+    distance = (native_distance(a, b) if native else None) or _distance(a, b, unit)
+    return ParameterDrift(
+        name=name,
+        shape=a.shape,
+        dtype=str(a.dtype),
+        max_ulp=None if unit is None else distance.max_ulp,
+        relative_l2=_ratio(distance.difference_norm, distance.reference_norm),
+        max_absolute=distance.max_absolute,
+        differing=distance.differing,
+        numel=a.size,
+        scale_ulp=(
+            None if unit is None or not distance.largest else distance.max_absolute / _spacing(distance.largest, unit)
+        ),
+    )
+
+
+def _distance(a: NDArray[Any], b: NDArray[Any], unit: np.dtype[Any] | None) -> ArrayDistance:
+    """Measure the distance with NumPy; `max_ulp` is in units of the dtype `unit`, and 0 if that is None."""
     ulp, absolute, differing, largest = 0, 0.0, 0, 0.0
     reference_norms, difference_norms = [0.0], [0.0]
     for x, y in paired_chunks(a, b):
@@ -121,17 +142,7 @@ def _drift(name: str, a: NDArray[Any], b: NDArray[Any]) -> ParameterDrift:
         magnitudes = np.abs(_wide(x)[np.isfinite(x)])
         largest = max(largest, float(magnitudes.max(initial=0.0)))
         reference_norms.append(_norm(magnitudes))
-    return ParameterDrift(
-        name=name,
-        shape=a.shape,
-        dtype=str(a.dtype),
-        max_ulp=None if unit is None else ulp,
-        relative_l2=_ratio(difference_norms, reference_norms),
-        max_absolute=absolute,
-        differing=differing,
-        numel=a.size,
-        scale_ulp=None if unit is None or not largest else absolute / _spacing(largest, unit),
-    )
+    return ArrayDistance(ulp, absolute, math.hypot(*difference_norms), math.hypot(*reference_norms), largest, differing)
 
 
 def _spacing(value: float, unit: np.dtype[Any]) -> float:
@@ -162,8 +173,7 @@ def _norm(magnitudes: NDArray[np.float64]) -> float:
         return math.inf
 
 
-def _ratio(difference_norms: Iterable[float], reference_norms: Iterable[float]) -> float:
-    difference, reference = math.hypot(*difference_norms), math.hypot(*reference_norms)
+def _ratio(difference: float, reference: float) -> float:
     if difference == 0.0 or math.isinf(difference):
         return difference
     return difference / reference if reference else math.inf

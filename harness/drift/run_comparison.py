@@ -9,8 +9,6 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 
-import numpy as np
-
 from ..errors import JournalError, RunNotFound, UsageError
 from ..records.run.step_files import OF_SCRIPT
 from ..runs.recorded_run import RecordedRun
@@ -18,7 +16,7 @@ from ..runs.step_outcomes import read_state, state_steps
 from .loss_distance import LossDrift, loss_drift
 from .parameter_distance import ParameterComparison, parameter_drift
 from .recorded_drift import common_digests, cut_short, differing_tensors
-from .ulp import max_ulp
+from .ulp import NAN_DISTANCE
 
 SCHEMA = 1
 
@@ -170,13 +168,11 @@ def _losses(run: RecordedRun) -> tuple[list[int], list[float | None]]:
 
 def _first_tensor(a: RecordedRun, b: RecordedRun) -> tuple[TensorDifference | None, int]:
     """Return the first differing tensor, and the number of steps for which both runs have digests."""
-    first, compared = None, 0
+    compared = len({*a.journal.digest_steps()} & {*b.journal.digest_steps()})
     for step, digests_a, digests_b in common_digests(a.journal, b.journal):
-        compared += 1
-        if first is None and (tensor := next(differing_tensors(digests_a, digests_b), None)) is not None:
-            what, name = tensor
-            first = TensorDifference(step, name, what)
-    return first, compared
+        for what, name in differing_tensors(digests_a, digests_b):
+            return TensorDifference(step, name, what), compared
+    return None, compared
 
 
 def _parameters(a: RecordedRun, b: RecordedRun, step: int) -> ParameterComparison:
@@ -186,11 +182,11 @@ def _parameters(a: RecordedRun, b: RecordedRun, step: int) -> ParameterCompariso
     brain = {name for name in left if dtypes_a.get(name) == dtypes_b.get(name) == "bfloat16"}
     drifts = []
     for drift in compared.drifts:
-        if drift.name in brain:  # NumPy lacks bfloat16: these are float32 whose lower halves are zero
-            halves = [(side[drift.name].view(np.uint32) >> 16).astype(np.uint16) for side in (left, right)]
-            ulp = max_ulp(halves[0], halves[1], bfloat16=True)
+        if drift.name in brain and drift.max_ulp is not None:
+            # NumPy lacks bfloat16. These are float32 whose lower halves are zero: 2**16 of their steps are one step.
+            steps = drift.max_ulp if drift.max_ulp == NAN_DISTANCE else drift.max_ulp >> 16
             of_largest = None if drift.scale_ulp is None else drift.scale_ulp / 2**16
-            drift = replace(drift, dtype="bfloat16", max_ulp=ulp, scale_ulp=of_largest)
+            drift = replace(drift, dtype="bfloat16", max_ulp=steps, scale_ulp=of_largest)
         drifts.append(drift)
     return replace(compared, drifts=tuple(drifts))
 
