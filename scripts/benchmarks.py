@@ -5,6 +5,8 @@ scripts/bench steps        recorded against unrecorded steps, alternating within
 scripts/bench memory       peak memory of the process, bare and recorded, at 1,000 and 20,000 steps
 scripts/bench help         wall time of `numdrift --help`
 scripts/bench swaps        time of a step with kernel.tanh_backward=fma against a step without it, in each mode
+scripts/bench distance     bytes per second of the comparison of parameters, in native code and with NumPy
+scripts/bench journals     seconds and memory of a comparison of two journals of 10,000 steps with 200 tensors
 """
 
 from __future__ import annotations
@@ -21,7 +23,14 @@ from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
+
 from numdrift import load_run
+from numdrift.harness.drift.distance import WORTH_COMPILING
+from numdrift.harness.drift.parameter_distance import parameter_drift
+from numdrift.harness.records import frames
+from numdrift.harness.records.values.digest_record import RECORD_BYTES
+from numdrift.harness.tape.files.journal_writing import EventLog, FrameFile
 
 ROOT = Path(__file__).parent.parent
 NUMDRIFT = [sys.executable, "-m", "numdrift"]
@@ -142,6 +151,61 @@ def swaps(pairs: int) -> None:
         )
 
 
+def distance(pairs: int) -> None:
+    """Measure how fast one thread compares two float32 arrays of 64 MiB; both arrays count as bytes."""
+    generator = np.random.default_rng(0)
+    a = generator.standard_normal(1 << 24, np.float32)
+    b = a * (1 + generator.standard_normal(1 << 24, np.float32) / 2**20)
+    parameter_drift({"w": a}, {"w": b})  # this compiles the native code
+    speeds: dict[str, list[float]] = {"native": [], "numpy": []}
+    for _ in range(pairs):
+        for how, size in (("native", a.size), ("numpy", WORTH_COMPILING - 1)):
+            began = time.perf_counter()
+            parameter_drift({"w": a[:size]}, {"w": b[:size]})
+            speeds[how].append(8e-9 * size / (time.perf_counter() - began))
+    for how, measured in speeds.items():
+        print(f"distance {how}: {statistics.median(measured):.2f} GB/s ({min(measured):.2f} to {max(measured):.2f})")
+
+
+def journals(pairs: int) -> None:
+    """Compare the digests of two equal journals in a process of its own, which also reads their lines."""
+    steps, tensors = 10_000, 200
+    code = (
+        "import sys; from pathlib import Path; from numdrift.harness.runs.journal import Journal\n"
+        "from numdrift.harness.drift.recorded_drift import common_digests, differing_tensors\n"
+        "a, b = (Journal(Path(folder)) for folder in sys.argv[1:])\n"
+        "pairs = common_digests(a, b)\n"
+        "assert sum(not any(differing_tensors(x, y)) for _, x, y in pairs) == len(a.steps)\n"
+        # ru_maxrss would include the memory of this process, from which the other one was forked.
+        "print(*(line for line in open('/proc/self/status') if line.startswith('VmHWM')))"
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        for side in ("a", "b"):
+            _write_journal(Path(folder, side), steps, tensors)
+        size = sum(file.stat().st_size for file in Path(folder, "a").iterdir())
+        command = [sys.executable, "-c", code, f"{folder}/a", f"{folder}/b"]
+        seconds = [timed(command) for _ in range(pairs)]
+        peak = _mib(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    print(
+        f"journals {steps:,} steps x {tensors} tensors: compared in {statistics.median(seconds):.2f} s "
+        f"({min(seconds):.2f} to {max(seconds):.2f}), peak {peak} MiB, "
+        f"{1000 * size / steps / tensors / 1024:.1f} KiB of journal per tensor and 1,000 steps"
+    )
+
+
+def _write_journal(folder: Path, steps: int, tensors: int) -> None:
+    """Write a journal with random digests of parameters and gradients, which is the same for equal sizes."""
+    folder.mkdir()
+    generator = np.random.default_rng(0)
+    log, digests = EventLog(folder / frames.EVENTS), FrameFile(folder / frames.DIGESTS)
+    described = {"kind": "parameter", "shape": [64, 64], "dtype": "float32"}
+    log.write("tensors", table=0, tensors=[{"name": f"layers.{i}.weight", **described} for i in range(tensors)])
+    for step in range(steps):
+        records = generator.standard_normal((2 * tensors, RECORD_BYTES // 8)).tobytes()
+        digests.frame(0, step, [records], len(records))
+        log.write("step", step=step, losses=[1 / (step + 1)], seconds=step / 100, generators={"torch": f"{step:016x}"})
+
+
 def _median_step(run: Path) -> float:
     ended = [step.seconds for step in load_run(run).journal.steps]
     return statistics.median(b - a for a, b in pairwise(ended[10:]))
@@ -153,6 +217,8 @@ BENCHMARKS: dict[str, Callable[[int], None]] = {
     "memory": memory,
     "help": help_text,
     "swaps": swaps,
+    "distance": distance,
+    "journals": journals,
 }
 
 

@@ -60,7 +60,7 @@ class TapeRecording(StepWatcher):
         self._folder = Path(config.journal).parent / TAPES
         # The listed steps share one budget for the values that are kept. Without a list, each step has the whole
         # budget.
-        count = states_from(steps, 0) if steps.ranges else 1
+        count = 1 if steps.is_everything else states_from(steps, 0)
         budget, again = VALUE_BUDGET // count, compiling_again(config.script, write)
         request = RecordingRequest(config.script, budget, again, config.quick_tapes)
         recorders = mode.step_recorders(request)

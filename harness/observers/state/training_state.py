@@ -261,15 +261,21 @@ class StateFiles:
 def states_from(steps: StepSelection, first: int) -> int:
     """Return the number of chosen steps from `first` on.
 
-    An endless range is not counted; the result is then at least 1.
+    An endless range is not counted; the result is then at least 1. A step that is also in a spaced range counts twice.
     """
-    count, position = 0, first
-    for begin, end in sorted(steps.ranges or ((0, None),), key=lambda pair: pair[0]):
+    count, position, endless = 0, first, False
+    for begin, end, distance in steps.spaced:
         if end is None:
-            return max(count, 1)
+            endless = True
+        else:
+            count += max(0, (end - begin) // distance + 1 - max(0, -((begin - first) // distance)))
+    for begin, end in sorted(((0, None),) if steps.is_everything else steps.ranges, key=lambda pair: pair[0]):
+        if end is None:
+            endless = True
+            break
         count += max(0, end + 1 - max(begin, position))  # ranges may overlap
         position = max(position, end + 1)
-    return count
+    return max(count, 1) if endless else count
 
 
 def in_units(size: int) -> str:

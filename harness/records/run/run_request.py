@@ -53,7 +53,8 @@ class RunRequest:
     )
     steps: StepSelection = option(
         StepSelection(),
-        "Steps to record in detail, as in 0,5,10-19 (default: all).",
+        "Steps to record in detail, as in 0,5,10-19 (default: all). 0-99,100-/100 records the first 100 steps and then "
+        "each 100th.",
         StepSelection.parse,
         written="",
         metavar="LIST",

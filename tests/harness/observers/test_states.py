@@ -76,6 +76,16 @@ def test_the_states_to_come_are_counted(ranges: list[tuple[int, int]], first: in
     assert states_from(steps, first) == sum(step in steps for step in range(first, 50))
 
 
+@given(st.integers(0, 30), st.integers(0, 30), st.integers(1, 9), st.integers(0, 70))
+def test_the_states_of_a_spaced_range_are_counted(begin: int, length: int, distance: int, first: int) -> None:
+    steps = StepSelection(spaced=((begin, begin + length, distance),))
+    assert states_from(steps, first) == sum(step in steps for step in range(first, 70))
+
+
+def test_an_endless_schedule_counts_its_first_steps() -> None:
+    assert states_from(StepSelection.parse("0-99,100-/100"), 10) == 90
+
+
 def test_an_open_selection_counts_as_one_state() -> None:
     assert states_from(StepSelection(), 5) == 1 == states_from(StepSelection(((7, None),)), 5)
 

@@ -30,6 +30,37 @@ def test_a_selection_survives_writing_and_parsing(given_ranges: list[tuple[int, 
     assert StepSelection.parse(str(selection)) == selection
 
 
+spaced_ranges = st.tuples(steps, st.none() | st.integers(30, 60), st.integers(1, 9))
+Spaced = list[tuple[int, int | None, int]]
+
+
+@given(st.lists(ranges), st.lists(spaced_ranges, min_size=1))
+def test_a_spaced_range_selects_one_step_in_each_distance(closed: list[tuple[int, int | None]], spaced: Spaced) -> None:
+    selection = StepSelection(tuple(closed), tuple(spaced))
+    selected = {
+        step for first, last, distance in spaced for step in range(first, 100 if last is None else last + 1, distance)
+    }
+    expected = [step for step in range(100) if step in selected or covered(closed, step)]
+    assert [step for step in range(100) if step in selection] == expected
+    assert StepSelection.parse(str(selection)) == selection
+    assert selection.last in (None, max(expected))
+
+
+@given(st.lists(ranges), st.lists(spaced_ranges), st.lists(ranges), st.lists(spaced_ranges))
+def test_a_selection_that_covers_another_has_its_steps(
+    ranges_a: list[tuple[int, int | None]], spaced_a: Spaced, ranges_b: list[tuple[int, int | None]], spaced_b: Spaced
+) -> None:
+    a, b = StepSelection(tuple(ranges_a), tuple(spaced_a)), StepSelection(tuple(ranges_b), tuple(spaced_b))
+    assert a.covers(a)
+    if a.covers(b):
+        assert all(step in a for step in range(100) if step in b)
+
+
+def test_a_schedule_records_the_first_steps_and_then_each_hundredth() -> None:
+    schedule = StepSelection.parse("0-99,100-/100")
+    assert [step for step in range(401) if step in schedule] == [*range(100), 100, 200, 300, 400]
+
+
 @pytest.mark.parametrize("text", ["", "  "])
 def test_nothing_selects_every_step(text: str) -> None:
     assert all(step in StepSelection.parse(text) for step in (0, 7, 10**12))
@@ -50,6 +81,9 @@ def test_the_documented_form() -> None:
         ("1.5", "'1.5' is not a step"),
         ("1-2-3", "'1-2-3' is not a step"),
         ("5-3", "'5-3' runs backwards; write 3-5"),
+        ("9-3/2", "'9-3/2' runs backwards; write 3-9/2"),
+        ("5/2", "'5/2' is not a step"),
+        ("5-/0", "'5-/0' is not a step"),
         ("9" * 5000, "is not a step"),
     ],
 )
@@ -59,7 +93,7 @@ def test_refusal_says_what_is_wrong(text: str, said: str) -> None:
     assert said in str(raised.value) and str(raised.value).startswith("--steps ")
 
 
-@given(st.text(string.digits + ",- x"))
+@given(st.text(string.digits + ",-/ x"))
 def test_any_text_is_a_selection_or_a_usage_error(text: str) -> None:
     try:
         StepSelection.parse(text)
