@@ -6,9 +6,9 @@ as long: most steps are equal, or only the first tensor that differs is asked fo
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -29,6 +29,12 @@ class StepDigests:
     gradients: Mapping[str, Digest | None]
 
 
+@cache
+def _places(names: tuple[str, ...]) -> Mapping[str, int]:
+    """Return the place of each name. Two runs with the same tensors share this mapping, which is quickly compared."""
+    return {name: place for place, name in enumerate(names)}
+
+
 class DigestColumns:
     """The tensors of the digests in one frame: first the values of all tensors, then the gradients of the parameters.
 
@@ -36,8 +42,7 @@ class DigestColumns:
     """
 
     def __init__(self, values: Sequence[str], gradients: Sequence[str]) -> None:
-        self._values = {sys.intern(name): place for place, name in enumerate(values)}
-        self._gradients = {sys.intern(name): place for place, name in enumerate(gradients)}
+        self._values, self._gradients = _places(tuple(values)), _places(tuple(gradients))
         self._boundary = len(values) * RECORD_BYTES
         self.count = len(values) + len(gradients)
 
@@ -68,7 +73,7 @@ class PackedDigests(Mapping[str, Found_co]):
 
     def has_bits_of(self, other: PackedDigests[Any]) -> bool:
         """Return whether both have the same tensors with the same bits."""
-        if self._places != other._places:
+        if self._places is not other._places and self._places != other._places:
             return False
         left, right = (np.frombuffer(side._records, np.uint64).reshape(-1, WORDS) for side in (self, other))
         return left.shape == right.shape and bool((left[:, :2] == right[:, :2]).all())
