@@ -21,6 +21,9 @@ from .compared_calls import call_differences, facts_of
 ALONE = "alone"
 """The folder of these runs in the folder of a check."""
 
+OF_COMPILER = ("InductorError", "BackendCompilerFailed", "LoweringException", "TorchRuntimeError", "Unsupported")
+"""The errors that torch.compile raises while it compiles (torch._inductor.exc and torch._dynamo.exc of torch 2.13)."""
+
 SHARE = 1e-3
 """A call counts as right when it is made alone if less than this share of its drift is left."""
 
@@ -53,15 +56,26 @@ def made_alone(mode: CheckedMode, runs: Sequence[RecordedRun], batch: BatchPlan,
         return mode
     if not mode.differences and not _is_right(reference, run, alone, _step_of(facts, number)):
         return mode
-    label = expected[0].label
-    sentence = (
+    label, raised = expected[0].label, facts_of(run)[number * TIMES].raised
+    alone_it_is_right = (
         f"made alone, in a process that has compiled nothing before, {label} computes what {reference.manifest.label} "
-        "computes: the compiled code of an earlier call is used where it does not apply (a missing guard)"
+        "computes: "
     )
-    answer = (
-        f"{mode.mode} uses the compiled code of an earlier call in {label}, where it does not apply: a proven fault; "
-        "report the missing guard, with the text that --markdown writes"
-    )
+    if raised.startswith(OF_COMPILER):
+        # No compiled code ran. Once a shape has changed, torch.compile compiles for sizes that it does not know.
+        sentence = f"{alone_it_is_right}only after the earlier calls, torch.compile compiles it in a way that fails"
+        answer = (
+            f"{mode.mode} cannot compile {label} after the earlier calls, and can alone: torch.compile makes sizes "
+            "dynamic once they have changed; report the error, with the text that --markdown writes, or use dynamic=off"
+        )
+    else:
+        sentence = (
+            f"{alone_it_is_right}the compiled code of an earlier call is used where it does not apply (a missing guard)"
+        )
+        answer = (
+            f"{mode.mode} uses the compiled code of an earlier call in {label}, where it does not apply: a proven "
+            "fault; report the missing guard, with the text that --markdown writes"
+        )
     return replace(mode, answer=answer, text=[sentence, *mode.text])
 
 

@@ -58,6 +58,7 @@ class VerdictEvidence:
     command: the command that produces scores
     common_steps: the number of steps that both have if one run was cut short, else None
     drawing: how to make the two modes draw the same random numbers
+    recording: how far recording of its ops moves the reference, as a multiple of the rounding noise; 0 if it does not
     """
 
     a: str
@@ -75,6 +76,7 @@ class VerdictEvidence:
     command: str = "numdrift investigate"
     common_steps: int | None = None
     drawing: str = " and ".join(SAME_DRAWS)
+    recording: float = 0.0
 
 
 def decide(evidence: VerdictEvidence) -> Verdict:
@@ -191,6 +193,13 @@ def _undecided(evidence: VerdictEvidence) -> Verdict | None:
             f"but the rounding noise of {evidence.a} was not measured"
         )
         return _no_word(f"{reason}: run `{evidence.command}`, {REMEDY} and measures the noise", doubtful.step)
+    if worst_of(evidence.steps) == 0.0 and 0.0 < evidence.recording <= evidence.threshold.fault:
+        text = (
+            f"{evidence.b} has the bits that {evidence.a} has while its ops are recorded; otherwise autograd takes "
+            f"another formula in {evidence.a}, which moves the results by {evidence.recording:.2g} times the rounding "
+            "noise"
+        )
+        return Verdict("rounding", f"rounding: {text}", step=first)
     if worst_of(evidence.steps) == 0.0 and not any(
         difference.kind == "initial" and difference.harmless for difference in evidence.setup
     ):

@@ -101,6 +101,17 @@ width = torch.tensor([0.1, 0.1, 0.2, 1 / 3])
 assert torch.equal(bucket(value, width), torch.compile(bucket)(value, width)), "other buckets"
 """
 
+ANY_SIZE = """
+import torch
+
+@torch.compile
+def f(x, w):
+    return torch.nn.functional.conv2d(x, w, stride=(2, 2), padding=2)
+w = torch.ones(3, 3, 3, 3, requires_grad=True)
+f(torch.ones(1, 3, 4, 4, requires_grad=True), w)
+f(torch.ones(3, 4, 4, requires_grad=True), w)
+"""
+
 SHADOWED = """
 import torch
 
@@ -168,6 +179,29 @@ def test_compiled_code_of_an_earlier_call_is_told_apart(numdrift: Numdrift, tmp_
     line = f"issue.py:{SHADOWED.rstrip().count(chr(10)) + 1}"
     assert f"uses the compiled code of an earlier call in {line}" in mode["answer"]
     assert mode["text"][0].startswith(f"made alone, in a process that has compiled nothing before, {line} computes")
+
+
+@pytest.mark.slow
+def test_a_call_that_cannot_be_compiled_after_other_calls(numdrift: Numdrift, tmp_path: Path) -> None:
+    # given an image without a batch after one with a batch, which Inductor of torch 2.13 cannot compile for any size
+    (tmp_path / "issue.py").write_text(ANY_SIZE)
+    (mode,) = checked(numdrift, tmp_path, "issue.py", code=1)["modes"]
+    assert mode["verdict"] == "raises"
+    assert "cannot compile issue.py:9 after the earlier calls" in mode["answer"]
+    assert "InductorError" in mode["differences"][0]
+
+
+@pytest.mark.slow
+def test_a_formula_that_autograd_takes_only_while_ops_are_recorded_is_rounding(
+    numdrift: Numdrift, tmp_path: Path
+) -> None:
+    # given the gradient of a product: with a dispatch mode, autograd computes it from products of the other elements
+    (tmp_path / "ops.py").write_text("def product(x):\n    return x.prod()\n")
+    drawn = ("--inputs", "randn(50)", "--seeds", "4")
+    (mode,) = checked(numdrift, tmp_path, "ops.py:product", *drawn, code=0)["modes"]
+    assert mode["verdict"] in ("identical", "rounding")
+    assert not any("does not repeat" in sentence for sentence in mode["text"])
+    assert any("while its ops are recorded" in sentence for sentence in mode["text"])
 
 
 @pytest.mark.slow

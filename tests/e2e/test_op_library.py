@@ -14,7 +14,7 @@ OPS = (
     "clamp", "cos", "cosh", "cumprod", "cumsum", "diff", "div.floor_rounding", "div.no_rounding_mode", "div.trunc_rounding",
     "erf", "erfc", "exp", "exp2", "expm1", "floor", "floor_divide", "fmod", "gather", "index_select", "lerp", "log",
     "log10", "log1p", "log2", "logsumexp", "matmul", "mean", "mul", "nn.functional.gelu", "nn.functional.layer_norm",
-    "nn.functional.softplus", "neg", "pow", "reciprocal", "remainder", "round", "rsqrt", "sigmoid", "sign", "sin",
+    "nn.functional.softplus", "pow", "prod", "reciprocal", "remainder", "round", "rsqrt", "sigmoid", "sign", "sin",
     "softmax", "sqrt", "std", "sum", "tanh", "var",
 )  # fmt: skip
 

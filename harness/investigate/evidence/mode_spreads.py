@@ -13,10 +13,11 @@ from ...drift.repetition import COMPUTED, Repetition
 from ...drift.step_noise import Noise, noises_of
 from ...errors import JournalError, RunNotFound
 from ...records.modes.mode_spec import parse_mode
+from ...records.run.run_config import RunConfig
 from ...runs.recorded_run import RecordedRun
 from ...runs.step_outcomes import outcome_path, outcome_steps, read_outcome
-from .kept_repetition import controls_of
-from .own_spread import OwnSpread, joined, of_journals, of_noise, of_outcomes, units_of
+from .kept_repetition import controls_of, repetition_of
+from .own_spread import OwnSpread, joined, of_journals, of_kept_values, of_noise, of_outcomes, units_of
 from .pair_evidence import PairEvidence
 
 MOST_PAIRS = 4
@@ -30,12 +31,14 @@ class ModeSpread:
     control: what differed first between the mode's two training runs
     calls: the calls that, according to its tapes, do not repeat
     adding: if the mode compiles, the calls that may be those that do not repeat
+    by_recording: whether the mode computes the same bits each time its ops are recorded, and other bits if they are not
     """
 
     control: Repetition
     spread: OwnSpread
     calls: tuple[Mapping[str, Any], ...] = ()
     adding: tuple[Mapping[str, Any], ...] = ()
+    by_recording: bool = False
 
 
 Spreads = dict[Literal["a", "b"], ModeSpread]
@@ -44,7 +47,8 @@ Spreads = dict[Literal["a", "b"], ModeSpread]
 def mode_spreads(evidence: PairEvidence, noises: Mapping[int, Noise]) -> Spreads:
     """Return the spread of each side that does not repeat and whose spread is known.
 
-    `noises` are those of the reference's steps, with which the spreads are compared.
+    `noises` are those of the reference's steps, with which the spreads are compared. What recording moves is also known
+    without them.
     """
     found: Spreads = {}
     for side, (run, again, control) in controls_of(evidence).items():
@@ -56,23 +60,57 @@ def mode_spreads(evidence: PairEvidence, noises: Mapping[int, Noise]) -> Spreads
         # The calls of an eager mode are executed from its tape. If each repeats, the mode differs for another reason.
         facts = parse_mode(run.manifest.spec).capabilities
         is_seen = facts.tapes_itself and not facts.compiles
+        by_recording = None
         if is_seen and not any(noise.unrepeatable or noise.doubted for noise in taped):
-            continue
+            by_recording = _of_recording(evidence, control) if side == "a" else None
+            if by_recording is None:
+                continue
+            pairs.append(by_recording)
         spreads = [*(of_noise(noise) for noise in taped if noise.unrepeatable), *pairs]
-        if not spreads or not noises or control.step is None:
+        if not spreads or not (noises or by_recording) or control.step is None:
             continue
         # The step in which the control differed may show a spread that the tapes do not, such as that of a number from
         # outside of torch.
         spread = joined([*spreads, of_journals(control.step, run.journal, again.journal)])
         assert spread is not None
-        nearest = noises[min(noises, key=lambda step: min(abs(step - own) for own in spread.steps))]
+        # If all bits are equal otherwise, no noise was measured: the results' own rounding is at most that noise.
+        nearest = Noise(control.step, 0, {})
+        if noises:
+            nearest = noises[min(noises, key=lambda step: min(abs(step - own) for own in spread.steps))]
         kept = next((kept for kept in evidence.measured if outcome_path(kept.path, nearest.step).exists()), None)
         units = {} if kept is None else units_of(read_outcome(kept.path, nearest.step))
         adding = {(call["op"], call["line"], call["module"]): call for noise in taped for call in noise.adding}
         found[side] = ModeSpread(
-            control, spread.scored(nearest, units), tuple(calls.values()), () if calls else tuple(adding.values())
+            control,
+            spread.scored(nearest, units),
+            tuple(calls.values()),
+            () if calls else tuple(adding.values()),
+            by_recording=by_recording is not None,
         )
     return found
+
+
+def _of_recording(evidence: PairEvidence, control: Repetition) -> OwnSpread | None:
+    """Return how far recording of the ops moves the reference's step; None if something else moves it, or may.
+
+    For some ops, autograd takes another formula while a dispatch mode is active (`areAnyTensorSubclassLike` in torch's
+    FunctionsManual.cpp, as for `prod` and `masked_fill`). So the recorded step has other bits than the same step in the
+    first run, and the same bits whenever it is recorded.
+    """
+    step, again = control.step, evidence.a_again
+    if step is None or again is None or not outcome_path(again.path, step).exists():
+        return None
+    tapes = RunConfig.load(again.path / "config.json").tapes
+    recorded = [*evidence.several("a", "from-itself"), *evidence.several("a", "calls")]
+    if tapes is None or step not in tapes or not recorded:
+        return None
+    for run in recorded:
+        difference = repetition_of(again, run)
+        # The run ends after the step, or has gone on from another state.
+        if not difference.repeatable and difference.what != "steps" and (difference.step or 0) <= step:
+            return None
+    moved = of_kept_values(step, evidence.a, read_outcome(again.path, step))
+    return moved if moved is not None and any(moved.relative.values()) else None
 
 
 def _taped(runs: tuple[RecordedRun, ...] | list[RecordedRun]) -> Iterator[Noise]:

@@ -21,6 +21,7 @@ from ...drift.step_score import unit_roundoff
 from ...records.run.step_files import is_lacking
 from ...runs.journal import Journal
 from ...runs.mapped_tensors import TensorFile
+from ...runs.recorded_run import RecordedRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +103,16 @@ def of_journals(step: int, first: Journal, second: Journal) -> OwnSpread:
                 relative[f"gradient 0 {name}"] = _apart(digest.l2, other.l2)
         break
     return OwnSpread(relative, (step,))
+
+
+def of_kept_values(step: int, run: RecordedRun, outcome: TensorFile) -> OwnSpread | None:
+    """Return the spread between a step of a run, of which only the parameters and buffers are kept, and an outcome of
+    the step; None if they are not kept."""
+    if step not in run.journal.value_steps:
+        return None
+    kept = {f"{kind} {name}": value for name, value in run.parameters(step).items() for kind in ("parameter", "buffer")}
+    common = {name: value for name, value in outcome.tensors.items() if name in kept}
+    return of_outcomes(step, TensorFile(common, {}, {}), TensorFile({name: kept[name] for name in common}, {}, {}))
 
 
 def _apart(first: float, second: float) -> float:

@@ -232,11 +232,12 @@ def spreads_of(evidence: PairEvidence) -> Spreads:
 
 def _noise_of_pair(evidence: PairEvidence) -> tuple[dict[int, Noise], tuple[str, ...]]:
     """Return the noise of the reference's taped steps, with the spread of the other mode if that mode does not
-    repeat."""
+    repeat, and with what recording moves."""
     noises, reasons = _taped_noise(evidence)
-    other = mode_spreads(evidence, noises).get("b")
-    if other is not None:
-        noises = {step: noise.with_spread(other.spread.relative) for step, noise in noises.items()}
+    spreads = mode_spreads(evidence, noises)
+    for side, spread in spreads.items():
+        if side == "b" or spread.by_recording:
+            noises = {step: noise.with_spread(spread.spread.relative) for step, noise in noises.items()}
     return noises, reasons
 
 

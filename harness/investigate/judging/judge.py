@@ -32,7 +32,7 @@ from ..evidence.pair_scores import spec_of
 from ..questions.question import QuestionAnswer, proven
 from ..questions.question_table import LAST_QUESTIONS, QUESTIONS
 from ..questions.whole_trainings import Curves, curves_of, trained_without
-from ..words.repetition_words import hidden_sentence, spread_sentence
+from ..words.repetition_words import hidden_sentence, recording_sentence, spread_sentence
 from .completeness import accounted
 from .judged_ranks import judged_by_rank
 from .measured_pair import MeasuredPair, failure_of, measure, named_runs, verdict_evidence
@@ -246,7 +246,9 @@ def _spreads(measured: MeasuredPair, word: str | None, threshold: float) -> list
         wide = [(label, spread.spread.score) for label, spread in measured.spreads.items()]
         return [hidden_sentence(label, score, threshold) for label, score in wide if score > threshold]
     return [
-        spread_sentence(label, spread.calls, spread.spread.score, spread.adding)
+        recording_sentence(label, spread.spread.score)
+        if spread.by_recording
+        else spread_sentence(label, spread.calls, spread.spread.score, spread.adding)
         for label, spread in measured.spreads.items()
     ]
 
@@ -264,7 +266,7 @@ def _notes(evidence: PairEvidence, measured: MeasuredPair, judged: _JudgedCauses
     notes += [text for run in named_runs(evidence).values() for text in run.manifest.notices if LEAVES_OUT in text]
     for run in (evidence.a, evidence.b):
         label, spread = run.manifest.label, measured.spreads.get(run.manifest.label)
-        if spread is not None:
+        if spread is not None and not spread.by_recording:
             spec, ops = spec_of(run), [str(call["op"]) for call in (*spread.calls, *spread.adding)]
             advice = repeating_advice(spec, ops, compiled=spec.capabilities.compiles)
             notes.append(f"to make {label} repeat its bits, {advice}")

@@ -144,6 +144,9 @@ def verdict_evidence(evidence: PairEvidence, measured: MeasuredPair, failed: Seq
         command=command_for(a, b),
         common_steps=compared.common_steps if compared.cut_short else None,
         drawing=remedy_of_draws([spec_of(a), spec_of(b)]),
+        recording=max(
+            (spread.spread.score for spread in measured.spreads.values() if spread.by_recording), default=0.0
+        ),
     )
 
 

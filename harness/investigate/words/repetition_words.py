@@ -145,6 +145,15 @@ def spread_sentence(
     return f"{start}, its results are up to {score:.2g} times the rounding noise apart; that counts as noise"
 
 
+def recording_sentence(label: str, score: float) -> str:
+    """Say that a mode computes other bits while its ops are recorded."""
+    return (
+        f"while its ops are recorded, {label} computes other bits than otherwise, the same ones each time: autograd "
+        f"takes other formulas for some gradients then. They move the results by up to {score:.2g} times the rounding "
+        "noise; that counts as noise"
+    )
+
+
 def hidden_sentence(label: str, score: float, threshold: float) -> str:
     """Say how large a fault would have to be to show in spite of a mode's spread."""
     if math.isinf(score):

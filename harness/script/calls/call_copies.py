@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from ...records.modes.mode_registry import DEFERRED_DEVICES
+from ...torch_private.dispatching import unseen
 
 
 def tensors_of(value: Any, name: str = "") -> Iterator[tuple[str, torch.Tensor]]:
@@ -56,7 +57,8 @@ def copied(value: Any) -> Any:
             made[id(original)] = _copy_of(original, memory)
         return made[id(original)]
 
-    with torch.no_grad():
+    # What the recorder copies is no call of the script, and no call that fails to repeat.
+    with unseen():
         return replaced(value, tensor)
 
 

@@ -268,3 +268,12 @@ def test_a_script_that_starts_from_no_state_is_undecided_without_a_command() -> 
     assert verdict.word is None
     assert verdict.undecided.endswith("and no step of this script can be started from another run's state: why")
     assert "numdrift investigate" not in verdict.text
+
+
+def test_what_recording_of_the_ops_moves_is_rounding() -> None:
+    # given a step in which the recorded reference has the bits of the other mode
+    equal = replace(DIFFERING, steps=(scored(0, 0.0),))
+    assert decide(equal).word is None
+    assert decide(replace(equal, recording=0.5)).word == "rounding"
+    # but not if recording moves the results by more than rounding
+    assert decide(replace(equal, recording=THRESHOLD.fault * 2)).word is None
