@@ -12,6 +12,7 @@ import numpy as np
 from ..drift.wholes import entries_of
 from ..investigate.words.call_words import call_of, result_name, says
 from ..records.codec import read_fields
+from ..records.frames import REFUSED
 from ..records.results.call_check import RAISES, RESULTS, CallResult, CheckedMode
 from ..records.results.findings import Findings, PairFindings
 from ..records.run.call_subject import CALLED, CallFacts
@@ -97,6 +98,8 @@ def checked_mode(
     if findings is None:  # no call returns in either mode
         return CheckedMode(b, "identical", f"{b} raises errors in the same calls as {a}; nothing to do")
     pair = next(pair for pair in findings.pairs if pair.b == b)
+    if run.manifest.status == REFUSED:
+        return CheckedMode(b, "failed", f"{b} was not compared with {a}: {run.manifest.message}", pair=pair)
     if pair.verdict == "failed" and run.manifest.failed and reference.manifest.got_through:
         message = f"{run.manifest.status} {run.manifest.message}".strip()
         return CheckedMode(b, RAISES, f"{b} does not return where {a} does: {message}", pair=pair)

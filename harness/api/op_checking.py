@@ -67,13 +67,13 @@ def ops_checked(request: CheckRequest, pattern: str, progress: Progress) -> OpTa
     rows, reused = list[CheckedOp](), 0
     with passive_threads(), Laboratory(listener(False), request.jobs, request.timeout) as laboratory:
         for name in names:
-            found = None if request.force else _recorded(folder / name, [str(spec) for spec in modes])
+            found = None if request.force else _recorded(folder / folder_name(name), [str(spec) for spec in modes])
             if found is not None:
                 reused += 1
                 rows += _rows(name, found)
                 continue
             try:
-                found = _checked_op(replace(request, out=folder, name=name, modes=modes), name, laboratory)
+                found = _checked_op(replace(request, out=folder, modes=modes), name, laboratory)
                 made = _rows(name, found)
             except NumdriftError as error:
                 made = [CheckedOp(name, spec.name, FAILED, str(error)) for spec in modes[1:]]
@@ -89,6 +89,15 @@ def ops_checked(request: CheckRequest, pattern: str, progress: Progress) -> OpTa
 def _write(folder: Path, table: OpTable) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     put(folder / OPS, json_text(table, indent=1))
+
+
+def folder_name(op: str) -> str:
+    """Return the name of an op's folder: its own name, but a folder's name does not begin with an underscore.
+
+    >>> folder_name("_chunk_cat")
+    'op._chunk_cat'
+    """
+    return f"op.{op}" if op.startswith("_") else op
 
 
 def matching(pattern: str) -> list[str]:
@@ -111,10 +120,11 @@ def matching(pattern: str) -> list[str]:
 def _checked_op(request: CheckRequest, name: str, laboratory: Laboratory) -> CallCheck:
     """Check one op, and keep the result in its folder. Its processes end; those that fork others stay."""
     subject = CallSubject(op=name, seeds=request.input_seeds, gradients=request.gradients)
-    batch = planned(replace(request, script=str(SCRIPT), run={**request.run, "subject": subject}))
+    of_op = replace(request, name=folder_name(name), script=str(SCRIPT), run={**request.run, "subject": subject})
+    batch = planned(of_op)
     laboratory.begin_anew()
     try:
-        found = calls_checked(request, batch, name, laboratory)
+        found = calls_checked(of_op, batch, name, laboratory)
     finally:
         laboratory.workers.close_processes()
     put(batch.investigation.path / CHECK, json_text(found, indent=1))

@@ -50,6 +50,10 @@ def draws(name: str) -> bool:
     return name.removesuffix("_") in DRAWING
 
 
+IN_MEMORY = {"aten._efficientzerotensor.default": "aten.zeros.default"}
+"""The op that a tape contains in place of an op whose result has no memory: zeros that are never stored, such as the
+gradient of `torch.sgn`. A replay gives each result memory, and kernels read it."""
+
 NAMESPACES = ("c10d", "_c10d_functional", "c10d_functional", "_c10d_functional_autograd")
 """The namespaces of the ops with which torch's process groups communicate."""
 

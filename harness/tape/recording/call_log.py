@@ -12,6 +12,7 @@ import torch
 from ...torch_private.accelerators import device_meant
 from ...torch_private.dispatching import bare_execution, current_autograd_node
 from ..files.journal_writing import bytes_of
+from ..op_names import IN_MEMORY
 from ..op_places import OpPlace
 from ..replaying.laid_out import LaidOut
 from ..replaying.replay import bits_of, generator_state
@@ -206,7 +207,7 @@ class CallLog:
 def raising(noted: NotedCall, frames: tuple[str, ...]) -> Call:
     """Return the record of a call that raised an error. The record's only output is None."""
     return Call(
-        op=str(noted.call.operation),
+        op=IN_MEMORY.get(str(noted.call.operation), str(noted.call.operation)),
         arguments=noted.arguments,
         keywords=noted.keywords,
         outputs=(None,),

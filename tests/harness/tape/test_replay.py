@@ -169,6 +169,17 @@ def test_memory_that_grows_and_is_written_through_views() -> None:
     assert found["loss 0"].tolist() == [2, 10, 2, 2, 10, 2]
 
 
+def test_zeros_that_have_no_memory_are_replayed_as_zeros() -> None:
+    # given the gradient of sgn, which torch never stores; a kernel that reads its memory ends the process
+    x = torch.ones(400, requires_grad=True)
+    with recorded() as recorder:
+        torch.sgn(x).sum().backward()
+        assert x.grad is not None
+        recorder.watch("loss 0", x.grad.clone())
+    found = Replay(recorder.tape()).run(AsRecorded())
+    assert_same(found, {"loss 0": torch.zeros(400)})
+
+
 def test_equal_nan_are_the_same_and_signed_zeros_are_not() -> None:
     nan = torch.tensor([float("nan"), 1.0])
     assert is_same(nan, nan.clone())
