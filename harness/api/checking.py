@@ -62,8 +62,10 @@ class CheckRequest(InvestigationRequest):
         metavar="TEXT",
     )
     load: Path | None = option(
-        None, "A file of inputs that torch.save has written: tensors, or a list or dictionary of tensors.", Path,
-        kind=Path, metavar="FILE",
+        None,
+        "A file of inputs: what torch.save has written (tensors, or a list or dictionary of tensors), or a snapshot, "
+        "for the inputs of its graph.",
+        Path, kind=Path, metavar="FILE",
     )  # fmt: skip
     input_seeds: int = option(
         2, "Number of sets of inputs of the function, each from its own seed.", flag="--seeds", least=1, metavar="N",

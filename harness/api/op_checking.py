@@ -120,7 +120,15 @@ def matching(pattern: str) -> list[str]:
 def _checked_op(request: CheckRequest, name: str, laboratory: Laboratory) -> CallCheck:
     """Check one op, and keep the result in its folder. Its processes end; those that fork others stay."""
     subject = CallSubject(op=name, seeds=request.input_seeds, gradients=request.gradients)
-    of_op = replace(request, name=folder_name(name), script=str(SCRIPT), run={**request.run, "subject": subject})
+    # Runs without a result are left from an attempt that failed.
+    left_over = (request.out / folder_name(name)).exists() and not (request.out / folder_name(name) / CHECK).exists()
+    of_op = replace(
+        request,
+        force=request.force or left_over,
+        name=folder_name(name),
+        script=str(SCRIPT),
+        run={**request.run, "subject": subject},
+    )
     batch = planned(of_op)
     laboratory.begin_anew()
     try:

@@ -38,6 +38,7 @@ from ..torch_private.patches import Patches
 from .fingerprint import fingerprint, numeric_variables
 from .parked_memory import ParkedMemory
 from .recorder import Recorder
+from .saved_inputs import read_saved
 
 
 def run(config: RunConfig, shared: str = "") -> int:
@@ -147,7 +148,7 @@ def _record(
     main: Callable[[], object] = functools.partial(execute, config, code)
     if config.subject is not None:
         try:
-            main = found_calls(config, config.subject, code, device, log.write)
+            main = found_calls(config, config.subject, code, device, log.write, read_saved)
         except BaseException as error:  # noqa: BLE001, see below
             ended = error
     recorder.start()

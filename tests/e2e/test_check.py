@@ -345,6 +345,30 @@ def test_a_library_of_ops(numdrift: Numdrift, tmp_path: Path) -> None:
     assert (more["reused"], len(more["rows"])) == (2, 3)
 
 
+def test_the_inputs_of_a_snapshot(numdrift: Numdrift, tmp_path: Path, functions: Path) -> None:
+    # given a snapshot of the forward of a training, with an input of another size than get_inputs() of the file
+    (tmp_path / "train.py").write_text(
+        "import torch\ntorch.manual_seed(0)\nmodel = torch.nn.Linear(4, 2)\n"
+        "optimizer = torch.optim.SGD(model.parameters(), 0.1)\n"
+        "model(torch.arange(20.0).reshape(5, 4)).sum().backward()\noptimizer.step()\n"
+    )
+    taken = numdrift("snapshot", "take", "train.py", "--modes", "cpu", "--steps", "0", "--name", "t")
+    (forward,) = (tmp_path / "runs/t/cpu/snapshots").glob("*forward*")
+
+    arguments = ("ops.py:Block", "--load", str(forward), "--seeds", "1")
+    (bad,) = checked(numdrift, tmp_path, *arguments, *TWO, "bad=cpu,kernel.tanh_backward=bf16", code=1)["modes"]
+    results = package.load_run(tmp_path / "runs/ops/a").parameters(0)
+    shapes = {value.shape for name, value in results.items() if name in ("grad_x", "output")}
+    forward.write_bytes(forward.read_bytes()[:-1])
+    damaged = numdrift("check", *arguments, *TWO, "b=cpu", "--force")
+
+    assert taken.returncode == 0, taken.stderr
+    assert bad["pair"]["culprits"][0]["op"] == "aten.tanh_backward"
+    assert shapes == {(5, 4)}
+    assert damaged.returncode == 2
+    assert len(damaged.stderr.strip().splitlines()) == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

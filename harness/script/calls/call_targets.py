@@ -17,10 +17,15 @@ from .captured_calls import CallCapture
 from .planned_call import PlannedCall, seed_generators
 
 Inputs = tuple[tuple[Any, ...], dict[str, Any]]
+
+ReadSaved = Callable[[str], Any]
+"""Reads a file of inputs. Raises UsageError."""
 """The positional and the named arguments of a call."""
 
 
-def planned_calls(subject: CallSubject, scope: Mapping[str, Any], captured: CallCapture) -> list[PlannedCall]:
+def planned_calls(
+    subject: CallSubject, scope: Mapping[str, Any], captured: CallCapture, read_saved: ReadSaved
+) -> list[PlannedCall]:
     """Return the calls of a function or module that the script's variables `scope` contain.
 
     Each set of inputs is made from its own seed. Raises UsageError if there is no such function, or no inputs for it.
@@ -35,7 +40,7 @@ def planned_calls(subject: CallSubject, scope: Mapping[str, Any], captured: Call
     calls = []
     for seed in range(subject.seeds):
         seed_generators(seed)
-        args, kwargs = _inputs_for(subject, scope, seed)
+        args, kwargs = _inputs_for(subject, scope, seed, read_saved)
         label = f"seed {seed}" if subject.seeds > 1 else "the call"
         calls.append(PlannedCall(label, function, args, kwargs, captured.compiled_with(function), seed=seed))
     for call in calls:
@@ -107,12 +112,12 @@ def _made(module: type[torch.nn.Module], scope: Mapping[str, Any]) -> torch.nn.M
         raise
 
 
-def _inputs_for(subject: CallSubject, scope: Mapping[str, Any], seed: int) -> Inputs:
+def _inputs_for(subject: CallSubject, scope: Mapping[str, Any], seed: int, read_saved: ReadSaved) -> Inputs:
     """Return the inputs of the set with this seed. Raises UsageError."""
     if subject.inputs:
         return _described(described_inputs(subject.inputs), seed)
     if subject.saved:
-        return _saved(subject.saved)
+        return _as_inputs(read_saved(subject.saved))
     maker = next((scope[name] for name in MAKERS if callable(scope.get(name))), None)
     if maker is None:
         raise UsageError(
@@ -128,18 +133,6 @@ def _as_inputs(value: Any) -> Inputs:
     if isinstance(value, Mapping):
         return (), dict(value)
     return (tuple(value), {}) if isinstance(value, (list, tuple)) else ((value,), {})
-
-
-def _saved(path: str) -> Inputs:
-    """Return the inputs that torch has saved. Raises UsageError for a file with anything but tensors in containers."""
-    try:
-        return _as_inputs(torch.load(path, map_location="cpu", weights_only=True))
-    except Exception as error:  # noqa: BLE001, a file may be damaged in any way
-        why = " ".join(str(error).split())[:120]
-        raise UsageError(
-            f"{path} holds no inputs that can be read safely ({why}): save tensors, or a list or dictionary of "
-            "tensors, with torch.save"
-        ) from None
 
 
 def _described(inputs: Sequence[DescribedInput], seed: int) -> Inputs:

@@ -12,7 +12,7 @@ from ...records.run.call_subject import TIMES, CallSubject
 from ...records.run.run_config import RunConfig
 from ..main_module import execute, first_line, place_of
 from .call_steps import expected_results, make_calls, targets_of
-from .call_targets import op_calls, planned_calls
+from .call_targets import ReadSaved, op_calls, planned_calls
 from .captured_calls import CallCapture
 from .edge_inputs import edge_calls
 from .planned_call import PlannedCall
@@ -21,13 +21,13 @@ Write = Callable[..., None]
 
 
 def found_calls(
-    config: RunConfig, subject: CallSubject, code: types.CodeType, device: str, write: Write
+    config: RunConfig, subject: CallSubject, code: types.CodeType, device: str, write: Write, read_saved: ReadSaved
 ) -> Callable[[], None]:
     """Run the script, and return a function that makes the calls of the subject as the steps of the run.
 
     The script runs as a module where it only defines what is called, and as `__main__` where its own calls are
-    captured. `write` writes an event to the journal. Raises UsageError if there is nothing to call, and what the script
-    raises before its first call.
+    captured. `write` writes an event to the journal, `read_saved` reads a file of inputs. Raises UsageError if there is
+    nothing to call, and what the script raises before its first call.
     """
     captured = CallCapture(config.script)
     if subject.op:
@@ -35,7 +35,7 @@ def found_calls(
     elif subject.function:
         with captured.capturing():
             scope = execute(config, code, name=Path(config.script).stem)
-            calls = planned_calls(subject, scope, captured)
+            calls = planned_calls(subject, scope, captured, read_saved)
     else:
         calls = _captured(config, code, captured, write)
     if subject.edges:

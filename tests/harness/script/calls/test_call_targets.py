@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from numdrift.harness.errors import UsageError
+from numdrift.harness.recorder.saved_inputs import read_saved
 from numdrift.harness.records.run.call_subject import CallSubject
 from numdrift.harness.script.calls.call_targets import planned_calls
 from numdrift.harness.script.calls.captured_calls import CallCapture
@@ -16,7 +17,7 @@ from numdrift.harness.script.calls.planned_call import PlannedCall
 
 
 def calls_of(subject: CallSubject, scope: dict[str, Any]) -> list[PlannedCall]:
-    return planned_calls(subject, scope, CallCapture("script.py"))
+    return planned_calls(subject, scope, CallCapture("script.py"), read_saved)
 
 
 def add(x: torch.Tensor, y: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
