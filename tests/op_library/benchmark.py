@@ -44,6 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(text, end="")
     else:
         args.page.write_text(text, encoding="utf-8")
+        subprocess.run([sys.executable, "-m", "ruff", "format", "--quiet", str(args.page)], check=False)  # its scripts
         print(f"Wrote {args.page}")
     return 0
 

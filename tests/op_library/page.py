@@ -46,7 +46,7 @@ def page(table: OpTable, folder: Path, samples: int, measured: str) -> str:
     reasons = defaultdict[str, list[str]](list)
     for row in rows:
         if row.verdict == FAILED:
-            reasons[in_markdown(row.text)].append(f"`{row.op}`")
+            reasons[in_markdown(row.text.replace(f"{folder}/", ""))].append(f"`{row.op}`")
     lines += ["## Ops that were not compared", "", "| reason | ops |", "|---|---|"]
     lines += [f"| {reason} | {', '.join(ops)} |" for reason, ops in reasons.items()]
     return "\n".join(lines) + "\n"

@@ -18,6 +18,7 @@ def test_the_page_counts_verdicts_and_shows_the_smallest_script(tmp_path: Path) 
         CheckedOp("abs", "compile", "identical", "the same"),
         CheckedOp("softsign", "compile", "beyond-rounding", "less | exactly", 30.0, "aten.div", 60.0, "/gone/softsign"),
         CheckedOp("item", "compile", FAILED, "returns no tensor"),
+        CheckedOp("chalf", "compile", FAILED, f"{tmp_path}/chalf/values: output is complex"),
         CheckedOp("equal", "compile", FAILED, "returns no tensor"),
     ]
 
@@ -27,6 +28,7 @@ def test_the_page_counts_verdicts_and_shows_the_smallest_script(tmp_path: Path) 
     assert "took 1 minutes" in text
     assert "### softsign\n\n`beyond-rounding`: less &#124; exactly\n\n```python\nassert 1 == 2\n```" in text
     assert "| returns no tensor | `equal`, `item` |" in text
+    assert "| chalf/values: output is complex | `chalf` |" in text
     assert "### abs" not in text
 
 
