@@ -149,7 +149,7 @@ def check_plan(plan: BatchPlan) -> None:
     check_kernels(plan.modes, plan.kernels, plan.trace_kernels)
     if plan.record not in LEVELS:
         raise UsageError(f"--record {plan.record!r} is not a level; the levels are {', '.join(LEVELS)}")
-    if plan.record == "tensors" and not plan.steps.ranges:
+    if plan.record == "tensors" and plan.steps.is_everything:
         raise UsageError("--record tensors keeps every op's output: name the steps, as in --steps 0,1")
     if plan.timeout is not None and not (plan.timeout > 0 and math.isfinite(plan.timeout)):
         raise UsageError(f"--timeout {plan.timeout:g} is not a positive number of seconds")
