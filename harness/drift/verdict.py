@@ -195,9 +195,8 @@ def _undecided(evidence: VerdictEvidence) -> Verdict | None:
         return _no_word(f"{reason}: run `{evidence.command}`, {REMEDY} and measures the noise", doubtful.step)
     if worst_of(evidence.steps) == 0.0 and 0.0 < evidence.recording <= evidence.threshold.fault:
         text = (
-            f"{evidence.b} has the bits that {evidence.a} has while its ops are recorded; otherwise autograd takes "
-            f"another formula in {evidence.a}, which moves the results by {evidence.recording:.2g} times the rounding "
-            "noise"
+            f"{evidence.b} has the bits that {evidence.a} has while its ops are recorded; otherwise the results of "
+            f"{evidence.a} are {evidence.recording:.2g} times the rounding noise away from these"
         )
         return Verdict("rounding", f"rounding: {text}", step=first)
     if worst_of(evidence.steps) == 0.0 and not any(

@@ -148,9 +148,9 @@ def spread_sentence(
 def recording_sentence(label: str, score: float) -> str:
     """Say that a mode computes other bits while its ops are recorded."""
     return (
-        f"while its ops are recorded, {label} computes other bits than otherwise, the same ones each time: autograd "
-        f"takes other formulas for some gradients then. They move the results by up to {score:.2g} times the rounding "
-        "noise; that counts as noise"
+        f"while its ops are recorded, {label} computes other bits than otherwise, the same ones each time. The likely "
+        "reason is that autograd then takes another formula, as for the gradients of prod and masked_fill. The results "
+        f"move by up to {score:.2g} times the rounding noise; that counts as noise"
     )
 
 
