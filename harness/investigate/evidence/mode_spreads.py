@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,7 +62,7 @@ def mode_spreads(evidence: PairEvidence, noises: Mapping[int, Noise]) -> Spreads
         is_seen = facts.tapes_itself and not facts.compiles
         by_recording = None
         if is_seen and not any(noise.unrepeatable or noise.doubted for noise in taped):
-            by_recording = _of_recording(evidence, control) if side == "a" else None
+            by_recording = _of_recording(evidence, control, taped) if side == "a" else None
             if by_recording is None:
                 continue
             pairs.append(by_recording)
@@ -90,14 +90,17 @@ def mode_spreads(evidence: PairEvidence, noises: Mapping[int, Noise]) -> Spreads
     return found
 
 
-def _of_recording(evidence: PairEvidence, control: Repetition) -> OwnSpread | None:
+def _of_recording(evidence: PairEvidence, control: Repetition, taped: Sequence[Noise]) -> OwnSpread | None:
     """Return how far recording of the ops moves the reference's step; None if something else moves it, or may.
 
     For some ops, autograd takes another formula while a dispatch mode is active (`areAnyTensorSubclassLike` in torch's
     FunctionsManual.cpp, as for `prod` and `masked_fill`). So the recorded step has other bits than the same step in the
-    first run, and the same bits whenever it is recorded.
+    first run, and the same bits whenever it is recorded, and whenever its tape is replayed: `taped` has the noise of
+    steps whose replay returned their bits.
     """
     step, again = control.step, evidence.a_again
+    if not any(noise.step == step for noise in taped):
+        return None  # threads race, or a value is computed outside of torch
     if step is None or again is None or not outcome_path(again.path, step).exists():
         return None
     tapes = RunConfig.load(again.path / "config.json").tapes

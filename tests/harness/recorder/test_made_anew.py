@@ -56,4 +56,4 @@ def test_every_wrapper_is_taken_over_and_the_names_are_the_models(mode: str, kep
     assert [len(one["tensors"]) for one in run.journal.events("initial")] == [len(NAMES)]
     assert [one["module"] for one in run.journal.events("adopted")] == ["Perturbed"]
     assert compiled == [mode != "cpu"] * STEPS
-    assert [len(one["batches"]) for one in run.journal.events("step")] == [1] * STEPS
+    assert [len(step.batches) for step in run.journal.steps] == [1] * STEPS
