@@ -13,7 +13,7 @@ import io
 import shutil
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Unpack, get_args
@@ -32,7 +32,7 @@ from ..investigate.method import investigate_runs
 from ..investigate.words.culprit_words import from_here
 from ..launch.batch_plan import BatchPlan, planned
 from ..records.frames import REFUSED
-from ..records.modes.mode_spec import ModeSpec, parse_modes
+from ..records.modes.mode_spec import ModeSpec, parse_mode, parse_modes
 from ..records.results.call_check import CallCheck
 from ..records.run.call_subject import TIMES, CallFacts, CallSubject, target_of
 from ..records.run.input_language import described_inputs
@@ -190,10 +190,21 @@ def calls_checked(request: CheckRequest, batch: BatchPlan, target: str, laborato
         labels,
         modes,
         runs[0].manifest.environment,
-        [event["text"] for event in runs[0].journal.events("notice")],
+        [*(event["text"] for event in runs[0].journal.events("notice")), *_notes_on_draws(request, runs, facts[0])],
         round(time.monotonic() - began, 3),
         str(batch.investigation.path),
     )
+
+
+def _notes_on_draws(request: CheckRequest, runs: Sequence[RecordedRun], facts: Sequence[CallFacts]) -> Iterator[str]:
+    """Say which modes draw eager's random numbers although nobody asked for that, if a call draws any."""
+    asked = request.modes or parse_modes(DEFAULT_MODES)
+    for spec, run in zip(asked, runs, strict=True) if any(call.draws for call in facts) else ():
+        if spec.fallback_random is None and parse_mode(run.manifest.spec).fallback_random is not None:
+            yield (
+                f"{run.manifest.label} draws the random numbers of eager mode (fallback_random=on), so that the "
+                "results can be compared; what it computes with its own numbers was not looked at"
+            )
 
 
 def _planned(request: CheckRequest) -> tuple[BatchPlan, CallSubject]:

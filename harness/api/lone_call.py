@@ -13,7 +13,7 @@ from ..records.results.call_check import CheckedMode
 from ..records.results.findings import WITHIN
 from ..records.run.call_subject import TIMES, CallFacts
 from ..records.run.step_selection import KeepParams
-from ..runs.journal import Array
+from ..runs.numpy_values import Array
 from ..runs.recorded_run import RecordedRun
 from ..runs.run_layout import InvestigationFolder
 from .compared_calls import call_differences, facts_of

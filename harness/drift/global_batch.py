@@ -24,8 +24,8 @@ import numpy as np
 
 from ..errors import JournalError, UsageError
 from ..records.values.sketch_record import ROUNDING, norm_estimate
-from ..runs.journal import Array
 from ..runs.mapped_tensors import has_sketches
+from ..runs.numpy_values import Array
 from ..runs.recorded_run import RecordedRun, ranks_of
 from .loss_distance import LossDrift, loss_drift
 from .run_comparison import RunComparison, compare_runs

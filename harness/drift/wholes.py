@@ -15,8 +15,9 @@ import numpy as np
 
 from ..records.values.digest_record import Digest
 from ..records.values.sketch_record import Shard, Sketch, added
-from ..runs.journal import Array, TensorEntry
+from ..runs.journal import TensorEntry
 from ..runs.mapped_tensors import StepSketches, sketches_of
+from ..runs.numpy_values import Array
 from ..runs.recorded_run import RecordedRun
 from ..runs.step_digests import StepDigests
 

@@ -10,7 +10,7 @@ import functools
 import numpy as np
 from numpy.typing import NDArray
 
-from .journal import Array
+from .numpy_values import Array
 
 _MASK = 2**64 - 1
 _GOLDEN = 0x9E3779B97F4A7C15

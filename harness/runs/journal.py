@@ -12,26 +12,18 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..errors import JournalError
 from ..records import frames
 from ..records.values.digest_record import RECORD_BYTES, Digest, unpack
 from ..records.values.sketch_record import Shard
+from .numpy_values import NUMPY_TYPES, Array, as_numbers
 from .step_digests import DigestColumns, StepDigests
 
-Array = NDArray[Any]
 Kind = TypeVar("Kind")
 
 MALFORMED = (ValueError, TypeError, KeyError, OverflowError, RecursionError)
 """The exceptions that reading a line raises if the line does not have the form in which the recorder writes it."""
-
-COMPLEX = {"complex64", "complex128"}
-WHOLE = {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
-NUMPY_TYPES = {name: name for name in {"float16", "float32", "float64", "bool"} | COMPLEX | WHOLE}
-NUMPY_TYPES["bfloat16"] = "uint16"
-"""The NumPy dtype of each torch dtype that NumPy has. bfloat16 is read as an integer with the same bits."""
-
 
 LIMITS = ("max_steps", "max_seconds")
 """The limits that may end a training run before its script ends. The journal's `end` event has the limit that was
@@ -289,7 +281,8 @@ class Journal:
         return list(self._value_frames)
 
     def values(self, step: int) -> dict[str, Array]:
-        """Return the values of one kept step by name, as read-only views of the file. bfloat16 is converted to float32.
+        """Return the values of one kept step by name, as read-only views of the file. Numbers whose dtype NumPy lacks
+        are converted to wider ones.
 
         Raises KeyError if the step was not kept, and JournalError if the step's values cannot be read or do not match
         the journal's table of tensors for that step.
@@ -313,7 +306,7 @@ class Journal:
                 raise JournalError(path, f"{entry.name} needs more bytes than its frame has")
             array = np.frombuffer(content, dtype, count, offset).reshape(entry.shape)
             offset += array.nbytes
-            arrays[entry.name] = widened(array) if entry.dtype == "bfloat16" else array
+            arrays[entry.name] = as_numbers(array, entry.dtype)
         if offset != end:
             raise JournalError(path, f"step {step} has {frame.length} bytes, but its table requires a different number")
         return arrays
@@ -379,8 +372,3 @@ def _initial_tensor(entry: Mapping[str, Any]) -> InitialTensor:
         raise ValueError(f"{len(record)} bytes are not a digest")
     tensor = _tensor_entry(entry)
     return InitialTensor(tensor.name, tensor.kind, tensor.shape, tensor.dtype, unpack(record))
-
-
-def widened(bits: NDArray[np.uint16]) -> Array:
-    """Convert bfloat16 bit patterns to the float32 numbers that they represent, exactly."""
-    return (bits.astype(np.uint32) << 16).view(np.float32)

@@ -15,7 +15,7 @@ from ..errors import JournalError
 from ..records import frames
 from ..records.values.sketch_record import SKETCH_BYTES, Sketch, unpack_sketches
 from ..records.values.tensor_layout import TORCH_NAMES, read_header
-from .journal import NUMPY_TYPES, Array, widened
+from .numpy_values import NUMPY_TYPES, Array, as_numbers
 from .recorded_run import RecordedRun
 from .run_layout import JOURNAL
 
@@ -50,10 +50,8 @@ def read_tensor_file(path: Path) -> TensorFile:
             array = np.frombuffer(content, dtype, math.prod(entry.shape), entry.start).reshape(entry.shape)
         except (ValueError, OverflowError) as error:
             raise JournalError(path, f"{entry.name!r} cannot be read: {error}") from error
-        # NumPy has no bfloat16, so the numbers are widened to float32. The copy is made read-only, like all the other
-        # arrays.
-        if entry.dtype == "BF16":
-            array = np.asarray(widened(array))
+        if entry.dtype == "BF16":  # which NumPy lacks; the copy is read-only, like all the other arrays
+            array = np.asarray(as_numbers(array, TORCH_NAMES[entry.dtype]))
             array.flags.writeable = False
         tensors[entry.name] = array
     # The writer has widened types that the format lacks. The names of the original types are among the facts.

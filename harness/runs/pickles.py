@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import JournalError
-from .journal import Array, Journal
+from .journal import Journal
+from .numpy_values import Array
 
 SCHEMA = 1
 PROTOCOL = 4

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import NumdriftError, RunNotFound, UsageError, nearest
-from .journal import Array, Journal
+from .journal import Journal
 from .manifest import RunManifest, read_manifest
+from .numpy_values import Array
 from .run_layout import JOURNAL, MANIFEST, rank_folder
 
 if TYPE_CHECKING:

@@ -205,6 +205,54 @@ def test_a_formula_that_autograd_takes_only_while_ops_are_recorded_is_rounding(
 
 
 @pytest.mark.slow
+def test_half_complex_numbers_and_draws(numdrift: Numdrift, tmp_path: Path) -> None:
+    # given a dtype that NumPy lacks
+    (tmp_path / "ops.py").write_text(
+        "import torch\ndef drawn(x):\n    return x.to(torch.complex32), torch.nn.functional.dropout(x.real, 0.5)\n"
+    )
+    drawn = ("--inputs", "randn(5, dtype=complex64)", "--seeds", "1", "--no-gradients")
+    found = checked(numdrift, tmp_path, "ops.py:drawn", *drawn, code=0)
+    assert [mode["verdict"] for mode in found["modes"]] == ["identical"]
+    assert any("draws the random numbers of eager mode" in note for note in found["notes"])
+    # when a mode has been asked for its own numbers
+    own = ("--mode", "cpu", "--mode", "compile,fallback_random=off")
+    found = checked(numdrift, tmp_path, "ops.py:drawn", *drawn, *own, code=1)
+    assert [mode["verdict"] for mode in found["modes"]] == ["different-setup"]
+    assert not any("draws" in note for note in found["notes"])
+
+
+CENTRED = """
+import torch
+
+
+def centred(x):
+    return (x - x.max()).log()
+
+
+def get_inputs():
+    return [torch.tensor([0.5, UNDEFINED, -1.0, 2.0, 0.25])]
+"""
+
+
+@pytest.mark.slow
+def test_nan_in_other_elements_is_a_fault_although_recording_hides_it(numdrift: Numdrift, tmp_path: Path) -> None:
+    # given a gradient with NaN at the maximum alone in eager mode, and everywhere while a dispatch mode is active, as
+    # in a compiled graph (torch 2.13)
+    (tmp_path / "ops.py").write_text(CENTRED.replace("UNDEFINED", "-0.5"))
+    (mode,) = checked(numdrift, tmp_path, "ops.py:centred", code=1)["modes"]
+    assert mode["verdict"] == "beyond-rounding"
+    assert "stage aot_eager" in mode["answer"]
+    assert any("eager 0, aot_eager inf" in sentence for sentence in mode["text"])
+
+
+@pytest.mark.slow
+def test_a_nan_whose_bits_change_while_ops_are_recorded(numdrift: Numdrift, tmp_path: Path) -> None:
+    (tmp_path / "ops.py").write_text(CENTRED.replace("UNDEFINED", 'float("nan")'))
+    (mode,) = checked(numdrift, tmp_path, "ops.py:centred", code=0)["modes"]
+    assert (mode["verdict"], "but for the bits of NaN" in mode["answer"]) == ("identical", True)
+
+
+@pytest.mark.slow
 def test_a_swapped_kernel_is_found_in_the_gradients(numdrift: Numdrift, tmp_path: Path, functions: Path) -> None:
     found = checked(
         numdrift, tmp_path, "ops.py:scaled", *INPUTS, *TWO, "bad=cpu,kernel.tanh_backward=bf16", "--mode", "same=cpu",

@@ -18,8 +18,9 @@ from typing import Literal
 import numpy as np
 
 from ...runs.content_hash import content_hash
-from ...runs.journal import Array, StepRecord
+from ...runs.journal import StepRecord
 from ...runs.mapped_tensors import TensorFile
+from ...runs.numpy_values import Array
 from ...runs.recorded_run import RecordedRun
 from ..loss_distance import LossDrift, loss_drift
 from ..recorded_drift import common_steps

@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...records.run.step_files import CARRIED
-from ...runs.journal import Array
 from ...runs.mapped_tensors import TensorFile
+from ...runs.numpy_values import Array
 from ..norms import is_floating, norm
 from ..step_noise import Noise
 from ..step_score import score_step, unit_roundoff

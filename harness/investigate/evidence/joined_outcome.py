@@ -10,8 +10,9 @@ import numpy as np
 from ...drift.wholes import block_of, entries_of
 from ...errors import JournalError
 from ...records.values.sketch_record import Shard
-from ...runs.journal import Array, TensorEntry
+from ...runs.journal import TensorEntry
 from ...runs.mapped_tensors import TensorFile
+from ...runs.numpy_values import Array
 from ...runs.recorded_run import RecordedRun, ranks_of
 from ...runs.step_outcomes import read_outcome
 from .pair_evidence import PairEvidence

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from ...drift.recorded_drift import first_computed_difference
 from ...drift.repetition import COMPUTED, Repetition
 from ...drift.step_noise import Noise, noises_of
+from ...drift.step_score import StepScore, score_step
+from ...drift.verdict import worst_of
 from ...errors import JournalError, RunNotFound
 from ...records.modes.mode_spec import parse_mode
 from ...records.run.run_config import RunConfig
 from ...runs.recorded_run import RecordedRun
 from ...runs.step_outcomes import outcome_path, outcome_steps, read_outcome
 from .kept_repetition import controls_of, repetition_of
-from .own_spread import OwnSpread, joined, of_journals, of_kept_values, of_noise, of_outcomes, units_of
+from .own_spread import OwnSpread, joined, kept_values, of_journals, of_kept_values, of_noise, of_outcomes, units_of
 from .pair_evidence import PairEvidence
 
 MOST_PAIRS = 4
@@ -32,6 +36,8 @@ class ModeSpread:
     calls: the calls that, according to its tapes, do not repeat
     adding: if the mode compiles, the calls that may be those that do not repeat
     by_recording: whether the mode computes the same bits each time its ops are recorded, and other bits if they are not
+    unrecorded: if so, the score of the control's step in the two modes' own runs, which do not record ops; None if it
+        is not known
     """
 
     control: Repetition
@@ -39,6 +45,19 @@ class ModeSpread:
     calls: tuple[Mapping[str, Any], ...] = ()
     adding: tuple[Mapping[str, Any], ...] = ()
     by_recording: bool = False
+    unrecorded: StepScore | None = None
+
+    def step_without_recording(self, threshold: float) -> StepScore | None:
+        """Return the score without recording if it is the step's score; else None.
+
+        If recording moves a step beyond the threshold, the noise was measured on another formula than the one that is
+        used without recording. So a finite score beyond the threshold proves nothing. A NaN on one side only does: no
+        rounding makes one.
+        """
+        if self.unrecorded is None or self.spread.score <= threshold:
+            return None
+        score = worst_of([self.unrecorded])
+        return self.unrecorded if score <= threshold or math.isinf(score) else None
 
 
 Spreads = dict[Literal["a", "b"], ModeSpread]
@@ -86,6 +105,7 @@ def mode_spreads(evidence: PairEvidence, noises: Mapping[int, Noise]) -> Spreads
             tuple(calls.values()),
             () if calls else tuple(adding.values()),
             by_recording=by_recording is not None,
+            unrecorded=None if by_recording is None else _unrecorded_score(evidence, control.step, nearest),
         )
     return found
 
@@ -113,7 +133,21 @@ def _of_recording(evidence: PairEvidence, control: Repetition, taped: Sequence[N
         if not difference.repeatable and difference.what != "steps" and (difference.step or 0) <= step:
             return None
     moved = of_kept_values(step, evidence.a, read_outcome(again.path, step))
-    return moved if moved is not None and any(moved.relative.values()) else None
+    # A value of which other bits are no other number differs in the bits of a NaN, or in the sign of a zero.
+    return moved if moved is not None and (control.what == "value" or any(moved.relative.values())) else None
+
+
+def _unrecorded_score(evidence: PairEvidence, step: int, noise: Noise) -> StepScore | None:
+    """Return the score of a step in the two modes' own runs.
+
+    Return None if they did not begin it in the same state, or did not keep its parameters and buffers.
+    """
+    a, b, again = evidence.a, evidence.b, evidence.a_again
+    kept = all(step in run.journal.value_steps for run in (a, b))
+    if again is None or noise.step != step or not kept or first_computed_difference(a, b) != step:
+        return None
+    recorded = read_outcome(again.path, step)
+    return score_step(kept_values(a, step, recorded), kept_values(b, step, recorded), noise)
 
 
 def _taped(runs: tuple[RecordedRun, ...] | list[RecordedRun]) -> Iterator[Noise]:

@@ -110,9 +110,19 @@ def of_kept_values(step: int, run: RecordedRun, outcome: TensorFile) -> OwnSprea
     the step; None if they are not kept."""
     if step not in run.journal.value_steps:
         return None
-    kept = {f"{kind} {name}": value for name, value in run.parameters(step).items() for kind in ("parameter", "buffer")}
-    common = {name: value for name, value in outcome.tensors.items() if name in kept}
-    return of_outcomes(step, TensorFile(common, {}, {}), TensorFile({name: kept[name] for name in common}, {}, {}))
+    kept = kept_values(run, step, outcome)
+    common = {name: outcome.tensors[name] for name in kept.tensors}
+    return of_outcomes(step, TensorFile(common, {}, {}), kept)
+
+
+def kept_values(run: RecordedRun, step: int, outcome: TensorFile) -> TensorFile:
+    """Return the parameters and buffers that a run kept of a step, with the names and dtypes of an outcome's values."""
+    kept = run.parameters(step)
+    ends = {name: name.partition(" ") for name in outcome.tensors}
+    tensors = {
+        name: kept[end] for name, (kind, _, end) in ends.items() if kind in ("parameter", "buffer") and end in kept
+    }
+    return TensorFile(tensors, outcome.dtypes, {})
 
 
 def _apart(first: float, second: float) -> float:

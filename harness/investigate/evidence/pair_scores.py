@@ -39,6 +39,7 @@ from ...runs.step_outcomes import (
 from .explained_scores import Scores, without_unlooked
 from .joined_outcome import outcome_against
 from .mode_spreads import Spreads, mode_spreads
+from .own_spread import kept_values
 from .pair_evidence import PairEvidence
 from .same_state_steps import reference_outcomes, started_steps
 from .split_batches import split_of
@@ -88,6 +89,10 @@ def scores_of(evidence: PairEvidence) -> Scores:
         )
     ignored = unrepeatable_of_script(evidence)
     scored = [without_values(step_score, ignored) for step_score in scored] if ignored else scored
+    for spread in spreads_of(evidence).values():
+        live = spread.step_without_recording(threshold.fault)
+        if live is not None:
+            scored = [live if step_score.step == live.step else step_score for step_score in scored]
     parts = "" if split is None else split.in_words(evidence.a.manifest.label, evidence.b.manifest.label)
     scores = Scores(tuple(scored), threshold, how, tuple(unusable), parts=parts)
     return without_unlooked(scores if scored else replace(scores, why="none of the experiments can be read"))
@@ -119,6 +124,15 @@ def score_of(evidence: PairEvidence, run: RecordedRun, step: int, folder: Path |
     outcomes = reference_outcomes(evidence)
     if step not in outcomes or step not in outcome_steps(folder or run.path):
         return None
+    fault = threshold_of_pair(spec_of(evidence.a), spec_of(evidence.b)).fault
+    for spread in spreads_of(evidence).values():
+        live = spread.step_without_recording(fault)
+        if live is not None and live.step == step:
+            outcome = read_outcome(folder or run.path, step)
+            reference = kept_values(evidence.a, step, outcome)
+            common = {name: outcome.tensors[name] for name in reference.tensors}
+            noise = _taped_noise(evidence)[0].get(step, Noise(step, 0, {}))
+            return score_step(reference, replace(outcome, tensors=common), noise)
     split = _same_data(evidence)
     is_split = split is not None and step in split.steps
     return _scored(step, outcomes[step], run, _noise_of_pair(evidence)[0], evidence, folder, is_split=is_split)

@@ -246,7 +246,7 @@ def _spreads(measured: MeasuredPair, word: str | None, threshold: float) -> list
         wide = [(label, spread.spread.score) for label, spread in measured.spreads.items()]
         return [hidden_sentence(label, score, threshold) for label, score in wide if score > threshold]
     return [
-        recording_sentence(label, spread.spread.score)
+        recording_sentence(label, spread.spread.score, is_noise=spread.step_without_recording(threshold) is None)
         if spread.by_recording
         else spread_sentence(label, spread.calls, spread.spread.score, spread.adding)
         for label, spread in measured.spreads.items()

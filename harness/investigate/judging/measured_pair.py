@@ -104,7 +104,7 @@ def measure(evidence: PairEvidence) -> MeasuredPair:
         setup=_setup(evidence, localized, split, by_values=by_values),
         localized=localized,
         scores=scores,
-        controls=_controls(evidence, spreads, by_values=by_values),
+        controls=_controls(evidence, spreads, scores.threshold.fault, by_values=by_values),
         spreads={run.manifest.label: spreads[side] for side, run in (("a", a), ("b", b)) if side in spreads},
         referee=None if is_alike else _readable(lambda: accuracy_of(evidence), None, unreadable),
         unreadable=unreadable,
@@ -200,11 +200,15 @@ def _setup(
     return [difference for difference in differences if difference.kind not in void]
 
 
-def _controls(evidence: PairEvidence, spreads: Spreads, *, by_values: bool) -> dict[str, Repetition]:
+def _controls(evidence: PairEvidence, spreads: Spreads, threshold: float, *, by_values: bool) -> dict[str, Repetition]:
     controls: dict[str, Repetition] = {}
     for side, (run, _, control) in controls_of(evidence).items():
-        spread = spreads.get(side)
-        controls[run.manifest.label] = control if spread is None else replace(control, score=spread.spread.score)
+        spread, label = spreads.get(side), run.manifest.label
+        if spread is not None and spread.step_without_recording(threshold) is not None:
+            control = Repetition(True, text=f"{label} computes the same bits each time its ops are recorded")
+        elif spread is not None:
+            control = replace(control, score=spread.spread.score)
+        controls[label] = control
     label = evidence.b.manifest.label
     if by_values and label in controls and controls[label].what == "steps":
         # The control has the reference's length because it began its last step in the reference's state.

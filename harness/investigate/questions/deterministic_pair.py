@@ -85,7 +85,8 @@ def is_wanted(inquiry: Inquiry) -> bool:
     """
     pair, evidence = inquiry.pair, inquiry.evidence
     causes = [culprit for culprit in proven(pair.verdict, pair.culprits) if culprit.kind != NONDETERMINISM]
-    if pair.verdict != "beyond-rounding" or causes or not spreads_of(evidence):
+    spreads = [spread for spread in spreads_of(evidence).values() if not spread.by_recording]
+    if pair.verdict != "beyond-rounding" or causes or not spreads:
         return False
     return any(_deterministic(spec_of(run)) is not None for run in (evidence.a, evidence.b))
 

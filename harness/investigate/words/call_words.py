@@ -26,6 +26,7 @@ _PHRASES = (
     (re.compile(r" (?:in|of) the model itself\b"), ""),
     (re.compile(r"\bthe model itself\b"), "the function itself"),
     (re.compile(r"\bthe script itself\b"), "the function itself"),
+    (re.compile(r"\baten\.copy_ in the optimizer reads\b"), "the call returns"),
     (re.compile(r"\bwith report\.html\b"), "with the text that --markdown writes"),
     (re.compile(r"\bno cause was looked for: `numdrift localize [^`]*` takes a step apart"), ""),
 )

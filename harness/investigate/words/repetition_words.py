@@ -145,12 +145,24 @@ def spread_sentence(
     return f"{start}, its results are up to {score:.2g} times the rounding noise apart; that counts as noise"
 
 
-def recording_sentence(label: str, score: float) -> str:
-    """Say that a mode computes other bits while its ops are recorded."""
+def recording_sentence(label: str, score: float, *, is_noise: bool) -> str:
+    """Say that a mode computes other bits while its ops are recorded.
+
+    `score` says how far they are from each other, and is infinite if other elements are finite. If that is no noise,
+    the step was compared without recording.
+    """
+    how_far = "other elements are NaN or infinite" if math.isinf(score) else f"the results move by {score:.2g} times"
+    if is_noise:
+        moved = f"The results move by up to {score:.2g} times the rounding noise; that counts as noise"
+    else:
+        how_far += "" if math.isinf(score) else " the rounding noise"
+        moved = (
+            f"As {how_far} then, this step is compared as both modes compute it without recording, and no op can be "
+            "named as the cause"
+        )
     return (
         f"while its ops are recorded, {label} computes other bits than otherwise, the same ones each time. The likely "
-        "reason is that autograd then takes another formula, as for the gradients of prod and masked_fill. The results "
-        f"move by up to {score:.2g} times the rounding noise; that counts as noise"
+        f"reason is that autograd then takes another formula, as for the gradients of prod and masked_fill. {moved}"
     )
 
 

@@ -140,6 +140,7 @@ class CallFacts:
     results: the tensors that it returned
     mutated: the inputs that it wrote to
     sees_memory: whether aliases and writes to inputs can be seen on the mode's device
+    draws: whether it drew from torch's generator of random numbers
     """
 
     step: int
@@ -148,3 +149,4 @@ class CallFacts:
     results: tuple[ResultFacts, ...] = ()
     mutated: tuple[str, ...] = ()
     sees_memory: bool = True
+    draws: bool = False

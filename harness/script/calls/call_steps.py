@@ -9,7 +9,7 @@ So all that is recorded, started from the reference's state, judged and localize
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import torch
@@ -161,9 +161,11 @@ def make_calls(
         except Exception as error:  # noqa: BLE001, an error of the called function is the call's result
             write(CALLED, **asdict(CallFacts(number, call.label, raised=_in_words(error))))
             continue
+        seeded = torch.Generator().manual_seed(call.seed).get_state()
+        draws = not torch.equal(seeded, torch.get_rng_state())
         stepping[key].take(executed.results())
         stepping[key].step()
-        write(CALLED, **asdict(_facts(number, call, executed, device)))
+        write(CALLED, **asdict(replace(_facts(number, call, executed, device), draws=draws)))
 
 
 def expected_results(call: PlannedCall) -> dict[str, torch.Tensor] | None:

@@ -15,8 +15,8 @@ import numpy as np
 
 from ...errors import UsageError, nearest
 from ...records.codec import json_text
-from ...runs.journal import Array
 from ...runs.mapped_tensors import read_tensor_file
+from ...runs.numpy_values import Array
 from ...runs.recorded_run import runs_in
 from ...runs.run_layout import EVIDENCE, KEPT, WRITTEN
 

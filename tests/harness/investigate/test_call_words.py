@@ -35,6 +35,8 @@ def test_sentences() -> None:
         "compile computes mul differently (ops.py:6): a proven fault (first in issue.py:12); report it, with the text "
         "that --markdown writes"
     )
+    unwritten = "in step 0 aten.copy_ in the optimizer reads uninitialized memory"
+    assert says(unwritten, labels) == "in seed 0 the call returns uninitialized memory"
     assert says("compile differs from cpu from step 0 on by rounding alone", ["the call"]) == (
         "compile differs from cpu by rounding alone"
     )

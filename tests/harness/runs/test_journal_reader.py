@@ -379,7 +379,7 @@ def hostile(folder: Path, table: int, *entries: dict[str, Any]) -> Journal:
         ([entry("w", [1], "O")], "has the dtype O"),
         ([entry("w", [1], "V8")], "has the dtype V8"),
         ([entry("w", [1], "datetime64[ns]")], "has the dtype datetime64"),
-        ([entry("w", [8], "float8_e4m3fn")], "has the dtype float8_e4m3fn"),
+        ([entry("w", [8], "quint8")], "has the dtype quint8"),
         ([entry("w", [3], "float32")], "needs more bytes than its frame has"),
         ([entry("w", [2**40, 2**40], "float32")], "needs more bytes than its frame has"),
         ([entry("w", [2**62, 4], "float32")], "needs more bytes than its frame has"),
@@ -433,6 +433,26 @@ def test_eight_bytes_of_every_kind(tmp_path: Path, dtype: str) -> None:
     values = hostile(tmp_path, 0, entry("w", [], dtype), entry("empty", [0, 3], dtype)).values(0)
     assert values["w"].dtype == np.dtype(dtype) and values["w"].shape == () and values["w"] == 0
     assert values["empty"].shape == (0, 3)
+
+
+@pytest.mark.parametrize(
+    "dtype", ["float8_e5m2", "float8_e4m3fn", "float8_e5m2fnuz", "float8_e4m3fnuz", "float8_e8m0fnu", "complex32"]
+)
+def test_dtypes_that_numpy_lacks_have_their_numbers(tmp_path: Path, dtype: str) -> None:
+    # given all patterns of the dtype, or many
+    torch_dtype = getattr(torch, dtype)
+    integers = torch.arange(0, 2**31, 2**13 + 1, dtype=torch.int32) if dtype == "complex32" else torch.arange(256)
+    bits = integers if dtype == "complex32" else integers.to(torch.uint8)
+    expected = bits.view(torch_dtype).to(torch.complex64 if torch_dtype.is_complex else torch.float32).numpy()
+    log = EventLog(tmp_path / frames.EVENTS)
+    log.write("tensors", table=0, tensors=[entry("w", [len(bits)], dtype)])
+    log.write(**step_line(0))
+    FrameFile(tmp_path / frames.values_file(63)).frame(0, 0, [bits.numpy().tobytes()], bits.nbytes)
+    # when
+    found = Journal(tmp_path).values(0)["w"]
+    # then
+    assert found.dtype == expected.dtype
+    np.testing.assert_array_equal(found, expected)
 
 
 @given(st.integers(0, 2**16 - 1))
