@@ -7,28 +7,21 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 
 from ..api.checking import CheckRequest, checked
 from ..api.investigating import DEFAULT_MODES
 from ..api.op_checking import SAMPLES, ops_checked
 from ..errors import UsageError
-from ..investigate.words.call_words import says
-from ..investigate.words.culprit_words import from_here
 from ..records.modes.mode_spec import parse_modes
-from ..records.results.call_check import CallCheck, CheckedMode
 from ..records.results.op_table import UNDECIDED
 from ..report.call_issue import issue_text
 from . import command_options as options
 from .investigate import INTERRUPTED, CommandLineProgress, frames_option, suspects_option
 from .output import console, number, require_new, table, write_json, write_text
-from .shown_culprits import show_culprits
+from .shown_calls import show_calls
 
-RESULTS_SHOWN = 8
 WIDTH = 100
 """The number of characters of an answer in a table."""
-
-UNITS = "differs by, rounding alone: L2 distances, relative to the reference's result; z: their ratio"
 
 EXAMPLES = """\b
 Examples:
@@ -115,7 +108,7 @@ def command(
     elif markdown:
         write_text(Path(markdown), issue_text(found))
     if "-" not in (json_path, markdown) and not (quiet and found.is_equal):
-        show(console(), found, suspects=suspects, frames=frames)
+        show_calls(console(), found, suspects=suspects, frames=frames)
     return found.exit_code
 
 
@@ -140,38 +133,3 @@ def _check_ops(request: CheckRequest, pattern: str, json_path: str | None, *, qu
         reused = f", {found.reused} of them checked before" if found.reused else ""
         out.print(f"\n{len(found.rows)} rows{reused}, {found.seconds:.1f} s", soft_wrap=True)
     return found.exit_code
-
-
-def show(out: Console, found: CallCheck, *, suspects: bool = False, frames: bool = False) -> None:
-    """Print the answer for each mode, then its numbers and its causes."""
-    for mode in found.modes:
-        out.print(f"{mode.answer}.", soft_wrap=True)
-    calls = f"{len(found.calls)} call{'' if len(found.calls) == 1 else 's'}"
-    labels = f"{', '.join(found.calls[:3])}{', ...' if len(found.calls) > 3 else ''}"
-    out.print(f"\n{found.target}: {calls}{'' if labels == 'the call' else f' ({labels})'}", soft_wrap=True)
-    for mode in found.modes:
-        _show_mode(out, found, mode, suspects=suspects, frames=frames)
-    for note in found.notes:
-        out.print(f"note: {note}", soft_wrap=True)
-    out.print(f"\n{found.seconds:.1f} s; everything is in {found.folder}", soft_wrap=True)
-
-
-def _show_mode(out: Console, found: CallCheck, mode: CheckedMode, *, suspects: bool, frames: bool) -> None:
-    out.print(f"\n{mode.mode} against {found.reference}: {mode.verdict or 'undecided'}", soft_wrap=True)
-    for sentence in (*mode.differences[:RESULTS_SHOWN], *mode.text):
-        out.print(f"  {sentence}", soft_wrap=True)
-    if mode.results:
-        rows = table("  result", ">differs by", ">rounding alone", ">z", "farthest in")
-        for row in mode.results[:RESULTS_SHOWN]:
-            rows.add_row(f"  {row.name}", number(row.difference), number(row.rounding), number(row.z), row.call)
-        out.print(rows)
-        out.print(f"  {UNITS}", soft_wrap=True)
-    for script in mode.shrunk:
-        text = f"shrunk: {from_here(script.path)} ({script.text})" if script.path else script.text
-        out.print(f"  {text}", soft_wrap=True)
-    if mode.pair is not None:
-        with out.capture() as captured:
-            show_culprits(out, mode.pair, suspects=suspects, frames=frames)
-        for line in says(captured.get(), found.stepped).splitlines():
-            if line.strip():
-                out.print(line, soft_wrap=True)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import click
 from rich.console import Console
 
+from ..api.checking import CheckRequest, checked
 from ..api.investigating import DEFAULT_MODES, investigated
 from ..errors import NumdriftError
 from ..investigate.experiments.investigation_plan import InvestigationRequest
@@ -23,6 +25,7 @@ from ..report.rows import report_of
 from . import command_options as options
 from .output import console, number, require_new, table, write_json
 from .progress import UnderstoodLines, reporter_for
+from .shown_calls import show_calls
 from .shown_culprits import show_culprits
 
 WORST_SHOWN = 5
@@ -122,6 +125,11 @@ def command(
     except KeyboardInterrupt:
         progress.interrupted()
         return INTERRUPTED
+    endings = findings.runs.values()
+    is_file = not request.module and script is not None and Path(script).is_file() and request.nproc == 1
+    if is_file and not any(ending.steps or ending.status != "complete" for ending in endings):
+        progress.say(f"{script} never trains, so the calls that it makes are compared, as by numdrift check:")
+        return _compare_calls(request, folder, json_path, quiet=quiet, suspects=suspects, frames=frames)
     page = folder / NAME
     try:
         page.write_text(page_of(report_of(folder)), encoding="utf-8")
@@ -198,6 +206,24 @@ class CommandLineProgress:
             "causes.",
             soft_wrap=True,
         )
+
+
+def _compare_calls(
+    request: InvestigationRequest, folder: Path, json_path: str | None, *, quiet: bool, suspects: bool, frames: bool
+) -> int:
+    """Compare the calls of a script that does not train; `folder` is that of its runs."""
+    chosen = {field.name: getattr(request, field.name) for field in fields(InvestigationRequest)}
+    progress = CommandLineProgress(quiet=True)
+    try:
+        found = checked(CheckRequest(**chosen | {"name": f"{folder.name}-calls"}), progress)
+    except KeyboardInterrupt:
+        progress.interrupted()
+        return INTERRUPTED
+    if json_path:
+        write_json(json_path, found.to_json(), force=request.force)
+    if json_path != "-" and not (quiet and found.is_equal):
+        show_calls(console(), found, suspects=suspects, frames=frames)
+    return found.exit_code
 
 
 def show(

@@ -158,7 +158,10 @@ def _first_of_script(a: RecordedRun, b: RecordedRun, ignored: Collection[str]) -
 def reason_without_steps(run: RecordedRun) -> str:
     """Say why a run may have recorded no step."""
     if run.manifest.status == "complete" and not run.manifest.message:
-        return "a step ends with an optimizer's step(), and no such call was seen"
+        return (
+            "a step ends with an optimizer's step(), and no such call was seen (`numdrift check` compares the calls of "
+            "a script that does not train)"
+        )
     return run.manifest.message or f"see {run.path / 'stderr.log'}"
 
 

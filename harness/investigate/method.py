@@ -37,6 +37,7 @@ from .experiments.rounds import (
     noise_without_tape,
     not_of_itself,
     once_more,
+    repeats_each_call,
     seeds,
     settle_forced,
     tapes_of,
@@ -188,7 +189,9 @@ def decide(runs: Sequence[RecordedRun], plan: InvestigationRequest, laboratory: 
     with ExitStack() as beside:
         if differing:  # else nothing is compared with the noise
             beside.enter_context(noise_beside(reference, control_of(reference), chosen, laboratory))
-        laboratory.make(once_more(reference, others, chosen))
+        # Calls that are made twice in each process are their own control, as long as nothing else is asked of them.
+        if differing or not all(repeats_each_call(run) for run in able):
+            laboratory.make(once_more(reference, others, chosen))
     repeated = control(reference) if differing else None
     if repeated is not None and not repeated.repeatable and repeated.what in COMPUTED:
         own = from_itself(reference, chosen)

@@ -29,6 +29,7 @@ class Launch:
     reads_input: true if the process reads this process's standard input
     held: true if the process stays alive and answers requests after its script has ended without an error
     inherited: environment variables that the process starts from; None for those of this process
+    trains: false if the process makes calls of a function instead
     imports: further modules that may already be imported in the process, if it is forked
     """
 
@@ -44,6 +45,7 @@ class Launch:
     reads_input: bool = False
     held: bool = False
     inherited: Mapping[str, str] | None = None
+    trains: bool = True
     imports: tuple[str, ...] = ()
 
 
@@ -104,8 +106,11 @@ def guest_command(config: Path, *, python: str = sys.executable, module: str = "
     return [*command, module] if module else command
 
 
-EAGER = ("torch", "torch._dynamo")
-"""Modules that every training process imports, before its script or with its first optimizer."""
+TORCH = ("torch",)
+"""The module that every process imports before its script."""
+
+EAGER = (*TORCH, "torch._dynamo")
+"""Modules that every training process imports, the second one with its first optimizer."""
 
 COMPILER = (*EAGER, "torch._inductor.compile_fx")
 """Modules that a training process imports if its mode compiles: those of EAGER and the compiler's."""
@@ -125,9 +130,14 @@ def preloadable(*specs: ModeSpec) -> tuple[str, ...]:
     return EAGER if all(name in registry.names() and registry.entry(name).forks for name in names) else ()
 
 
-def imported_by(spec: ModeSpec) -> tuple[str, ...]:
-    """Return the modules that may already be imported in a process when it starts a training run in this mode."""
-    return COMPILER if spec.capabilities.compiles and preloadable(spec) else preloadable(spec)
+def imported_by(spec: ModeSpec, *, trains: bool = True) -> tuple[str, ...]:
+    """Return the modules that may already be imported in a process when it starts a run in this mode.
+
+    A run that does not train makes calls of a function.
+    """
+    if not preloadable(spec) or spec.capabilities.compiles:
+        return COMPILER if preloadable(spec) else ()
+    return EAGER if trains else TORCH
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,11 +164,12 @@ def inherited_by(launch: Launch) -> Mapping[str, str]:
 
 def guest_of(launch: Launch) -> Guest:
     spec = launch.spec
+    imports = imported_by(spec, trains=launch.trains)
     return Guest(
         config=launch.config,
         environment=environment(spec, inherited_by(launch)) | dict(launch.variables),
         python=interpreter(spec),
-        imports=() if launch.reads_input or not imported_by(spec) else (*imported_by(spec), *launch.imports),
+        imports=() if launch.reads_input or not imports else (*imports, *launch.imports),
     )
 
 

@@ -87,6 +87,7 @@ def _prepare_rank(plan: BatchPlan, spec: ModeSpec, folder: RunFolder, rank: int,
         reads_input=plan.pass_through,
         held=plan.serve is not None and not rank,
         inherited=plan.inherited,
+        trains=plan.subject is None,
         imports=OF_SAMPLES if plan.subject is not None and plan.subject.op else (),
         variables=_graph_variables(spec, folder.path.absolute()) if plan.graphs else {},
     )

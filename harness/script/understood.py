@@ -45,7 +45,8 @@ def say_ending(facts: AdoptionFacts, steps: int, loss_found: bool) -> None:
     elif not steps:
         facts.doubt(
             "no training was seen: the script's own process called neither backward() nor an optimizer's step(); "
-            f"if it trains in another way, {HOW_TO_SAY_THE_STEP}"
+            f"if it trains in another way, {HOW_TO_SAY_THE_STEP}; if it does not train, compare its calls with "
+            "`numdrift check`"
         )
     elif not loss_found:
         facts.doubt(

@@ -221,6 +221,27 @@ def test_half_complex_numbers_and_draws(numdrift: Numdrift, tmp_path: Path) -> N
     assert not any("draws" in note for note in found["notes"])
 
 
+EVALUATION = """
+import torch
+
+torch.manual_seed(0)
+net = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Tanh())
+with torch.no_grad():
+    for _ in range(2):
+        print(net(torch.randn(2, 4)))
+"""
+
+
+@pytest.mark.slow
+def test_the_calls_of_a_script_that_never_trains(numdrift: Numdrift, tmp_path: Path) -> None:
+    (tmp_path / "evaluate.py").write_text(EVALUATION)
+    swapped = ("--mode", "cpu", "--mode", "bad=cpu,kernel.tanh=bf16")
+    done = numdrift("investigate", str(tmp_path / "evaluate.py"), *swapped, "--out", str(tmp_path / "runs"))
+    assert done.returncode == 1
+    assert "never trains" in done.stderr
+    assert "bad computes tanh" in done.stdout and "2 calls" in done.stdout
+
+
 CENTRED = """
 import torch
 

@@ -21,11 +21,14 @@ from ...drift.step_score import StepScore
 from ...drift.verdict import worst_of
 from ...launch.batch_plan import BatchPlan
 from ...records.results.experiment import Experiment
+from ...records.run.call_subject import TIMES
+from ...records.run.run_config import RunConfig
 from ...records.run.run_request import NOISE_REPLAYS
 from ...records.run.step_files import steps_in
 from ...records.run.step_selection import StepSelection
 from ...runs.recorded_run import RecordedRun
 from ...runs.run_layout import STATES
+from ...runs.step_digests import have_equal_bits
 from ...runs.step_outcomes import outcome_steps, state_steps, tape_steps
 from ...search import between
 from ..evidence.ended_by_values import ended_by_values
@@ -95,6 +98,15 @@ def once_more(reference: RecordedRun, others: Sequence[RecordedRun], chosen: Cho
         own = StepSelection.of(lacking) if lacking else None
         plans.append(replace(plan, rejoin=run.path / STATES, states=own, until=None))
     return Round("each mode once more", plans)
+
+
+def repeats_each_call(run: RecordedRun) -> bool:
+    """Check whether a run makes calls instead of training, and each call computed the same bits both times."""
+    if RunConfig.load(run.path / "config.json").subject is None:
+        return False
+    digests = [of_step for _, of_step in run.journal.digests()]
+    pairs = list(zip(digests[::TIMES], digests[1::TIMES], strict=False))
+    return bool(pairs) and all(have_equal_bits(first.values, again.values) for first, again in pairs)
 
 
 def has_several_calls(run: RecordedRun) -> bool:

@@ -65,6 +65,20 @@ class Called(torch.nn.Module):
         return self.call[0](*args, **kwargs)
 
 
+class OptimizedModule(torch.nn.Module):
+    """Calls a function eagerly, and has the names of what `torch.compile` returns, so that the results do, too.
+
+    Importing torch's class of this name, with the compiler, takes as long as importing torch.
+    """
+
+    def __init__(self, called: Called) -> None:
+        super().__init__()
+        self._orig_mod = called
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self._orig_mod(*args, **kwargs)
+
+
 @dataclass
 class CalledTarget:
     """A function that is called.
@@ -116,6 +130,9 @@ class Results(Optimizer):
             if (tensor := getattr(self._target.called, place, None)) is not None
         ]
 
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        self.param_groups.append(param_group)  # without torch's checks, which import the compiler
+
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
         pairs, self._pairs = self._pairs, []
@@ -142,14 +159,22 @@ def targets_of(
 
 
 def make_calls(
-    calls: Sequence[PlannedCall], targets: Mapping[int, CalledTarget], device: str, write: Callable[..., None]
+    calls: Sequence[PlannedCall],
+    targets: Mapping[int, CalledTarget],
+    device: str,
+    write: Callable[..., None],
+    *,
+    compiles: bool,
 ) -> None:
     """Make the calls, one after the other, each as a step of the run. `write` writes an event to the journal.
 
     A call that raises an error is no step; its facts state the error.
     """
     # compiled here because the mode has replaced `torch.compile` by now
-    compiled = {key: torch.compile(target.called, **target.compiled_with) for key, target in targets.items()}
+    compiled: dict[int, Callable[..., Any]] = {
+        key: torch.compile(target.called, **target.compiled_with) if compiles else OptimizedModule(target.called)
+        for key, target in targets.items()
+    }
     stepping = {key: Results(target) for key, target in targets.items()}
     for number, call in enumerate(calls):
         key = id(call.function)

@@ -45,7 +45,8 @@ def found_calls(
     chosen = calls if subject.only is None else calls[subject.only : subject.only + 1]
     # Each call is made twice: the second one is the control of the first, which may start from the reference's state.
     repeated = [call for call in chosen for _ in range(TIMES)]
-    return functools.partial(make_calls, repeated, targets, device, write)
+    compiles = config.mode.capabilities.compiles
+    return functools.partial(make_calls, repeated, targets, device, write, compiles=compiles)
 
 
 def _captured(config: RunConfig, code: types.CodeType, captured: CallCapture, write: Write) -> list[PlannedCall]:

@@ -26,7 +26,7 @@ def made(function: Callable[..., Any], *args: Any, **kwargs: Any) -> dict[str, A
     call = PlannedCall("the call", function, args, kwargs)
     events: list[dict[str, Any]] = []
     targets = targets_of([call], [expected_results(call)])
-    make_calls([call], targets, "cpu", lambda event, **facts: events.append(facts))
+    make_calls([call], targets, "cpu", lambda event, **facts: events.append(facts), compiles=False)
     return events[0]
 
 
@@ -45,6 +45,11 @@ def test_outputs_and_gradients_are_those_of_autograd() -> None:
     assert torch.equal(found["output_0"], y)
     assert torch.equal(found["grad_x"], x.grad)
     assert torch.equal(found["grad_w"], w.grad)
+
+
+def test_a_call_that_draws_says_so() -> None:
+    assert made(torch.nn.functional.dropout, torch.ones(3))["draws"]
+    assert not made(torch.tanh, torch.ones(3))["draws"]
 
 
 def test_an_input_that_is_written_to_is_a_result() -> None:
