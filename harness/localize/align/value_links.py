@@ -7,8 +7,9 @@ The first link of a value stays, so the surest links are made first:
     3  the arguments of the first model that no call of the step makes, if `own_batch`
     4  the inputs that calls of a pair read at the same place, if their contents are equal
     5  block by block, the values that the calls of a pair read at the same place, and their results
-    6  the other arguments of the first model, and all other values that have a name on both sides
-    7  repeated computations, to the counterpart of the first one
+    6  the result of an op that one side executes in addition, to the counterpart of what the op reads
+    7  the other arguments of the first model, and all other values that have a name on both sides
+    8  repeated computations, to the counterpart of the first one
 
 The example uses `recorded_step` from the example in `tape.tape`. The second side writes 3 * weight as a sum. The result
 of its first addition has no counterpart, since no call of the first side computes it. The result of the second addition
@@ -54,6 +55,7 @@ def linked(a: StorageFlow, b: StorageFlow, blocks: Sequence[Block], *, own_batch
         linking.batches(made_outside=True)
     linking.equal_inputs()
     linking.blocks()
+    linking.additional_ops()
     linking.batches(made_outside=False)
     linking.names()
     linking.repeats()
@@ -72,6 +74,7 @@ class _Linking:
         paired = [block for block in blocks if block.paired]
         again = {side: again_within(flow, [block.of(side) for block in paired]) for side, flow in self._flows.items()}
         self.links = Links(again=again)
+        self._blocks = blocks
         self._ways = [
             [[node for node in block.of(side) if node not in again[side]] for side in SIDES] for block in paired
         ]
@@ -224,6 +227,36 @@ class _Linking:
                 makers[0] in self._loose["a"] or makers[1] in self._loose["b"]
             ):
                 self.links.connect(use_a, use_b)
+
+    def additional_ops(self) -> None:
+        """Link the result of an op that only one side executes to the counterpart of what the op reads.
+
+        This is done if ops that replace each other read the two. A pair of one op on both sides links what it reads.
+
+            side a    relu           upsample (reads relu)
+            side b    relu    mul    iota, index, ... in place of upsample (read mul): mul is linked to side a's relu
+        """
+        replacing: dict[Side, dict[FlowValue, set[int]]] = {side: {} for side in SIDES}
+        for number, block in enumerate(self._blocks):
+            for side in SIDES if block.a and block.b and not block.is_pair else ():
+                for place in block.of(side):
+                    for use in self._flows[side].nodes[place].reads:
+                        replacing[side].setdefault(use.value, set()).add(number)
+        for block in self._blocks:
+            extra: Side = "a" if block.a else "b"
+            own, far = self.links.of[extra], other(extra)
+            node = self._flows[extra].nodes[block.of(extra)[0]]
+            if block.of(far) or len(block.of(extra)) > 1 or len(node.made) != 1 or node.made[0].value in own:
+                continue
+            result, *_ = node.made
+            readers = replacing[extra].get(result.value, set())
+            for use in node.reads:
+                link = own.get(use.value)
+                if link is None or (use.view.size, use.view.dtype) != (result.view.size, result.view.dtype):
+                    continue
+                if link.own_view == use.view and readers & replacing[far].get(link.value, set()):
+                    own[result.value] = Link(result.view, link.far_view, link.value)
+                    break
 
     def names(self) -> None:
         """Link the values that have a name on both sides."""

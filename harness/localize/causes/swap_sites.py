@@ -79,7 +79,12 @@ def _lead(
     lead = differing[0]
     kernels = [number for number in differing if examined[number].suspect.kind in ("kernel", "layout")]
     if lead not in kernels:
-        return lead
+        # Ops in place of others that only round differently do not name a site in which something else is wrong.
+        limit = DOMINATES * examined[lead].largest
+        is_rounding = examined[lead].differs and _is_no_more_than_rounding(examined[lead])
+        alike = [number for number in differing if is_rounding and pair.phase(number) == pair.phase(lead)]
+        wrong = (number for number in alike if not _is_no_more_than_rounding(examined[number]))
+        return next((number for number in wrong if 0 < limit < examined[number].largest), lead)
     # A kernel that is off by rounding does not name a site that contains a wrong kernel. The two may be joined just
     # because they are parts of one op, such as the tanh that a compiled backward repeats and its tanh_backward.
     worst = max(kernels, key=lambda number: examined[number].largest)

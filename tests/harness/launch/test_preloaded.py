@@ -59,7 +59,7 @@ WITH_A_THREAD = "import threading, time\nthreading.Thread(target=time.sleep, arg
 @pytest.fixture
 def little_preloaded(monkeypatch: pytest.MonkeyPatch) -> None:
     """A preloaded process imports one small module, for tests in which it does not matter which."""
-    monkeypatch.setattr("numdrift.harness.launch.guest_process.imported_by", lambda spec: ("colorsys",))
+    monkeypatch.setattr("numdrift.harness.launch.guest_process.imported_by", lambda spec, *, trains: ("colorsys",))
 
 
 @pytest.fixture(scope="module")

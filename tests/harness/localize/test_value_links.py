@@ -14,6 +14,7 @@ from numdrift.harness.localize.align.links import are_folded
 from numdrift.harness.localize.align.storage_flow import FlowNode
 from numdrift.harness.localize.causes.examination import examine
 from numdrift.harness.localize.causes.suspects import suspects
+from numdrift.harness.localize.causes.swap_sites import sites_of
 from numdrift.harness.localize.execute.tape_pair import TapePair
 from numdrift.harness.tape.tape import View
 
@@ -193,3 +194,40 @@ def test_dimensions_are_folded_where_elements_keep_their_order(
 
 def test_a_transpose_is_not_folded() -> None:
     assert not are_folded(View(0, torch.float32, 0, (4, 6), (1, 4)), View(0, torch.float32, 0, (2, 2, 6), (12, 6, 1)))
+
+
+def activated(x: Tensor, *, other: bool) -> Tensor:
+    h = x.tanh()
+    h = h * 1.02 if other else h
+    return (0.5 * h * (1 + torch.erf(h * 0.5**0.5)) if other else F.gelu(h)).sum()
+
+
+def test_an_additional_op_before_ops_in_place_of_another_is_the_cause() -> None:
+    # given a factor that only side b has, read by what computes gelu there, which only rounds differently
+    pair = pair_of(lambda x, y: activated(x, other=False), lambda x, y: activated(x, other=True))
+    examined = examine(pair, suspects(pair))
+    (factor,) = [
+        number for number, block in enumerate(pair.blocks) if not block.a and pair.names(number, "b") == ["mul"]
+    ]
+    (gelu,) = [number for number in examined if pair.names(number, "a") == ["gelu"]]
+    assert examined[factor].largest == pytest.approx(0.02, rel=1e-3)
+    assert 0 < examined[gelu].largest < 1e-6
+    leads = {site.lead for site in sites_of(pair, examined)}
+    assert leads == {factor, gelu}
+
+
+def mixed(x: Tensor, *, other: bool) -> Tensor:
+    h = x.tanh()
+    first = 0.5 * h * (part := 1 + torch.erf(h * 0.5**0.5)) if other else F.gelu(h)
+    second = h.sin()
+    second = second * 1.02 + 0 * part if other else second
+    return (first + second).sum()
+
+
+def test_a_site_is_not_named_after_ops_that_only_round_differently() -> None:
+    # given a site that begins with the ops in place of gelu, as a wrong op reads an intermediate result of theirs
+    pair = pair_of(lambda x, y: mixed(x, other=False), lambda x, y: mixed(x, other=True))
+    examined = examine(pair, suspects(pair))
+    (site,) = sites_of(pair, examined)
+    assert examined[min(site.blocks)].differs and examined[min(site.blocks)].largest < 1e-6
+    assert pair.names(site.lead, "b") == ["mul", "mul", "add"]
