@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -181,6 +182,30 @@ def unseen() -> Iterator[None]:
     """Hide what the context executes from the modes that the script has left active, and from autograd."""
     with torch.no_grad(), without_dispatch_modes(), without_function_modes():
         yield
+
+
+class _OwnKernels(threading.local):
+    """True in a thread whose ops reach torch's own kernels although other kernels are swapped in."""
+
+    wanted = False
+
+
+_own_kernels = _OwnKernels()
+
+
+@contextmanager
+def without_swaps() -> Iterator[None]:
+    """Let the context's ops reach torch's own kernels: swapped kernels neither compute nor count them."""
+    before, _own_kernels.wanted = _own_kernels.wanted, True
+    try:
+        yield
+    finally:
+        _own_kernels.wanted = before
+
+
+def swaps_are_left_out() -> bool:
+    """Return whether this thread is in a context of `without_swaps`."""
+    return _own_kernels.wanted
 
 
 @contextmanager

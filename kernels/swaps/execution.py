@@ -12,7 +12,7 @@ import torch
 from numdrift.harness.errors import KernelError, NumdriftError
 from numdrift.harness.torch_private.compiler.compiling import is_being_traced, is_traced
 from numdrift.harness.torch_private.deferred.deferred_devices import DEFERRED_DEVICES
-from numdrift.harness.torch_private.dispatching import functions_transformed
+from numdrift.harness.torch_private.dispatching import functions_transformed, swaps_are_left_out
 from numdrift.harness.torch_private.operators import arguments_of, written_names
 
 from ..expectation import Expectations, ExpectedTensor, tensors_in
@@ -87,7 +87,7 @@ class SwapExecution:
         running = self._running.targets
         inside = running and (not running[-1].composite or any(target.op == call.target.op for target in running))
         # Kernels compute floating-point tensors; torch computes anything else (for example, a count or a mask).
-        if inside or not any(tensor.is_floating_point() for tensor in call.tensors):
+        if inside or swaps_are_left_out() or not any(tensor.is_floating_point() for tensor in call.tensors):
             return call.by_torch()
         # A compiler inspects the call's result before it traces the call. For this inspection, torch's own kernel
         # suffices, because its results have the same shapes and dtypes.

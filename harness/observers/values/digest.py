@@ -17,16 +17,15 @@ the difference of the neighbours' keys. If the neighbours are equal, the exchang
 distinct. mix64 is the finaliser of splitmix64 (Steele et al., OOPSLA 2014), a bijection. This is not a cryptographic
 hash.
 
-Sums are accumulated in double precision in an unspecified order that depends on the contents' length and the CPU, not
-on threads: the same bits give the same record on one machine with one implementation. Squares of huge float64 overflow
+Sums are accumulated in double precision in an unspecified order that depends on the contents' length, the CPU and the
+device, not on threads: the same bits give the same record on one device with one implementation. The hash, the counts,
+the minimum and the maximum are the same everywhere. Squares of huge float64 overflow
 to inf. In a thread that flushes subnormals (`torch.set_flush_denormal`), the statistics count them as zeros.
 """
 
 from __future__ import annotations
 
 import ctypes
-import functools
-import math
 from array import array
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -35,8 +34,17 @@ import torch
 
 from ...compiler import CSource, compile_library
 from ...errors import NumdriftError
-from ...records.values.digest_record import RECORD_BYTES, Digest, pack, unreadable
-from ...torch_private.dispatching import no_dispatch, without_dispatch_modes, without_function_modes
+from ...records.values.digest_record import RECORD_BYTES, pack, unreadable
+from ...torch_private.dispatching import (
+    no_dispatch,
+    unseen,
+    without_dispatch_modes,
+    without_function_modes,
+    without_swaps,
+)
+from ...torch_private.profiling.device_work import is_accelerator
+from .fetched_values import SMALL, copying, is_gathered
+from .torch_digest import Records, TorchDigests
 
 SOURCE = CSource(
     Path(__file__).with_name("digest.c"),
@@ -92,17 +100,24 @@ _CODES = _codes(_KINDS)
 _ALL_CODES = _CODES | _codes(_COMPLEX_KINDS)
 _PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
 _UNREADABLE_ERRORS = (RuntimeError, TypeError, ValueError, AttributeError)
+_REFUSALS = _UNREADABLE_ERRORS
+"""What a device raises that lacks memory (`OutOfMemoryError` is a RuntimeError), a kernel or a dtype."""
 
 
 class Digester:
-    """Digests many tensors at once. A call changes no state, so threads may share a digester.
+    """Digests many tensors at once.
 
-    `native=False` computes the same hashes with torch operations.
+    `native=False` computes the same hashes with torch operations. `notice` receives a sentence if the tensors of a
+    device cannot be digested there.
     """
 
-    def __init__(self, *, native: bool = True) -> None:
+    def __init__(self, *, native: bool = True, notice: Callable[[str], None] = lambda text: None) -> None:
         self._function, self.reason = load() if native else (None, "native code not requested")
         self.implementation = "torch" if self._function is None else "native"
+        self._notice = notice
+        self._torch = TorchDigests()
+        self._tried: set[tuple[torch.device, frozenset[torch.dtype]]] = set()
+        self._refusing: set[torch.device] = set()
 
     def digest(self, tensors: Sequence[torch.Tensor]) -> bytes:
         """Return records of RECORD_BYTES each, in the order of `tensors`.
@@ -113,7 +128,7 @@ class Digester:
         """
         with without_function_modes():
             if self._function is None:
-                return b"".join(pack(_digest_with_torch(tensor)) for tensor in tensors)
+                return self._digest_copies(tensors)
             items: list[int] = []
             copies: list[torch.Tensor] = []  # these must outlive the native call
             unread: list[tuple[int, int]] = []
@@ -146,6 +161,101 @@ class Digester:
         for position, numel in unread:
             patched[position * RECORD_BYTES : (position + 1) * RECORD_BYTES] = pack(unreadable(numel))
         return bytes(patched)
+
+    def launch(self, tensors: Sequence[torch.Tensor]) -> Records:
+        """Begin to digest tensors where they lie, and return the function that gives what `digest` returns.
+
+        No strided tensor of an accelerator makes the host wait before the function is called, and it may change
+        meanwhile. Every other tensor is digested at once, as by `digest`. If an accelerator has no memory or no kernels
+        for the digests, its tensors are copied to the CPU from then on, with a notice. Raises what torch raises if a
+        copy fails; so does the returned function.
+        """
+        by_device: dict[torch.device, list[int]] = {}
+        with without_function_modes():
+            for position, tensor in enumerate(tensors):
+                if not tensor.is_cpu and tensor.device not in self._refusing and _lies_there(tensor):
+                    by_device.setdefault(tensor.device, []).append(position)
+            if not by_device:
+                found = self.digest(_copied(tensors))
+                return lambda: found
+            begun = {tuple(places): self._begun([tensors[place] for place in places]) for places in by_device.values()}
+            rest = tuple({*range(len(tensors))}.difference(*begun))
+            found = self.digest(_copied([tensors[place] for place in rest]))
+
+        def records() -> bytes:
+            ordered = [b""] * len(tensors)
+            for places, digests in ((rest, found), *((places, finish()) for places, finish in begun.items())):
+                for number, place in enumerate(places):
+                    ordered[place] = digests[number * RECORD_BYTES : (number + 1) * RECORD_BYTES]
+            return b"".join(ordered)
+
+        return records
+
+    def _begun(self, tensors: Sequence[torch.Tensor]) -> Records:
+        """Begin to digest tensors of one accelerator."""
+        device, dtypes = tensors[0].device, frozenset(tensor.dtype for tensor in tensors)
+        try:
+            with unseen(), without_swaps():
+                if sum(tensor.nbytes for tensor in tensors) <= SMALL and all(map(is_gathered, tensors)):
+                    copies = copying(tensors)  # which costs less than to launch the digests
+                    return lambda: self.digest(copies())
+                finish = self._torch.launch(tensors)
+                if (device, dtypes) not in self._tried:  # a device may report only now that it has no kernel
+                    finish()
+                    self._tried.add((device, dtypes))
+        except _REFUSALS as error:
+            copied = self.digest(_copied(tensors))
+            # The copies are there, so the error is not one of the training itself.
+            self._refusing.add(device)
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            self._notice(f"the tensors of {device} are copied to the CPU for their digests at each step: {reason}")
+            return lambda: copied
+
+        def records() -> bytes:
+            with unseen():
+                return finish()
+
+        return records
+
+    def _digest_copies(self, tensors: Sequence[torch.Tensor]) -> bytes:
+        """Digest tensors with torch operations on the CPU."""
+        copies = [_plain_copy(tensor) for tensor in tensors]
+        with unseen(), without_swaps():
+            digests = self._torch.launch([copy for copy in copies if copy is not None])()
+        upcoming = iter([digests[start : start + RECORD_BYTES] for start in range(0, len(digests), RECORD_BYTES)])
+        return b"".join(
+            pack(unreadable(_numel(tensor))) if copy is None else next(upcoming)
+            for copy, tensor in zip(copies, tensors, strict=True)
+        )
+
+
+def _copied(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Return the tensors on the CPU, those without values as they are. Raises what a copy raises, unlike `digest`."""
+    return [
+        tensor if tensor.is_cpu or tensor.is_meta or _is_freed(tensor) else tensor.detach().cpu() for tensor in tensors
+    ]
+
+
+def _is_freed(tensor: torch.Tensor) -> bool:
+    """Return whether the storage of a strided tensor was freed."""
+    try:
+        return tensor.layout == torch.strided and bool(tensor.numel()) and not tensor.untyped_storage().nbytes()
+    except _UNREADABLE_ERRORS:  # a wrapper subclass has no storage
+        return False
+
+
+def _lies_there(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor's values are in an accelerator's memory, as elements with strides."""
+    try:
+        return (
+            is_accelerator(tensor.device.type)
+            and type(tensor).__torch_dispatch__ is no_dispatch
+            and tensor.layout == torch.strided
+            and not tensor.is_quantized
+            and not _is_freed(tensor)
+        )
+    except _UNREADABLE_ERRORS:
+        return False
 
 
 def _item(tensor: torch.Tensor, code: int) -> Item | None:
@@ -183,85 +293,3 @@ def _numel(tensor: torch.Tensor) -> int:
         return int(tensor.numel())
     except _UNREADABLE_ERRORS:
         return 0
-
-
-_M32, _M64 = 2**32 - 1, 2**64 - 1
-_GOLDEN = 0x9E3779B97F4A7C15
-_KEY_SEED = 0x6E756D6472696674
-_LENGTH_FACTOR = 0xD6E8FEB86659FD93
-_MIX = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1))
-_STRIPE, _BLOCK, _PART = 64, 4096, 1 << 20
-"""Sizes in bytes. Without the native function, _PART bytes are hashed at a time, and their int64 numbers take about ten
-times as much memory."""
-
-
-def _digest_with_torch(tensor: torch.Tensor) -> Digest:
-    plain = _plain_copy(tensor)
-    if plain is None:
-        return unreadable(_numel(tensor))
-    with torch.no_grad(), without_dispatch_modes():
-        flat = (torch.view_as_real(plain) if plain.is_complex() else plain).reshape(-1)
-        hash_, numel = _hash(flat.view(torch.uint8)), plain.numel()
-        if plain.dtype not in _ALL_CODES:
-            return Digest(hash_, numel, 0, 0, math.nan, math.nan, math.nan, math.nan)
-        nan = inf = count = 0
-        total = squares = 0.0
-        low, high = math.inf, -math.inf
-        for part in flat.split(_PART // 8):
-            values = part.to(torch.float64)
-            nan += int(values.isnan().sum())
-            inf += int(values.isinf().sum())
-            values = values[values.isfinite()]  # minimum, maximum, mean and l2 cover the finite values only
-            if values.numel():
-                low, high = min(low, float(values.min())), max(high, float(values.max()))
-                total, squares = total + float(values.sum()), squares + float((values * values).sum())
-                count += values.numel()
-    if not count:
-        return Digest(hash_, numel, nan, inf, math.nan, math.nan, math.nan, 0.0)
-    return Digest(hash_, numel, nan, inf, low, high, total / count, math.sqrt(squares))
-
-
-def _hash(data: torch.Tensor) -> int:
-    """Return the hash of uint8 `data`, as the module's docstring defines it."""
-    total = data.numel() * _LENGTH_FACTOR
-    for start in range(0, data.numel(), _PART):
-        part = data[start : start + _PART]
-        blocks, stripes = -(-part.numel() // _BLOCK), -(-part.numel() // _STRIPE)
-        padded = torch.zeros(blocks * _BLOCK, dtype=torch.uint8, device="cpu")
-        padded[: part.numel()] = part
-        words = padded.view(torch.int32).view(blocks, 64, 8, 2).to(torch.int64)  # [block, stripe, lane, word]
-        low, high = ((words + _keys()) & _M32).unbind(-1)
-        products, sums = low * high, low + (high << 32)  # [block, stripe, lane]; int64 wraps around as uint64 does
-        if stripes % 64:
-            # The keys were added to the padding, too: the stripes after the last stripe of the data must not count.
-            products[-1, stripes % 64 :] = 0
-            sums[-1, stripes % 64 :] = 0
-        first_lane = start // (_BLOCK // 8)
-        lanes = torch.arange(first_lane, first_lane + blocks * 8, dtype=torch.int64, device="cpu").view(blocks, 8)
-        inner = mix64_tensor(sums.sum(1) + lanes * signed(_GOLDEN))
-        total += int(mix64_tensor(products.sum(1) + inner).sum())
-    return _mix64(total & _M64) or 1
-
-
-@functools.cache
-def _keys() -> torch.Tensor:
-    """Return the keys: int64 [64, 8, 2], the low halves of the splitmix64 sequence from _KEY_SEED."""
-    words = [_mix64((_KEY_SEED + (i + 1) * _GOLDEN) & _M64) & _M32 for i in range(_BLOCK // 4)]
-    return torch.tensor(words, dtype=torch.int64, device="cpu").view(64, 8, 2)
-
-
-def signed(value: int) -> int:
-    return value - 2**64 if value >= 2**63 else value
-
-
-def _mix64(value: int) -> int:
-    for shift, factor in _MIX:
-        value = (value ^ (value >> shift)) * factor & _M64
-    return value
-
-
-def mix64_tensor(values: torch.Tensor) -> torch.Tensor:
-    # torch shifts int64 arithmetically: the mask removes the copies of the sign bit.
-    for shift, factor in _MIX:
-        values = (values ^ ((values >> shift) & ((1 << (64 - shift)) - 1))) * signed(factor)
-    return values

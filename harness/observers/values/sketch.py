@@ -15,7 +15,7 @@ from ...compiler import CSource, compile_library
 from ...errors import NumdriftError
 from ...records.values.sketch_record import BLOCK, GOLDEN, NUMBERS, SEED, Sketch, added
 from ...torch_private.dispatching import unseen
-from .digest import mix64_tensor, signed
+from .digest_hash import mix64_tensor, signed
 
 # No -ffast-math of any kind: the compensation of the sums would be optimised away.
 SOURCE = CSource(

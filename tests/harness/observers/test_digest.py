@@ -42,6 +42,8 @@ INTEGERS = [
 OTHERS = [torch.bool, torch.complex64, torch.complex128, torch.float8_e4m3fn]
 DTYPES = st.sampled_from(FLOATS + INTEGERS + OTHERS)
 SIZES = st.integers(0, 5000) | st.sampled_from([0, 1, 15, 16, 17, 1023, 1024, 1025, 2048, 2049, 4096, 4097])
+EDGES = [0, 1, 15, 16, 17, 1023, 1024, 1025, 65535, 65536, 65537, 66560, 66561, 262144, 330000, 600001]
+"""Numbers of float32 elements around a stripe, a block, a row of 64 blocks, and a slice."""
 
 
 def digest_of(digester: Digester, *tensors: torch.Tensor) -> list[Digest]:
@@ -203,6 +205,37 @@ def test_two_exchanged_elements_change_the_hash(size: int, seed: int, sparse: bo
     exchanged[[first, second]] = tensor[[second, first]]
     before, after = digest_of(NATIVE, tensor, exchanged)
     assert before.hash != after.hash
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, torch.int8, torch.int64, torch.bool, torch.complex64, torch.float8_e4m3fn])
+def test_many_tensors_in_one_call_have_the_digests_of_each(dtype: torch.dtype) -> None:
+    bits = [random_bits(size * 4 // dtype.itemsize, dtype, size) for size in EDGES]
+    if dtype.is_floating_point and dtype.itemsize > 1:
+        bits = [tensor.nan_to_num() / 2**11 if size % 2 else tensor for size, tensor in zip(EDGES, bits, strict=True)]
+    tensors = [*bits, *bits[3::2], torch.ones(3, dtype=torch.int32), bits[-1][1:], bits[-1][::3], bits[-1][5]]
+    for tensor, digest in zip(tensors, digest_of(TORCH, *tensors), strict=True):
+        (expected,) = digest_of(NATIVE, tensor)
+        assert (digest.hash, digest.numel) == (expected.hash, expected.numel)
+        assert (digest.nan, digest.inf) == (expected.nan, expected.inf)
+        exact = (digest.minimum, digest.maximum), (expected.minimum, expected.maximum)
+        assert exact[0] == pytest.approx(exact[1], rel=0, abs=0, nan_ok=True)
+        if math.isfinite(expected.l2):  # otherwise, the sum may overflow in one order only
+            scale = max(abs(expected.minimum), abs(expected.maximum))
+            assert digest.l2 == pytest.approx(expected.l2, rel=1e-12, abs=0)
+            assert digest.mean == pytest.approx(expected.mean, rel=0, abs=1e-12 * scale, nan_ok=True)
+
+
+def test_the_digests_of_old_journals_stay_comparable() -> None:
+    tensors = [
+        torch.arange(300000.0),
+        torch.arange(70001).to(torch.bfloat16),
+        torch.arange(5000.0, dtype=torch.float64).view(50, 100).t(),
+        torch.tensor(True),
+        torch.empty(0),
+    ]
+    recorded = [0x739E361650D016A1, 0x2F90FD2A9D81D550, 0x96D63B99E94781E8, 0xE53717EF58D19D07, 1]
+    for digester in (NATIVE, TORCH):
+        assert [digest.hash for digest in digest_of(digester, *tensors)] == recorded
 
 
 def test_a_block_of_zeros_counts_by_its_length_and_place() -> None:
