@@ -96,6 +96,14 @@ class Mode(Protocol):
         For a tensor that is sharded over ranks, return this rank's part.
         """
 
+    def in_place(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Return the values where they lie, without autograd: as the training's own memory, on the mode's device.
+
+        They are the values of this moment only until the training continues. A mode whose tensors are not in a device's
+        memory returns CPU tensors, as `read` does.
+        """
+        return self.read(tensors)
+
     def has_value(self, tensor: torch.Tensor) -> bool:
         """Return whether a tensor of the mode's device has its value already, so that reading it executes nothing."""
         return self.capabilities.has_values

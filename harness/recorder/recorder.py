@@ -71,7 +71,7 @@ class Recorder:
         self._settings = FollowedSettings(config.mode, config.script, facts)
         self._execution = ChangedExecution(config.mode, config.script, facts)
         self._table: list[NamedTensor] | None = None
-        self._digester = Digester()
+        self._digester = Digester(notice=self.notice)
         self._end = RunEnd(config, mode, log, facts, self._guard)
         self._broken = self._forgotten = self._in_forward = self._begun = False
         self._stepped: dict[int, int] = {}

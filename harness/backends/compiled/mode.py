@@ -163,6 +163,9 @@ class CompileMode(Mode):
     def read(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         return self.eager.read(tensors)
 
+    def in_place(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        return self.eager.in_place(tensors)
+
 
 RECURRENT = "RNN, GRU, or LSTM"
 """The words of dynamo's reason for a module that it traces only with `allow_rnn`."""

@@ -104,4 +104,7 @@ class EagerMode(Mode):
         return load_adapter("eager.adapter:EagerAdapter", self.spec)
 
     def read(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        return [local_tensor(tensor).detach().cpu() for tensor in tensors]
+        return [tensor.cpu() for tensor in self.in_place(tensors)]
+
+    def in_place(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        return [local_tensor(tensor).detach() for tensor in tensors]

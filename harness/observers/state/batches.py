@@ -14,9 +14,10 @@ from ...torch_private.deferred.lazy import lazy_has_value
 from ...torch_private.deferred.xla_tensors import is_pending
 from ...torch_private.dispatching import unseen, version_of
 from ..values.digest import Digester, hash_text
+from ..values.torch_digest import Records
 
 Read = Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]
-"""A function that returns the values of tensors on the CPU."""
+"""A function that returns the values of tensors, on the CPU or where they lie."""
 
 COMPUTED = ""
 """Hash of an argument that was computed from parameters, or whose value was gone before it could be read."""
@@ -26,13 +27,13 @@ COMPUTED = ""
 class BatchArgument:
     """A tensor argument of a module's call.
 
-    hash: the hash of the tensor's value, or COMPUTED.
+    digest: returns the digest of the tensor's value at the call, which may wait for a device. None for COMPUTED.
     waiting: the tensor, if it had no value at the call. It is digested later, unless the script has dropped it by then.
     """
 
     dtype: str
     shape: tuple[int, ...]
-    hash: str
+    digest: Records | None
     waiting: weakref.ref[torch.Tensor] | None = None
 
 
@@ -48,7 +49,7 @@ class Batches:
         self._digester = digester
         self._read = read
         self._calls: list[list[BatchArgument]] = []
-        self._hashes: dict[int, tuple[weakref.ref[torch.Tensor], int, str]] = {}
+        self._digests: dict[int, tuple[weakref.ref[torch.Tensor], int, Records]] = {}
 
     def called(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Record one call."""
@@ -57,17 +58,17 @@ class Batches:
             for tensor in tensors_in((*args, *kwargs.values())):
                 dtype, shape = str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape)
                 if tensor.grad_fn is not None:  # a value computed from parameters differs between modes by rounding
-                    call.append(BatchArgument(dtype, shape, COMPUTED))
+                    call.append(BatchArgument(dtype, shape, None))
                 elif not has_value(tensor):
-                    call.append(BatchArgument(dtype, shape, COMPUTED, weakref.ref(tensor)))
+                    call.append(BatchArgument(dtype, shape, None, weakref.ref(tensor)))
                 else:
-                    call.append(BatchArgument(dtype, shape, self._hash(tensor)))
+                    call.append(BatchArgument(dtype, shape, self._digest(tensor)))
         self._calls.append(call)
 
     def take(self) -> list[list[BatchArgument]]:
         """Return the calls that were recorded since `take` was last called, and forget them."""
         calls, self._calls = self._calls, []
-        self._hashes.clear()
+        self._digests.clear()
         return calls
 
     def settled(self, calls: Sequence[Sequence[BatchArgument]]) -> list[list[list[Any]]]:
@@ -78,23 +79,23 @@ class Batches:
                 described.append([])
                 for argument in call:
                     tensor = None if argument.waiting is None else argument.waiting()
-                    hash_ = argument.hash
+                    hash_ = COMPUTED if argument.digest is None else hash_text(argument.digest())
                     if tensor is not None and has_value(tensor):
                         hash_ = hash_text(self._digester.digest(self._read([tensor])))
                     described[-1].append([argument.dtype, list(argument.shape), hash_])
         return described
 
-    def _hash(self, tensor: torch.Tensor) -> str:
-        """Return the hash of a tensor's value. A second pass over the same batch does not read the value again."""
+    def _digest(self, tensor: torch.Tensor) -> Records:
+        """Begin to digest a tensor's value. A second pass over the same batch does not read the value again."""
         version = version_of(tensor)
         # An id is reused once its tensor is gone, and the version counts writes, so both must match.
-        reference, known_version, known_hash = self._hashes.get(id(tensor), (None, None, ""))
-        if reference is not None and reference() is tensor and version is not None and version == known_version:
-            return known_hash
-        new_hash = hash_text(self._digester.digest(self._read([tensor])))
+        earlier = self._digests.get(id(tensor))
+        if earlier is not None and earlier[0]() is tensor and version is not None and version == earlier[1]:
+            return earlier[2]
+        digest = self._digester.launch(self._read([tensor]))
         if version is not None:
-            self._hashes[id(tensor)] = (weakref.ref(tensor), version, new_hash)
-        return new_hash
+            self._digests[id(tensor)] = (weakref.ref(tensor), version, digest)
+        return digest
 
 
 def has_value(tensor: torch.Tensor) -> bool:

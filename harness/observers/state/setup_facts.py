@@ -113,7 +113,7 @@ class SetupFacts(Observer):
         self._roots: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
         self._initial = InitialTensors(digester, mode.read, around.write)
         self._generators = GeneratorDigests(mode.device, digester)
-        self._batches: Batches | None = Batches(digester, mode.read) if self._active else None
+        self._batches: Batches | None = Batches(digester, mode.in_place) if self._active else None
         self._begun: Mapping[str, str] = {}
         if self._active:  # the script has not begun; it has not used a generator whose state is still this one later
             around.write("unused-generators", states=self._generators.read())

@@ -12,12 +12,14 @@ import torch
 from ...hooks.mode_protocol import Moment
 from ...hooks.observer import Observer, RecordingSurroundings
 from ...records import frames
-from ...records.values.digest_record import ABSENT
+from ...records.values.digest_record import ABSENT, RECORD_BYTES
 from ...records.values.sketch_record import ABSENT_SKETCH, NOTHING, pack_sketch
 from ...script.named_tensors import NamedTensor
 from ...tape.files.journal_writing import EventLog, FrameFile, loss_to_json
 from ...tape.shards import is_sharded, shard_of, some_are_sharded
+from .digest import hash_text
 from .ended_step import EndedStep, LoggedStep, Table, described, scalar
+from .fetched_values import on_host
 from .sketch import Sketcher
 from .value_files import ValueFiles
 
@@ -91,24 +93,27 @@ class StepWriter(Observer):
         """Write a step, with the fields that the other observers add."""
         seconds, number = self._around.seconds(), ended.number
         with_state = self._config.records("params") and number in self._config.steps
-        # All values are read at once: the lazy mode may have to execute a graph for them.
-        logged_tensors = [tensor for logged in ended.logged for tensor in logged.tensors]
-        values = iter(self._mode.read([*ended.losses, *logged_tensors, *(ended.state if with_state else ())]))
+        numbers = [*ended.losses, *(tensor for logged in ended.logged for tensor in logged.tensors)]
+        # All values are taken at once: the lazy mode may have to execute a graph for them.
+        placed = self._mode.in_place([*numbers, *(ended.state if with_state else ())])
+        state = placed[len(numbers) :]
+        # The digests are begun before the first number is read: the device computes them before the host waits for it.
+        digests_of_state = self._digester.launch(state)
+        values = iter(on_host(placed[: len(numbers)]))
         fields: dict[str, Any] = {"losses": [loss_to_json(scalar(next(values))) for _ in ended.losses]}
         fields |= self._write_logged(ended.logged, values, number)
         self._note_nonfinite(number, fields["losses"])
         if with_state:
             # A frame has a digest for each tensor of the table, then one for each parameter's gradient.
-            read, table = list(values), ended.table
+            table, digests = ended.table, digests_of_state()
             count, size = len(table.tensors), len(ABSENT)
-            digests = self._digester.digest(read)
-            state, gradient_digests = digests[: count * size], digests[count * size :]
+            value_digests, gradient_digests = digests[: count * size], digests[count * size :]
             upcoming = iter([gradient_digests[start : start + size] for start in range(0, len(gradient_digests), size)])
-            self._last = (table, number, state)
-            payload = [state, *(ABSENT if gradient is None else next(upcoming) for gradient in ended.gradients)]
+            self._last = (table, number, value_digests)
+            payload = [value_digests, *(ABSENT if gradient is None else next(upcoming) for gradient in ended.gradients)]
             self._digests.frame(table.number, number, payload, sum(len(part) for part in payload))
-            self._values.keep(table.number, number, read[:count])
-            self._sketches.write(ended, read)
+            self._values.keep(table.number, number, state[:count])
+            self._sketches.write(ended, state)
         other_fields = self._around.fields(number)
         # The line is written last: a step counts as recorded once it has a line.
         if not self._stopped:
@@ -127,9 +132,9 @@ class StepWriter(Observer):
         if self._last is None:
             return
         table, step, digests = self._last
-        read = self._mode.read([named.tensor for named in table.tensors])
-        if self._digester.digest(read) == digests:
-            self._values.write_last(table.number, step, read)
+        values = self._mode.in_place([named.tensor for named in table.tensors])
+        if _hashes(self._digester.launch(values)()) == _hashes(digests):
+            self._values.write_last(table.number, step, values)
 
     def _write_logged(self, logged: Sequence[LoggedStep], read: Iterator[torch.Tensor], step: int) -> dict[str, Any]:
         """Write the values that the script logged for steps that are already written. Return those of `step`."""
@@ -144,6 +149,11 @@ class StepWriter(Observer):
         if self._finite and any(isinstance(loss, str) for loss in losses):
             self._finite = False
             self._around.nonfinite(step)
+
+
+def _hashes(records: bytes) -> list[str]:
+    """Return the hashes of records. The sums in a record depend on the device that adds; its hash, only on the bits."""
+    return [hash_text(records[start : start + RECORD_BYTES]) for start in range(0, len(records), RECORD_BYTES)]
 
 
 class SketchFile:
@@ -161,10 +171,10 @@ class SketchFile:
         self._sketcher: Sketcher | None = None
         self._reported: set[str] = set()
 
-    def write(self, ended: EndedStep, read: Sequence[torch.Tensor]) -> None:
-        """Write the sketches of a step.
+    def write(self, ended: EndedStep, state: Sequence[torch.Tensor]) -> None:
+        """Write the sketches of a step. Values of an accelerator are copied to the CPU for them.
 
-        `read` are the values of `ended.state` on this rank. Raises OSError (disk full).
+        `state` are the values of `ended.state` on this rank. Raises OSError (disk full).
         """
         tensors = [named.tensor for named in ended.table.tensors]
         if not self._requested and not some_are_sharded(tensors):
@@ -181,7 +191,7 @@ class SketchFile:
             if gradient_shard is not None and gradient_shard != shard_of(named.tensor):
                 self._reported.add(named.name)
                 self._log.write("gradient-shard", tensor=named.name, shard=asdict(gradient_shard))
-        values, payload = iter(read), []
+        values, payload = iter(on_host(state)), []
         for tensor in [*tensors, *ended.gradients]:
             shard = None if tensor is None else shard_of(tensor)
             local = None if tensor is None else next(values)

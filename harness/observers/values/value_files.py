@@ -15,6 +15,7 @@ import torch
 from ...records import frames
 from ...records.run.step_selection import KeepParams
 from ...tape.files.journal_writing import FrameFile, bytes_of
+from .fetched_values import on_host
 
 FIRST_STEP_LEVEL = 63
 """Level of step 0, which every power of two divides: it is never dropped."""
@@ -41,7 +42,10 @@ class ValueFiles:
         self._offered = 0
 
     def keep(self, table: int, step: int, tensors: Sequence[torch.Tensor]) -> None:
-        """Append the values of one step, in the order of its table, if the step is one of those to keep."""
+        """Append the values of one step, in the order of its table, if the step is one of those to keep.
+
+        Only then are values of an accelerator copied to the CPU.
+        """
         if not self._keep.every or step % self._keep.every:
             return
         level, self._offered = level_of(self._offered), self._offered + 1
@@ -71,5 +75,5 @@ class ValueFiles:
 
 
 def _write(file: FrameFile, table: int, step: int, tensors: Sequence[torch.Tensor]) -> int:
-    buffers = [bytes_of(tensor) for tensor in tensors]
+    buffers = [bytes_of(tensor) for tensor in on_host(tensors)]
     return file.frame(table, step, buffers, sum(len(buffer) for buffer in buffers))

@@ -15,7 +15,7 @@ from numdrift.harness.records.values.digest_record import unpack
 
 
 def batches() -> Batches:
-    return Batches(Digester(), EagerMode(parse_mode("cpu")).read)
+    return Batches(Digester(), EagerMode(parse_mode("cpu")).in_place)
 
 
 def described(*calls: tuple[Any, ...], **named: Any) -> list[list[list[Any]]]:
