@@ -19,8 +19,8 @@ hash.
 
 Sums are accumulated in double precision in an unspecified order that depends on the contents' length, the CPU and the
 device, not on threads: the same bits give the same record on one device with one implementation. The hash, the counts,
-the minimum and the maximum are the same everywhere. Squares of huge float64 overflow
-to inf. In a thread that flushes subnormals (`torch.set_flush_denormal`), the statistics count them as zeros.
+the minimum and the maximum are the same everywhere. Squares of huge float64 overflow to inf. In a thread that flushes
+subnormals (`torch.set_flush_denormal`), the statistics count them as zeros.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ _REFUSALS = _UNREADABLE_ERRORS
 
 
 class Digester:
-    """Digests many tensors at once.
+    """Digests many tensors at once. Threads may share a digester.
 
     `native=False` computes the same hashes with torch operations. `notice` receives a sentence if the tensors of a
     device cannot be digested there.

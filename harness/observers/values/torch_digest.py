@@ -62,11 +62,11 @@ class TorchDigests:
             self._constants[device] = DigestConstants(device)
         plain = [_real(tensor.detach()) for tensor in tensors]
         sizes = tuple((tensor.numel(), tensor.dtype) for tensor in plain)
-        if (plan := self._plans.pop((device, sizes), None)) is None:
+        if (plan := self._plans.get((device, sizes))) is None:
             plan = plan_of(sizes, device)
-        self._plans[device, sizes] = plan  # the plans are in the order of their last use
-        if len(self._plans) > _PLANS_KEPT:
-            del self._plans[next(iter(self._plans))]
+            if len(self._plans) >= _PLANS_KEPT:
+                self._plans.clear()
+            self._plans[device, sizes] = plan
         table = _digest_rows(plain, plan, self._constants[device])
         fetched = fetching(table)
         numel = [tensor.numel() for tensor in tensors]
