@@ -17,6 +17,7 @@
     ├── KernelError               a kernel that raised, or returned what its op never returns
     ├── WorkerError               a worker that answers with an error
     │   └── WorkerGone            a worker that no longer answers
+    ├── TaskGone                  a task of a run on several machines that no longer writes to the shared folder
     ├── AlreadyPatched            a name of torch that two parts of numdrift would replace at the same time
     └── NotAvailable              a mode, hook or tool that this machine or torch version lacks
 
@@ -151,6 +152,18 @@ class WorkerError(NumdriftError):
 
 class WorkerGone(WorkerError):
     """A worker whose process has ended or no longer answers."""
+
+
+class TaskGone(NumdriftError):
+    """A task that no longer writes to the folder that it shares with the others; `rank` is its number."""
+
+    def __init__(self, rank: int, host: str) -> None:
+        super().__init__(
+            f"rank {rank} on {host or 'another machine'} no longer writes to the shared folder: its numdrift has "
+            "ended, or its machine cannot be reached"
+        )
+        self.rank = rank
+        self.host = host
 
 
 class AlreadyPatched(NumdriftError):

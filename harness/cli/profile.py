@@ -24,7 +24,7 @@ from . import command_options as options
 from .output import console, write_json
 from .profile_tables import show_profiles
 from .progress import reporter_for
-from .run import show_failure
+from .shown_runs import show_failure
 
 EXAMPLES = f"""\b
 Examples:

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 import click
 
 from .. import errors
+from ..launch.tasks.started_task import started_task
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 """The numbers of the system's errors for a full disk and for a used-up quota."""
@@ -45,6 +46,11 @@ COMMANDS = {
     "runs": "List, show, export and remove recorded runs.",
     "doctor": "Show which modes work on this machine, and what the others lack.",
 }
+
+STARTING = (
+    "investigate", "check", "analyze", "partition", "bisect", "neutral", "resume", "profile", "snapshot",
+)  # fmt: skip
+"""The commands that start trainings themselves and cannot be one of several tasks."""
 
 EXAMPLES = """\b
 Examples:
@@ -99,8 +105,15 @@ class LazyGroup(click.Group):
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(package_name="numdrift")
-def program() -> None:
+@click.pass_context
+def program(context: click.Context) -> None:
     """Find out where two runs of one PyTorch training script start to differ."""
+    task = started_task(os.environ) if context.invoked_subcommand in STARTING else None
+    if task is not None:
+        raise errors.UsageError(
+            f"{task.launcher.name} has started numdrift {task.world_size} times; only `numdrift run` records one rank "
+            f"each time: start `numdrift {context.invoked_subcommand}` once, or unset {task.launcher.rank}"
+        )
 
 
 def main() -> None:

@@ -51,7 +51,7 @@ def describe(progress: JournalProgress, expected: int = 0) -> str:
 def how_it_ended(end: ProcessEnd) -> str:
     """Return a few words on how a run ended, based only on its process. The run's manifest says more."""
     if end.why not in ("exited", "out-of-memory"):
-        return {"timeout": "timed out"}.get(end.why, "interrupted")
+        return {"timeout": "timed out", "lost": "lost"}.get(end.why, "interrupted")
     if end.returncode < 0:
         return "killed for lack of memory" if end.why == "out-of-memory" else "killed"
     return "failed" if end.returncode else "ended"

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
-from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import click
-from rich.console import Console
 
-from ..api.api_running import BatchRequest, planned_batch
-from ..drift.setup.met_in_files import met_in_files
-from ..launch.batch_plan import BatchPlan
-from ..launch.execute_batch import BatchResult, FinishedRun, execute
-from ..launch.own_folders import in_words
+from ..api.api_running import BatchRequest, Silent, planned_batch
+from ..errors import UsageError
+from ..launch.execute_batch import execute
 from ..launch.supervise import PassThrough
-from ..records.frames import REFUSED
+from ..launch.tasks.ranks_of_tasks import execute_as_task
+from ..launch.tasks.started_task import StartedTask, is_of_own_agent, started_task
+from ..launch.tasks.task_meeting import TaskMeeting
+from ..launch.tasks.torch_agent import RUN_ID, Agent
 from ..records.modes.mode_registry import OWN, VENDORS
-from ..records.modes.mode_spec import parse_mode
-from ..runs.journal import StepRecord
-from ..runs.run_layout import KEPT
 from . import command_options as options
-from .output import console, table, write_json
+from .output import console
 from .progress import reporter_for
+from .shown_runs import ShownRuns
 
 EXAMPLES = f"""\b
 Examples:
@@ -35,6 +35,7 @@ Examples:
   numdrift run train.py --mode compile --mode "b=compile,kernel.tanh_backward=fma"
   numdrift run train.py --mode "mine=cpu,kernel.tanh_backward=mine.c" --trace-kernel tanh_backward
   numdrift run train.py --modes cpu,compile --nproc 2
+  numdrift run train.py --modes cpu --nproc 4 --nnodes 2 --rdzv-endpoint node0:29400 --out /shared/runs
   numdrift run train.py --modes cpu --states 0,10 --name study
   numdrift run train.py --modes compile --resync runs/study/cpu --steps 0,10 --name study
 
@@ -62,6 +63,25 @@ A mode is written as [NAME=]BASE[,KEY=VALUE]... The first mode is the reference.
     instruments=options.options_of(BatchRequest, "resync"),
     sketches=options.options_of(BatchRequest, "nproc"),
 )
+@click.option(
+    "--nnodes",
+    type=click.IntRange(min=1),
+    metavar="M",
+    help="Start the ranks with torchrun's agent, --nproc on each of M machines. Type the same command on each.",
+)
+@click.option(
+    "--rdzv-endpoint",
+    default="",
+    metavar="HOST:PORT",
+    help="With --nnodes: a port of one of the machines, at which all of them meet.",
+)
+@click.option(
+    "--rdzv-id",
+    default=RUN_ID,
+    metavar="ID",
+    show_default=True,
+    help="With --nnodes: the same text on all machines of one launch.",
+)
 @options.options_of(BatchRequest, "module", "strict", "timeout", "jobs")
 @click.option(
     "--pass-through",
@@ -78,6 +98,9 @@ def command(
     arguments: tuple[str, ...],
     listed: str | None,
     single: tuple[str, ...],
+    nnodes: int | None,
+    rdzv_endpoint: str,
+    rdzv_id: str,
     pass_through: bool,
     quiet: bool,
     verbose: bool,
@@ -85,7 +108,18 @@ def command(
     **settings: Any,
 ) -> int:
     modes = options.chosen_modes(listed, single)
-    plan = planned_batch(BatchRequest.of(script, modes, arguments, settings, pass_through=pass_through))
+    request = BatchRequest.of(script, modes, arguments, settings, pass_through=pass_through)
+    shown = ShownRuns(quiet, verbose, json_path)
+    of_own_agent = is_of_own_agent()
+    if rdzv_endpoint and nnodes is None:
+        raise UsageError("--rdzv-endpoint is where several machines meet: state their number, as in --nnodes 2")
+    if nnodes is not None and not of_own_agent:
+        check_several(request)
+        return Agent(nnodes, request.nproc, rdzv_endpoint, rdzv_id).run(sys.argv[1:])
+    task = started_task(os.environ)
+    if task is not None:
+        return _run_as_task(request, task, shown, of_own_agent=of_own_agent)
+    plan = planned_batch(request)
     if plan.pass_through:
         # The script's output and exit code are passed on. If signal N ended it, the code is 128 + N, as in a shell.
         folder = plan.investigation.run(plan.modes[0].name, plan.suffix)
@@ -94,150 +128,50 @@ def command(
         if code is None:
             return result.exit_code
         return 128 - code if code < 0 else code
-    for text in () if quiet else plan.interpreters:
-        console(stderr=True).print(text, soft_wrap=True)
+    shown.begin(plan)
     with reporter_for([spec.name for spec in plan.modes], quiet=quiet) as reporter:
         result = execute(plan, reporter)
-    if json_path != "-":
-        _show(plan, result, console(), quiet=quiet, verbose=verbose)
-    _complain(result, quiet=quiet)
-    if json_path != "-" and not quiet:
-        _show_files(plan, result, console())
-        investigation = plan.investigation.path
-        console().print(f"Wrote {investigation}")
-        if plan.graphs:
-            console().print(f"`numdrift graph list {investigation}` shows the graphs.", soft_wrap=True)
-        if "metrics" in plan.instruments:
-            console().print(f"`numdrift metrics {investigation}` shows the metrics.", soft_wrap=True)
-    if json_path:
-        write_json(json_path, _json(plan, result))
+    shown.end(plan, result)
     return result.exit_code
 
 
-def _show(plan: BatchPlan, result: BatchResult, out: Console, *, quiet: bool, verbose: bool) -> None:
-    """Print a row for each run and rank, the calls of traced ops, and with `verbose` the scripts' output."""
-    if not quiet:
-        rows = table("mode", "status", ">steps", ">first loss", ">last loss", ">seconds")
-        for run in result.runs:
-            manifest = run.manifest
-            series = [(name, series_losses(steps)) for name, steps in run.journal.series().items()]
-            losses = series[0][1] if len(series) == 1 else []
-            first, last = (f"{losses[place]:.6g}" if losses else "-" for place in (0, -1))
-            rows.add_row(manifest.mode, manifest.status, f"{manifest.steps:,}", first, last, f"{manifest.seconds:.1f}")
-            for name, losses in series if len(series) > 1 else ():  # optimizers that take turns
-                first, last = (f"{losses[place]:.6g}" if losses else "-" for place in (0, -1))
-                rows.add_row(f"  {name}", "", f"{len(losses):,}", first, last, "")
-            for rank in manifest.ranks[1:]:  # rank 0 is the run itself
-                loss = f"{rank['losses'][-1]:.6g}" if rank["losses"] else "-"
-                rows.add_row(f"  rank {rank['rank']}", str(rank["status"]), f"{rank['steps']:,}", "", loss, "")
-        out.print(rows)
-        for run in result.runs:
-            if run.manifest.agreement is not None:
-                out.print(f"{run.manifest.mode}: {run.manifest.agreement['text']}", soft_wrap=True)
-        if plan.trace_kernels:
-            _show_kernel_calls(result, out, plan.trace_kernels)
-    if verbose:
-        for run in result.runs:
-            for file, where in ((run.folder.stdout, "printed"), (run.folder.stderr, "printed as error output")):
-                text = file.read_text(errors="replace").rstrip() if file.exists() else ""
-                if text or file == run.folder.stdout:
-                    out.print(f"\n{run.manifest.mode} {where}:")
-                    out.print(text, markup=False, highlight=False)
-
-
-def series_losses(steps: Sequence[StepRecord]) -> list[float]:
-    """Return the losses of the steps that have one."""
-    return [record.loss for record in steps if record.loss is not None]
-
-
-def _show_files(plan: BatchPlan, result: BatchResult, out: Console) -> None:
-    """Print which files the scripts wrote and where these are; runs with the same files share a line."""
-    modes_by_text: dict[str, list[str]] = {}
-    for run in result.runs:
-        files = run.manifest.files
-        if files is None:
-            continue
-        if files.written:
-            destination = f"kept in {KEPT}/ of each run" if files.kept else "which is deleted (--keep-files keeps it)"
-            text = f"{in_words(files.written, files.more)} in its own working folder, {destination}"
-            modes_by_text.setdefault(text, []).append(run.manifest.mode)
-        if files.outside:
-            folder = "" if files.own or plan.in_place else f"; no run has a working folder of its own here: {files.why}"
-            text = f"{in_words(files.outside, 0)}{', outside of its working folder' if files.own else folder}"
-            modes_by_text.setdefault(text, []).append(run.manifest.mode)
-    for text, modes in modes_by_text.items():
-        out.print(f"{', '.join(modes)}: {text}", soft_wrap=True)
-    for sentence in met_in_files({run.manifest.mode: run.manifest for run in result.runs}):
-        out.print(sentence, soft_wrap=True)
-
-
-def _complain(result: BatchResult, *, quiet: bool) -> None:
-    """Print failures, problems, doubts and notices on standard error.
-
-    With `quiet`, print no notices, and print doubts only for a run that ended well without a step.
-    """
-    errors = console(stderr=True)
-    for run in result.runs:
-        manifest = run.manifest
-        show_failure(run, errors)
-        for problem in manifest.problems:
-            errors.print(f"numdrift: mode {manifest.mode}: {problem}", soft_wrap=True)
-        # If a run ends well without a step, numdrift did not understand the script, and the doubts say why.
-        if not quiet or not (manifest.steps or manifest.failed):
-            for doubt in manifest.adopted.get("doubts", ()):
-                if doubt["text"] not in manifest.message:
-                    errors.print(f"numdrift: {manifest.mode}: {doubt['text']}", soft_wrap=True)
-        for notice in () if quiet else manifest.notices:
-            errors.print(f"numdrift: {manifest.mode}: {notice}", soft_wrap=True)
-
-
-def show_failure(run: FinishedRun, errors: Console) -> None:
-    """Print how a run failed, which of its steps are kept, and where its output is; print nothing if it succeeded."""
-    manifest, stderr = run.manifest, run.folder.stderr
-    if manifest.failed:
-        kept_steps = f"steps 0 to {manifest.steps - 1} are kept" if manifest.steps else "no step was recorded"
-        printed = f"; its error output is in {stderr}" if stderr.exists() and stderr.stat().st_size else ""
-        ended = "was refused" if manifest.status == REFUSED else manifest.status
-        text = f"numdrift: mode {manifest.mode} {ended}: {manifest.message}; {kept_steps}{printed}"
-        errors.print(text, soft_wrap=True)
-
-
-def _show_kernel_calls(result: BatchResult, out: Console, ops: Sequence[str]) -> None:
-    """Print the first calls of the traced ops by mode, and why a compiled mode may show none."""
-    rows = table("mode", "op", "kernel", "phase", "module", "called with", "returned")
-    unseen: list[tuple[str, str]] = []
-    for run in result.runs:
-        calls = run.journal.events("kernel-call")
-        for call in calls:
-            place = "-" if call["module"] is None else call["module"] or "(root)"
-            arguments, results = "\n".join(call["arguments"]), "\n".join(call["results"])
-            rows.add_row(run.manifest.mode, call["op"], call["kernel"], call["phase"], place, arguments, results)
-        if parse_mode(run.manifest.spec).capabilities.compiles:
-            shown = {call["op"] for call in calls}
-            unseen += [(run.manifest.mode, op) for op in ops if op not in shown]
-    out.print()
-    out.print(rows if rows.row_count else f"No mode showed a call of {' or '.join(ops)}.")
-    for mode, op in unseen:
-        out.print(
-            f"{mode} shows no call of {op}. If its compiler decomposes the op, kernel.{op}=aten keeps the op whole and "
-            "visible.",
-            soft_wrap=True,
+def _run_as_task(request: BatchRequest, task: StartedTask, shown: ShownRuns, *, of_own_agent: bool) -> int:
+    """Record the rank of this task, which a launcher has started. Only rank 0 prints what the runs were."""
+    if request.nproc > 1 and not of_own_agent:
+        raise UsageError(
+            f"{task.launcher.name} has started numdrift {task.world_size} times, and each time records one rank: leave "
+            f"out --nproc {request.nproc}"
         )
-    if any((run.folder.path / "kernels").exists() for run in result.runs):
-        out.print(
-            "The inputs of these calls are kept. `numdrift kernels check OP --captured RUN` measures every kernel on "
-            "them."
-        )
+    check_several(request)
+    plan = planned_batch(replace(request, nproc=task.world_size))
+    meeting = TaskMeeting(request.out / f".tasks-{task.launch_id}", task.rank, task.world_size)
+    given_up = meeting.meet()
+    if given_up is not None:
+        return given_up
+    plan = replace(plan, machines=len(set(meeting.hosts)))
+    with meeting:
+        if task.rank:
+            host = meeting.hosts[task.rank]
+            if meeting.hosts.index(host) == task.rank and not shown.quiet:  # the first rank of a further machine
+                beside = [str(rank) for rank, other in enumerate(meeting.hosts) if other == host]
+                text = f"{host} runs rank{'s' * (len(beside) > 1)} {', '.join(beside)} of {task.world_size}"
+                console(stderr=True).print(f"{text}; {meeting.hosts[0]} shows the results", soft_wrap=True)
+            execute_as_task(plan, task, meeting, Silent())
+            return meeting.leave()
+        shown.begin(plan)
+        with reporter_for([spec.name for spec in plan.modes], quiet=shown.quiet) as reporter:
+            result = execute_as_task(plan, task, meeting, reporter)
+        assert result is not None
+        shown.end(plan, result)
+        meeting.exit_code = result.exit_code
+        # The first task that ends with this code may make the launcher end the others.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    return result.exit_code
 
 
-def _json(plan: BatchPlan, result: BatchResult) -> dict[str, object]:
-    runs = [
-        {"path": str(run.folder.path), **run.manifest.to_json(), "kernel_calls": run.journal.events("kernel-call")}
-        for run in result.runs
-    ]
-    return {
-        "schema": 1,
-        "investigation": str(plan.investigation.path),
-        "interrupted": result.interrupted,
-        "runs": runs,
-    }
+def check_several(request: BatchRequest) -> None:
+    """Raise UsageError for an option that runs of several tasks do not have."""
+    if request.jobs > 1:
+        raise UsageError("the modes of several tasks run one after another, in step: leave out --jobs")
+    if request.pass_through:
+        raise UsageError("--pass-through runs the script as python would, in one process: start numdrift once")

@@ -44,6 +44,7 @@ class BatchPlan(RunRequest):
     experiment: in a plan of one mode, the experiment of an investigation that it runs
     serve: in a plan of one mode, the path of a unix socket; a laboratory sets one for a plan that is `held`
     nproc: number of processes (ranks) per run
+    machines: number of machines that these processes run on
     pass_through: true if the one run reads this process's standard input
     interpreters: sentences about the interpreters and revisions of the modes
     import_paths, beside, revision: see `ScriptPlace`
@@ -67,6 +68,7 @@ class BatchPlan(RunRequest):
     held: bool = False
     positions: Sequence[str] = ()
     nproc: int = 1
+    machines: int = 1
     pass_through: bool = False
     experiment: Experiment | None = None
     interpreters: Sequence[str] = ()
@@ -93,8 +95,8 @@ def planned(
     suffix = check_name("--suffix", suffix) if suffix else ""
     if request.nproc > 1 and "max_seconds" in request.run:
         raise UsageError(
-            f"with --nproc {request.nproc}, --max-seconds would end the processes at different steps, and the others "
-            "would wait for the one that ended first; limit the steps instead, as with --max-steps 20"
+            f"with {request.nproc} processes, --max-seconds would end them at different steps, and the others would "
+            "wait for the one that ended first; limit the steps instead, as with --max-steps 20"
         )
     reproducer, words = reproducer_of(request.script, request.module, request.arguments)
     interpreters = in_their_interpreters(request.modes, numpy=_mentions_numpy(reproducer.path))

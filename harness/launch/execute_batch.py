@@ -133,16 +133,16 @@ def execute_together(
 def close_run(run: PreparedRun, end: ProcessEnd) -> FinishedRun:
     """Write the results of a run that has ended, rank by rank if it has several."""
     if not run.others:
-        return _close_rank(run, end)
+        return close_rank(run, end)
     finished = [
-        _close_rank(rank_run, rank_end) for rank_run, rank_end in zip([run, *run.others], end.ranks, strict=True)
+        close_rank(rank_run, rank_end) for rank_run, rank_end in zip([run, *run.others], end.ranks, strict=True)
     ]
     manifest = run_manifest([RecordedRun(rank.folder.path, rank.manifest) for rank in finished], end)
     manifest.write(run.folder.manifest)
     return replace(finished[0], manifest=manifest)
 
 
-def _close_rank(run: PreparedRun, end: ProcessEnd) -> FinishedRun:
+def close_rank(run: PreparedRun, end: ProcessEnd) -> FinishedRun:
     """Write the pickle and the final manifest of a run, or of one of its ranks, from its journal."""
     folder = run.folder
     removed = not folder.manifest.exists()

@@ -56,6 +56,9 @@ def own_folders(plan: BatchPlan, spec: ModeSpec, since: float) -> OwnFolders:
     )
     if plan.in_place or plan.pass_through:
         return OwnFolders(why="it was requested", ignored=ignored, since=since)
+    if plan.machines > 1:
+        why = "its ranks run on several machines, which share your folder"
+        return OwnFolders(why=why, ignored=ignored, since=since)
     if sys.platform != "linux":
         why = f"overlay folders need Linux, and this is {sys.platform}"
         return OwnFolders(why=why, ignored=ignored, since=since)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
@@ -45,12 +46,13 @@ def prepare_run(plan: BatchPlan, spec: ModeSpec, since: float) -> PreparedRun:
     except OSError as error:
         raise UsageError(f"{error.filename} cannot be created: {error.strerror}; choose another --out") from None
     files = own_folders(plan, spec, since)
-    first_rank, *other_ranks = (_prepare_rank(plan, spec, folder.rank(rank), rank, files) for rank in range(plan.nproc))
+    first_rank, *other_ranks = (prepare_rank(plan, spec, folder.rank(rank), rank, files) for rank in range(plan.nproc))
     launch = replace(first_rank.launch, others=[run.launch for run in other_ranks])
     return replace(first_rank, launch=launch, others=tuple(other_ranks))
 
 
-def _prepare_rank(plan: BatchPlan, spec: ModeSpec, folder: RunFolder, rank: int, files: OwnFolders) -> PreparedRun:
+def prepare_rank(plan: BatchPlan, spec: ModeSpec, folder: RunFolder, rank: int, files: OwnFolders) -> PreparedRun:
+    """Write the manifest and the configuration of one rank. `folder` is the rank's, `files` are those of its run."""
     folder.journal.mkdir(parents=True, exist_ok=True)
     place = plan.place(spec)
     config = replace(run_config(plan, spec, folder, rank), files=files)
@@ -70,6 +72,7 @@ def _prepare_rank(plan: BatchPlan, spec: ModeSpec, folder: RunFolder, rank: int,
         position=[*(plan.positions or (mode.name for mode in plan.modes))].index(spec.name),
         pickle=folder.pickle.name,
         pid=os.getpid(),
+        host=socket.gethostname() if plan.machines > 1 else "",
         experiment=plan.experiment,
         revision=place.revision,
         rank=rank,

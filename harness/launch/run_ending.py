@@ -36,6 +36,8 @@ def ending(journal: Journal, end: ProcessEnd, stderr: Path) -> Ending:
         return Ending("out-of-memory", "the operating system killed it for lack of memory")
     if end.why == "interrupted":
         return Ending("killed", INTERRUPTED)
+    if end.why == "lost":
+        return Ending("killed", "its machine, or the numdrift that watched it there, no longer answers")
     if end.why == "with-another":
         return Ending("killed", "ended because another rank had failed")
     if journal.end is not None:

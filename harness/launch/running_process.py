@@ -22,13 +22,14 @@ GRACE_SECONDS = 5.0
 
 OOM_EVENTS = Path("/sys/fs/cgroup/memory.events")
 
-Ended = Literal["exited", "timeout", "interrupted", "out-of-memory", "with-another"]
+Ended = Literal["exited", "timeout", "interrupted", "out-of-memory", "with-another", "lost"]
 """Reason for an end.
 
 exited: the process ended by itself
 timeout, interrupted: this process ended it when its time was over, or after Ctrl-C
 out-of-memory: the operating system killed it for lack of memory
 with-another: it was ended because another rank of its run failed
+lost: its machine, or the numdrift process that watched it there, no longer answers
 """
 
 
@@ -130,22 +131,28 @@ UNHEARD_SECONDS = 0.2
 polls."""
 
 
-def rank_variables(rank: int, world_size: int, port: int) -> dict[str, str]:
-    """Return the variables that torchrun sets for each rank on one machine.
+def rank_variables(
+    rank: int, world_size: int, port: int, *, address: str = ADDRESS, hosts: Sequence[str] = ()
+) -> dict[str, str]:
+    """Return the variables that torchrun sets for each rank.
 
-    They disable the store of torchrun's agent: rank 0 serves the ranks' store.
+    `address` is that of rank 0, and `hosts` are the names of the ranks' machines, none if there is one machine. The
+    variables disable the store of torchrun's agent: rank 0 serves the ranks' store.
     """
+    hosts = hosts or [address] * world_size
+    machines = list(dict.fromkeys(hosts))
+    beside = [other for other, host in enumerate(hosts) if host == hosts[rank]]
     return {
         "RANK": str(rank),
-        "LOCAL_RANK": str(rank),
+        "LOCAL_RANK": str(beside.index(rank)),
         "WORLD_SIZE": str(world_size),
-        "LOCAL_WORLD_SIZE": str(world_size),
-        "GROUP_RANK": "0",
-        "GROUP_WORLD_SIZE": "1",
+        "LOCAL_WORLD_SIZE": str(len(beside)),
+        "GROUP_RANK": str(machines.index(hosts[rank])),
+        "GROUP_WORLD_SIZE": str(len(machines)),
         "ROLE_NAME": "default",
         "ROLE_RANK": str(rank),
         "ROLE_WORLD_SIZE": str(world_size),
-        "MASTER_ADDR": ADDRESS,
+        "MASTER_ADDR": address,
         "MASTER_PORT": str(port),
         "TORCHELASTIC_RUN_ID": RUN_ID,
         "TORCHELASTIC_RESTART_COUNT": "0",
@@ -243,15 +250,19 @@ class RunningRanks:
             self._ends[rank] = self._running[rank].end(why, max(0.0, until - time.monotonic()))
 
     def _together(self, why: Ended) -> ProcessEnd:
-        ends = tuple(self._ends[rank] for rank in range(len(self._running)))
-        rank = first_to_fail([running.launch for running in self._running], ends)
-        # If the run was stopped, use a rank that had failed before the stop, else the first rank that was stopped.
-        if rank is None and why != "exited":
-            rank = next((index for index, end in enumerate(ends) if end.why == why), 0)
-        decisive, seconds = ends[rank or 0], time.monotonic() - self.began
-        return ProcessEnd(
-            decisive.returncode, decisive.why if why == "exited" else why, seconds, decisive.at, rank or 0, ends
-        )
+        ends = [self._ends[rank] for rank in range(len(self._running))]
+        return together([running.launch for running in self._running], ends, why, time.monotonic() - self.began)
+
+
+def together(launches: Sequence[Launch], ends: Sequence[ProcessEnd], why: Ended, seconds: float) -> ProcessEnd:
+    """Return the ending of a run from those of its ranks. `why` is "exited" unless numdrift ended the run."""
+    rank = first_to_fail(launches, ends)
+    # If the run was stopped, use a rank that had failed before the stop, else the first rank that was stopped.
+    if rank is None and why != "exited":
+        rank = next((index for index, end in enumerate(ends) if end.why == why), 0)
+    decisive = ends[rank or 0]
+    reason = decisive.why if why == "exited" else why
+    return ProcessEnd(decisive.returncode, reason, seconds, decisive.at, rank or 0, tuple(ends))
 
 
 def first_to_fail(launches: Sequence[Launch], ends: Sequence[ProcessEnd]) -> int | None:
@@ -262,9 +273,11 @@ def first_to_fail(launches: Sequence[Launch], ends: Sequence[ProcessEnd]) -> int
     """
     failed_at: dict[int, float] = {}
     for rank, (launch, end) in enumerate(zip(launches, ends, strict=True)):
-        if not end.returncode or end.why not in ("exited", "out-of-memory"):
+        if not end.returncode or end.why not in ("exited", "out-of-memory", "lost"):
             continue
         failed_at[rank] = end.at
+        if end.why == "lost":
+            continue
         if end.returncode < 0:
             # A process killed by a signal could not write its end: it ended some time before a poll saw this.
             failed_at[rank] -= UNHEARD_SECONDS

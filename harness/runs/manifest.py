@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -29,6 +30,7 @@ class RunManifest:
     seconds: the wall time of the process
     position: the position of the run's mode among the modes of its batch
     pid: the id of the numdrift process that watches the run
+    host: the machine of that process, if the ranks run on several machines
     rank, world_size: the rank of this process among the processes of the run; the manifest of rank 0 is the run's
     ranks: how each of several ranks ended
     agreement: whether the ranks have the same parameters
@@ -58,6 +60,7 @@ class RunManifest:
     seconds: float = 0.0
     exit_code: int | None = None
     pid: int | None = field(default=None, metadata=UNCHECKED)
+    host: str = field(default="", metadata=UNLESS_EMPTY)
     notices: Sequence[str] = ()
     problems: Sequence[str] = ()
     swaps: Sequence[Mapping[str, Any]] = ()
@@ -115,14 +118,14 @@ FORM = FileForm(RunManifest, SCHEMA)
 def read_manifest(folder: Path) -> RunManifest:
     """Read the manifest of a run's folder.
 
-    If the manifest says that the run is running, but the numdrift process that watched it is gone, the returned status
-    is `killed`. Raises RunNotFound or JournalError.
+    If the manifest says that the run is running, but the numdrift process that watched it on this machine is gone, the
+    returned status is `killed`. A run that another machine watches stays `running`. Raises RunNotFound or JournalError.
     """
     try:
         manifest = FORM.read(folder / MANIFEST)
     except FileNotFoundError:
         raise RunNotFound(f"{folder} is not a run: it has no {MANIFEST}") from None
-    if manifest.status != "running":
+    if manifest.status != "running" or manifest.host not in ("", socket.gethostname()):
         return manifest
     abandoned = replace(manifest, status="killed", message=ABANDONED)
     if not isinstance(manifest.pid, int) or manifest.pid <= 0:  # `kill` takes 0 or less for a group of processes

@@ -311,8 +311,13 @@ GATED = "needs a repository; tests/e2e/test_baseline.py"
 PACKED = "needs the arguments of a script of its own; tests/e2e/test_reference.py"
 RESUMED = "needs a script that writes checkpoints; tests/e2e/test_resume.py"
 NEUTRAL = "takes some minutes for all changes; tests/e2e/test_neutral.py tries four"
+SEVERAL = "has to be typed on two machines; tests/e2e/test_tasks.py types it twice"
 OPS = "takes ten seconds for each op; tests/e2e/test_check.py checks two"
 NOT_EXECUTED = {
+    (
+        "numdrift run train.py --modes cpu --nnodes 2 --nproc 2 --rdzv-endpoint node0:29400 --out /shared/runs --name four"
+    ): SEVERAL,
+    ("numdrift run train.py --modes cpu --nproc 4 --nnodes 2 --rdzv-endpoint node0:29400 --out /shared/runs"): SEVERAL,
     "numdrift reference train.py --to ref.zip -- --steps 6": PACKED,
     "numdrift reference train.py --to ref.zip -- --epochs 1": PACKED,
     "numdrift reference train.py --to ref.zip --keep ops --steps 0,3 -- --steps 5": PACKED,

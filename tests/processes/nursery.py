@@ -59,7 +59,9 @@ READ_LATE = (
     "NAME", "NUMDRIFT_PRELOAD", "OTHER", "PIDS", "REPRODUCERS", "WAY", "X",
     "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_NAME", "ROLE_RANK",
     "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT",
-    "TORCHELASTIC_MAX_RESTARTS", "TORCHELASTIC_USE_AGENT_STORE",
+    "TORCHELASTIC_MAX_RESTARTS", "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_SIGNALS_TO_HANDLE",
+    "TORCHELASTIC_ERROR_FILE", "TORCH_NCCL_ASYNC_ERROR_HANDLING", "NUMDRIFT_AGENT", "NUMDRIFT_MEETING_SECONDS",
+    "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_JOB_ID", "SLURM_STEP_ID",
     "BACKEND", "DRAW", "EPS", "FORM", "FROM", "LATE", "LIMIT", "MEDIUM", "PLAIN", "PLANT", "SCALE", "STEPS",
     "UNREPEATABLE",
     "CC", "GRAPH_VISUALIZATION", "NUMDRIFT_CACHE",
@@ -158,18 +160,12 @@ def mind(connection: socket.socket, of_scripts: set[str], of_guests: set[str]) -
     command = os.fork()
     if command == 0:
         connection.close()
-        ctypes.CDLL(None).prctl(BE_REAPER, 1)
-        mine, its = socket.socketpair()
-        if os.fork() == 0:
-            mine.close()
-            rock(its, of_scripts, of_guests)
-        its.close()
-        Cradle(mine, START, request.get("further", ())).install()
+        keep = put_in_cradle(of_scripts, of_guests, request.get("further", ()))
         if request.get("session"):
             os.setsid()
         if request["command"][1:3] != ["-m", "numdrift"]:
             forget(of_guests if is_guest(request["command"]) else of_scripts)
-        become(request, streams, keep=mine.fileno())
+        become(request, streams, keep=keep)
     for stream in streams:
         os.close(stream)
     connection.sendall(f"{command}\n".encode())
@@ -182,6 +178,18 @@ def mind(connection: socket.socket, of_scripts: set[str], of_guests: set[str]) -
     with contextlib.suppress(BrokenPipeError):  # nobody waits for it any longer
         connection.sendall(f"{os.waitstatus_to_exitcode(status)} {seconds}\n".encode())
     os._exit(0)
+
+
+def put_in_cradle(of_scripts: set[str], of_guests: set[str], further: Sequence[Any] = ()) -> int:
+    """Have what this process starts forked off a cradle, its child. Gives the number of the file that has to stay open."""
+    ctypes.CDLL(None).prctl(BE_REAPER, 1)
+    mine, its = socket.socketpair()
+    if os.fork() == 0:
+        mine.close()
+        rock(its, of_scripts, of_guests)
+    its.close()
+    Cradle(mine, START, further).install()
+    return mine.fileno()
 
 
 def rock(connection: socket.socket, of_scripts: set[str], of_guests: set[str]) -> NoReturn:
@@ -207,9 +215,12 @@ def rock(connection: socket.socket, of_scripts: set[str], of_guests: set[str]) -
             signal.signal(signal.SIGINT, signal.default_int_handler)
             if request["nursery"]:
                 relay(request, streams)
+            keep = -1
+            if request["command"][1:3] == ["-m", "numdrift"]:  # a command of torchrun's agent, which starts trainings
+                keep = put_in_cradle(of_scripts, of_guests)
             if not is_guest(request["command"]):
                 forget(of_scripts)
-            become(request, streams)
+            become(request, streams, keep=keep)
         os.waitpid(between, 0)  # from here on the training is the command's child
         for stream in streams:
             os.close(stream)
@@ -313,7 +324,7 @@ class Cradle:
     ) -> bool:
         """Whether it is one of numdrift's own processes or scripts, in an environment like the nursery's."""
         kind = command[1] if len(command) > 1 and (command[0] == sys.executable or there) else ""
-        own = kind.endswith("/recorder/bootstrap.py") or (kind == "-m" and command[2].startswith("numdrift."))
+        own = kind.endswith("/recorder/bootstrap.py") or (kind == "-m" and command[2].split(".")[0] == "numdrift")
         if not own and kind != "-I":  # a culprit's standalone script, or the interpreter that forks these
             return False
         if options["preexec_fn"] or options["shell"]:

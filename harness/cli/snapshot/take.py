@@ -15,7 +15,7 @@ from ...runs.run_layout import rank_folder
 from .. import command_options as options
 from ..output import console, table, write_json
 from ..progress import reporter_for
-from ..run import show_failure
+from ..shown_runs import show_failure
 
 SCHEMA = 1
 

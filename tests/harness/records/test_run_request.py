@@ -120,6 +120,7 @@ def test_an_option_is_named_by_no_file_of_the_command_the_plan_or_the_interface(
     # by name, and the docstring of `numdrift.run` says what the unit of one is
     assert found == {
         "harness/cli/run.py: trace_kernels",
+        "harness/cli/shown_runs.py: trace_kernels",
         "harness/cli/run.py: sketches",
         "harness/launch/batch_plan.py: trace_kernels",
         "harness/api/api_recording.py: keep_budget",
