@@ -12,6 +12,7 @@ import click
 
 from ..api.api_running import BatchRequest, Silent, planned_batch
 from ..errors import UsageError
+from ..launch.batch_plan import check_script
 from ..launch.execute_batch import execute
 from ..launch.supervise import PassThrough
 from ..launch.tasks.ranks_of_tasks import execute_as_task
@@ -114,8 +115,13 @@ def command(
     if rdzv_endpoint and nnodes is None:
         raise UsageError("--rdzv-endpoint is where several machines meet: state their number, as in --nnodes 2")
     if nnodes is not None and not of_own_agent:
+        agent = Agent(nnodes, request.nproc, rdzv_endpoint, rdzv_id)
+        agent.check()
         check_several(request)
-        return Agent(nnodes, request.nproc, rdzv_endpoint, rdzv_id).run(sys.argv[1:])
+        check_script(planned_batch(replace(request, nproc=nnodes * request.nproc)).script)
+        if nnodes > 1 and not quiet:
+            console(stderr=True).print(f"waiting at {rdzv_endpoint} until {nnodes} machines are there", soft_wrap=True)
+        return agent.run(sys.argv[1:])
     task = started_task(os.environ)
     if task is not None:
         return _run_as_task(request, task, shown, of_own_agent=of_own_agent)
@@ -148,7 +154,7 @@ def _run_as_task(request: BatchRequest, task: StartedTask, shown: ShownRuns, *, 
     given_up = meeting.meet()
     if given_up is not None:
         return given_up
-    plan = replace(plan, machines=len(set(meeting.hosts)))
+    plan = replace(plan, machines=meeting.machines)
     with meeting:
         if task.rank:
             host = meeting.hosts[task.rank]

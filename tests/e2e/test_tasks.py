@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import socket
 import subprocess
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -80,6 +83,31 @@ def test_tasks_of_srun_record_what_the_ranks_of_one_command_do(tmp_path: Path) -
             assert task.digests().equals(rank.digests())
     # and nothing is left of the meeting
     assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["one", "study"]
+
+
+@pytest.mark.slow
+def test_a_task_that_is_killed_ends_the_run(tmp_path: Path) -> None:
+    journals = [tmp_path / "runs/study/cpu" / place / "journal/events.jsonl" for place in ("", "rank1")]
+    with ThreadPoolExecutor(1) as pool:
+        # given ranks of which one hangs in step 1
+        wrong = ("--", "--at", "1", "--rank", "0", "--then", "hang")
+        tasks = pool.submit(by_srun, [tmp_path, tmp_path], SCRIPT, "--modes", "cpu", "--name", "study", *wrong)
+        until = time.monotonic() + 200
+        while not all(path.exists() and '"event":"step"' in path.read_text() for path in journals):
+            assert time.monotonic() < until and not tasks.done(), "waited in vain"
+            time.sleep(0.1)
+        # when the numdrift that watches rank 1 is killed
+        killed = load_run(tmp_path / "runs/study/cpu/rank1").manifest.pid
+        assert killed is not None
+        os.kill(killed, signal.SIGKILL)
+        first, second = tasks.result()
+    # then rank 0 does not wait for it
+    assert (first.returncode, second.returncode) == (3, -signal.SIGKILL)
+    assert (
+        "mode cpu killed: rank 1: its machine, or the numdrift that watched it there, no longer answers" in first.stderr
+    )
+    assert [run.manifest.status for run in ranks(tmp_path, "cpu")] == ["killed", "killed"]
+    assert [len(run.journal.steps) for run in ranks(tmp_path, "cpu")] == [1, 1]
 
 
 def test_a_folder_that_is_not_shared_is_found_before_anything_runs(tmp_path: Path) -> None:

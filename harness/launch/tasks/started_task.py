@@ -79,7 +79,7 @@ def started_task(environ: Mapping[str, str]) -> StartedTask | None:
                 f"and a number of tasks; unset them, or start the tasks with {launcher.name}"
             )
         if world_size > 1:
-            same = [f"{name}={environ.get(name, '')}" for name in ("USER", launcher.size, *launcher.same)]
+            same = [f"{name}={environ.get(name, '')}" for name in (launcher.size, *launcher.same)]
             launch_id = hashlib.sha256("\n".join([launcher.name, *same]).encode()).hexdigest()[:12]
             return StartedTask(launcher, rank, world_size, launch_id)
     return None

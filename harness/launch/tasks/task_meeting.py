@@ -51,6 +51,7 @@ class Board:
     token: differs in each process
     beat: counts the writes
     time: the task's own clock at this write, as `time.time()`
+    processes: the namespace in which `pid` is the task's process; containers on one machine may have different ones
     facts: everything that the task has said
     """
 
@@ -58,6 +59,7 @@ class Board:
     beat: int
     time: float
     host: str
+    processes: str
     pid: int
     facts: Mapping[str, Any]
 
@@ -70,9 +72,11 @@ class TaskMeeting:
         self.rank = rank
         self.world_size = world_size
         self.hosts: list[str] = []
+        self.machines = 1
+        """The number of machines and containers whose processes do not see each other."""
         self.offsets: list[float] = []
         """For each rank, the seconds to add to its clock to get rank 0's; known to rank 0 alone."""
-        self.exit_code: int | None = None
+        self.exit_code = NumdriftError.exit_code
         """The exit code of all tasks; rank 0 sets it before it leaves."""
         self._clock = clock
         self._token = uuid.uuid4().hex
@@ -86,7 +90,10 @@ class TaskMeeting:
         return self
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        self.leave(self.exit_code if error is None else _exit_code(error))
+        if error is not None:
+            self._abandon(error)
+        elif not self._left.is_set():
+            self.leave()
 
     def meet(self) -> int | None:
         """Wait until all tasks have seen each other. Return None, or the exit code if rank 0 has given up.
@@ -109,7 +116,7 @@ class TaskMeeting:
                 return self._meet_rank_0(time.monotonic() + patience, patience)
             self._meet_all(time.monotonic() + patience, patience)
         except BaseException as error:
-            self.leave(_exit_code(error))
+            self._abandon(error)
             raise
         return None
 
@@ -120,7 +127,9 @@ class TaskMeeting:
                 return
             self._facts.update(facts)
             self._beat += 1
-            board = Board(self._token, self._beat, self._clock(), socket.gethostname(), os.getpid(), self._facts)
+            board = Board(
+                self._token, self._beat, self._clock(), socket.gethostname(), _processes(), os.getpid(), self._facts
+            )
             self.folder.mkdir(parents=True, exist_ok=True)
             half = self.folder / f"half-{self._token}"
             half.write_text(json.dumps(asdict(board)), encoding="utf-8")
@@ -149,8 +158,10 @@ class TaskMeeting:
         Raises TaskGone if it has written nothing for GONE_SECONDS, or if it ran on this machine and has ended.
         """
         board = self.board(rank)
-        if board is not None and board.host == socket.gethostname() and not _is_process(board.pid):
-            raise TaskGone(rank, board.host)
+        if board is not None:
+            is_here = (board.host, board.processes) == (socket.gethostname(), _processes())
+            if "left" in board.facts or (is_here and not _is_process(board.pid)):
+                raise TaskGone(rank, board.host)
         if time.monotonic() - self._changed.get(rank, (0, 0.0))[1] > GONE_SECONDS:
             raise TaskGone(rank, self.hosts[rank] if rank < len(self.hosts) else "")
         return {} if board is None else board.facts
@@ -168,30 +179,42 @@ class TaskMeeting:
                     return name, facts[name]
             time.sleep(LOOK_SECONDS)
 
-    def leave(self, exit_code: int | None = None) -> int:
-        """Leave the meeting and return the exit code of all tasks, which rank 0 states.
+    def leave(self) -> int:
+        """Leave at the end of all runs. Return the exit code of all tasks, which rank 0 has set.
 
-        Rank 0 says its exit code, waits a little for the others to read it, and removes the folder.
+        Rank 0 says the exit code, waits a little for the others to read it, and removes the folder.
         """
-        if self._left.is_set():
-            return exit_code or 0
-        try:
-            if self.rank:
-                exit_code = int(self.wait_for(0, "over")[1]) if exit_code is None else exit_code
-                return exit_code
-            self.say(over=exit_code)
+        if self.rank:
+            self.exit_code = int(self.wait_for(0, "over")[1])
+        else:
+            self.say(over=self.exit_code)
             until = time.monotonic() + 2 * BEAT_SECONDS
             while time.monotonic() < until and any(self._path(rank).exists() for rank in range(1, self.world_size)):
                 time.sleep(LOOK_SECONDS)
-            return exit_code or 0
-        finally:
+        self._remove()
+        return self.exit_code
+
+    def _abandon(self, error: BaseException) -> None:
+        """Leave because of an error: as rank 0, end all tasks with it; as any other rank, tell rank 0."""
+        if not self.rank:
+            self.exit_code = _exit_code(error)
+            self.leave()
+        elif self.hosts:
+            with suppress(OSError):
+                self.say(left=True)
             self._left.set()
-            with suppress(OSError), self._writing:
-                self._path(self.rank).unlink()
-            if not self.rank:
-                shutil.rmtree(self.folder, ignore_errors=True)
-            with suppress(OSError):  # it has the boards of others, or rank 0 has removed it
-                self.folder.rmdir()
+        else:
+            self._remove()
+
+    def _remove(self) -> None:
+        """Write nothing any more, and remove this task's board; as rank 0, the whole folder."""
+        self._left.set()
+        with suppress(OSError), self._writing:
+            self._path(self.rank).unlink()
+        if not self.rank:
+            shutil.rmtree(self.folder, ignore_errors=True)
+        with suppress(OSError):  # it has the boards of others, or rank 0 has removed it
+            self.folder.rmdir()
 
     def clock_sentences(self) -> list[str]:
         """Return a sentence for each machine whose clock differs from rank 0's."""
@@ -230,7 +253,10 @@ class TaskMeeting:
             time.sleep(LOOK_SECONDS)
         self.hosts = [socket.gethostname(), *(boards[rank].host for rank in others)]
         self.offsets = [0.0, *(float(boards[rank].facts["offset"]) for rank in others)]
-        self.say(hosts=self.hosts)
+        self.machines = len(
+            {(socket.gethostname(), _processes()), *((boards[rank].host, boards[rank].processes) for rank in others)}
+        )
+        self.say(hosts=self.hosts, machines=self.machines)
 
     def _meet_rank_0(self, until: float, patience: float) -> int | None:
         """Any other rank: wait until rank 0 has seen this board, and answer with the difference of the clocks."""
@@ -255,10 +281,10 @@ class TaskMeeting:
                 with suppress(OSError):
                     self.say()
             time.sleep(LOOK_SECONDS)
-        name, value = self.wait_for(0, "hosts", "over")
+        name, hosts = self.wait_for(0, "hosts", "over")
         if name == "over":
-            return self.leave(value)  # rank 0 has printed why
-        self.hosts = list(value)
+            return self.leave()  # rank 0 has printed why
+        self.hosts, self.machines = list(hosts), self.facts(0)["machines"]
         return None
 
     def _live(self) -> None:
@@ -276,6 +302,13 @@ def _patience() -> float:
         return float(text or PATIENCE_SECONDS)
     except ValueError:
         raise UsageError(f"{PATIENCE}={text} is not a number of seconds, such as 300") from None
+
+
+def _processes() -> str:
+    try:
+        return str(Path("/proc/self/ns/pid").readlink())
+    except OSError:  # not Linux: all processes of a machine see each other
+        return ""
 
 
 def _is_process(pid: int) -> bool:

@@ -70,7 +70,6 @@ class Agent:
 
         The agent ends the tasks when one fails, and it restarts none. Raises UsageError if the machines do not meet.
         """
-        self.check()
         # The tasks print why they fail. The agent and its store would add pages on their processes and connections.
         quiet = "TORCH_CPP_LOG_LEVEL" not in os.environ
         if quiet:

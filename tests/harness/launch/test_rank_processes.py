@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 
 from numdrift.harness.launch.guest_process import Launch
-from numdrift.harness.launch.running_process import Ended, ProcessEnd, first_to_fail, thread_variables
+from numdrift.harness.launch.running_process import (
+    Ended,
+    ProcessEnd,
+    first_to_fail,
+    rank_variables,
+    thread_variables,
+    together,
+)
 from numdrift.harness.records.modes.mode_spec import parse_mode
 
 
@@ -40,8 +47,10 @@ def end(returncode: int, at: float, why: Ended = "exited") -> ProcessEnd:
         ([end(1, 100.0), end(-signal.SIGABRT, 105.0)], [99.5, 90.0], 0),
         # whom we ended did not fail by itself
         ([end(-signal.SIGTERM, 100.0, "with-another"), end(3, 104.0)], [95.0, None], 1),
+        # the machine of rank 1 stopped, and rank 0 raised because its peer was gone
+        ([end(1, 101.5), end(-signal.SIGKILL, 100.0, "lost")], [101.0, 130.0], 1),
     ],
-    ids=["none", "one", "slow to leave", "killed", "aborted later", "ended by us"],
+    ids=["none", "one", "slow to leave", "killed", "aborted later", "ended by us", "lost"],
 )
 def test_the_first_rank_to_fail(
     ends: list[ProcessEnd], last_words: list[float | None], first: int | None, tmp_path: Path
@@ -54,3 +63,26 @@ def test_a_rank_has_one_thread_unless_somebody_says_otherwise() -> None:
     assert thread_variables(parse_mode("cpu"), {"OMP_NUM_THREADS": "3"}) == {}
     assert thread_variables(parse_mode("cpu,threads=2"), {}) == {}
     assert thread_variables(parse_mode("cpu,env.OMP_NUM_THREADS=2"), {}) == {}
+
+
+def test_a_run_that_was_stopped_says_why_and_names_a_rank_that_had_failed_before(tmp_path: Path) -> None:
+    ranks = launches(tmp_path, [90.0, 90.0])
+    timed_out = [end(-signal.SIGTERM, 100.0, "timeout"), end(1, 95.0)]
+    assert (together(ranks, timed_out, "timeout", 9.0).why, together(ranks, timed_out, "timeout", 9.0).rank) == (
+        "timeout",
+        1,
+    )
+    interrupted = [end(0, 100.0), end(-signal.SIGINT, 100.0, "interrupted")]
+    assert together(ranks, interrupted, "interrupted", 9.0).rank == 1
+    assert together(ranks, [end(0, 1.0), end(0, 1.0)], "exited", 9.0).returncode == 0
+
+
+def test_the_variables_of_a_rank_count_its_machine_and_its_place_there() -> None:
+    # given ranks that a scheduler has dealt out in turn, and two of them on a third machine
+    hosts = ["a", "b", "a", "b", "c", "c"]
+    found = [rank_variables(rank, 6, 29400, address="a", hosts=hosts) for rank in range(6)]
+    assert [variables["LOCAL_RANK"] for variables in found] == ["0", "0", "1", "1", "0", "1"]
+    assert [variables["GROUP_RANK"] for variables in found] == ["0", "1", "0", "1", "2", "2"]
+    for variables in found:
+        assert (variables["LOCAL_WORLD_SIZE"], variables["GROUP_WORLD_SIZE"]) == ("2", "3")
+        assert (variables["MASTER_ADDR"], variables["MASTER_PORT"]) == ("a", "29400")

@@ -7,8 +7,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,12 @@ from numdrift.harness.errors import TaskGone, UsageError
 from numdrift.harness.launch.tasks import task_meeting as module
 from numdrift.harness.launch.tasks.task_meeting import TaskMeeting
 
+from .met_tasks import end, hurry, met
+
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LOOK_SECONDS", 0.01)
-    monkeypatch.setattr(module, "BEAT_SECONDS", 0.1)
-    monkeypatch.setenv(module.PATIENCE, "20")
+    hurry(monkeypatch)
 
 
 @pytest.fixture
@@ -32,31 +32,15 @@ def pool() -> Iterator[ThreadPoolExecutor]:
         yield executor
 
 
-def met(
-    pool: ThreadPoolExecutor, folder: Path, clocks: Sequence[Callable[[], float]] = (time.time, time.time)
-) -> list[TaskMeeting]:
-    """The tasks of a launch, one per clock, once they have met; the last comes first."""
-    tasks = [TaskMeeting(folder, rank, len(clocks), clock=clock) for rank, clock in enumerate(clocks)]
-    for future in [pool.submit(task.meet) for task in reversed(tasks)]:
-        assert future.result() is None
-    return tasks
-
-
-def end(pool: ThreadPoolExecutor, tasks: list[TaskMeeting], code: int = 0) -> list[int]:
-    """The exit codes with which the tasks leave."""
-    left: list[Future[int]] = [pool.submit(task.leave, None if task.rank else code) for task in tasks]
-    return [future.result() for future in left]
-
-
-def test_tasks_meet_talk_and_leave_with_one_exit_code(pool: ThreadPoolExecutor, tmp_path: Path) -> None:
-    tasks = met(pool, tmp_path / "meeting", [time.time] * 3)
+def test_tasks_meet_talk_and_leave_with_one_exit_code(tmp_path: Path) -> None:
+    tasks = met(tmp_path / "meeting", [time.time] * 3)
     assert all(len(task.hosts) == 3 for task in tasks)
     # rank 0 hears each of the others, and each of them hears rank 0
     tasks[2].say(word=5)
     tasks[0].say(go={"port": 1})
     assert tasks[0].wait_for(2, "word") == ("word", 5)
     assert tasks[1].wait_for(0, "over", "go") == ("go", {"port": 1})
-    assert end(pool, tasks, 3) == [3, 3, 3]
+    assert end(tasks, 3) == [3, 3, 3]
     assert not (tmp_path / "meeting").exists()
 
 
@@ -64,7 +48,7 @@ def test_the_boards_of_an_earlier_launch_count_for_nothing(pool: ThreadPoolExecu
     # given boards of tasks that were killed: both say that they have met, and rank 0 that all is over
     for rank in (0, 1):
         facts: dict[str, Any] = {"seen": {"1": ["old", 0, 0]}, "hosts": ["a", "b"], "offset": 5000.0, "over": 9}
-        board = {"token": "old", "beat": 7, "time": 0.0, "host": "a", "pid": 1, "facts": facts}
+        board = {"token": "old", "beat": 7, "time": 0.0, "host": "a", "processes": "", "pid": 1, "facts": facts}
         (tmp_path / f"rank{rank}.json").write_text(json.dumps(board))
     # when a new rank 1 finds them, and rank 0 comes later
     late = pool.submit(TaskMeeting(tmp_path, 1, 2).meet)
@@ -75,7 +59,7 @@ def test_the_boards_of_an_earlier_launch_count_for_nothing(pool: ThreadPoolExecu
     # then the two have met, and know nothing of the earlier ones
     assert late.result() is None
     assert first.clock_sentences() == []
-    first.leave(0)
+    first.leave()
 
 
 @pytest.mark.parametrize(
@@ -116,43 +100,57 @@ def test_a_folder_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("ahead", "words"), [(0.0, None), (300.0, "300 s ahead of"), (-7200.0, "7,200 s behind")])
-def test_clocks_that_differ_are_named(
-    ahead: float, words: str | None, pool: ThreadPoolExecutor, tmp_path: Path
-) -> None:
+def test_clocks_that_differ_are_named(ahead: float, words: str | None, tmp_path: Path) -> None:
     # given a rank 1 whose clock is ahead
-    tasks = met(pool, tmp_path / "meeting", clocks=[time.time, lambda: time.time() + ahead])
+    tasks = met(tmp_path / "meeting", clocks=[time.time, lambda: time.time() + ahead])
     # then rank 0 knows by how much, and says so
     assert tasks[0].offsets[1] == pytest.approx(-ahead, abs=1.0)
     sentences = tasks[0].clock_sentences()
     assert len(sentences) == (words is not None)
     if words is not None:
         assert words in sentences[0] and "(rank 1)" in sentences[0]
-    end(pool, tasks)
+    end(tasks)
 
 
-def test_a_task_that_no_longer_writes_is_gone(
-    pool: ThreadPoolExecutor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tasks = met(pool, tmp_path / "meeting")
+def test_a_task_that_no_longer_writes_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tasks = met(tmp_path / "meeting")
     monkeypatch.setattr(module, "GONE_SECONDS", 0.5)
     time.sleep(0.7)
     tasks[0].facts(1)  # both show that they live
     tasks[1]._left.set()  # as if it had been killed, with its machine
     with pytest.raises(TaskGone, match="rank 1 on"):
         tasks[0].wait_for(1, "anything")
-    tasks[0].leave(3)
+    tasks[0].leave()
 
 
-def test_a_task_of_this_machine_that_has_ended_is_gone_at_once(pool: ThreadPoolExecutor, tmp_path: Path) -> None:
-    tasks = met(pool, tmp_path / "meeting")
+def test_a_task_that_fails_is_gone_at_once(pool: ThreadPoolExecutor, tmp_path: Path) -> None:
+    tasks = met(tmp_path / "meeting")
+    with pytest.raises(KeyError), tasks[1]:
+        raise KeyError
+    with pytest.raises(TaskGone, match="rank 1 on"):
+        tasks[0].wait_for(1, "anything")
+    # and where rank 0 fails, its exit code is that of the others
+    tasks = met(tmp_path / "meeting")
+    left = pool.submit(tasks[1].leave)
+    with pytest.raises(UsageError), tasks[0]:
+        raise UsageError("wrong")
+    assert left.result() == 2
+
+
+def test_a_task_of_this_machine_that_has_ended_is_gone_at_once(tmp_path: Path) -> None:
+    tasks = met(tmp_path / "meeting")
     tasks[1]._left.set()
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     board = json.loads((tmp_path / "meeting/rank1.json").read_text())
     assert board["pid"] == os.getpid()
     (tmp_path / "meeting/rank1.json").write_text(json.dumps(board | {"pid": ended.pid}))
+    # while a process of another container may have the number of one that has ended here
+    (tmp_path / "meeting/rank1.json").write_text(json.dumps(board | {"pid": ended.pid, "processes": "pid:[1]"}))
+    assert "offset" in tasks[0].facts(1)
+    (tmp_path / "meeting/rank1.json").write_text(json.dumps(board | {"pid": ended.pid}))
     began = time.monotonic()
     with pytest.raises(TaskGone):
         tasks[0].wait_for(1, "anything")
     assert time.monotonic() - began < module.GONE_SECONDS / 2
-    tasks[0].leave(3)
+    tasks[0].leave()
