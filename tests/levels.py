@@ -35,7 +35,9 @@ LEVELS = (
     "localize",
     "investigate",
     "tools",
+    "engines",
     "report",
+    "batches",
     "api",
     "cli",
 )

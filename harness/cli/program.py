@@ -24,6 +24,7 @@ INTERNAL_ERROR = 70
 COMMANDS = {
     "investigate": "Decide whether modes differ by more than rounding, which side is right, and which op is the cause.",
     "check": "Compare calls of a function or module in several modes: is a difference rounding, or a bug?",
+    "batch": "Investigate all experiments of a file, on this machine, by Slurm or on a Ray cluster.",
     "run": "Run a training script in several modes and record what happens.",
     "report": "Show what an investigation found, and write a page to share.",
     "view": "Show recorded runs live in a browser, and compare any two of them.",

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from .harness.api.api_recording import Recording, record
     from .harness.api.api_running import RunBatch, run
     from .harness.api.backend_support import analyze
+    from .harness.api.batching import batch, compare_batches
     from .harness.api.bisecting import bisect
     from .harness.api.checking import check
     from .harness.api.comparing import compare
@@ -56,11 +57,13 @@ _HOMES = {
     "after_step": "numdrift.harness.script.script_api",
     "analyze": "numdrift.harness.api.backend_support",
     "assert_same_training": "numdrift.harness.api.gating",
+    "batch": "numdrift.harness.api.batching",
     "bisect": "numdrift.harness.api.bisecting",
     "check": "numdrift.harness.api.checking",
     "check_baseline": "numdrift.harness.api.gating",
     "check_ops": "numdrift.harness.api.op_checking",
     "compare": "numdrift.harness.api.comparing",
+    "compare_batches": "numdrift.harness.api.batching",
     "compare_runs": "numdrift.harness.drift.run_comparison",
     "device": "numdrift.harness.script.script_api",
     "investigate": "numdrift.harness.api.investigating",
@@ -99,11 +102,13 @@ __all__ = [
     "after_step",
     "analyze",
     "assert_same_training",
+    "batch",
     "bisect",
     "check",
     "check_baseline",
     "check_ops",
     "compare",
+    "compare_batches",
     "compare_runs",
     "device",
     "investigate",

@@ -113,6 +113,20 @@ WALKS = (
             "numdrift check issue.py --shrink": A_DRIFT,
         },
     ),
+    Walk(
+        "batches",
+        (*guide("batches"), *help_of("numdrift batch")),
+        {
+            **TRAIN,
+            "experiments.toml": ("docs/guide/batches.md", "toml", 0),
+        },
+        codes={
+            "numdrift batch experiments.toml": A_DRIFT,
+            "numdrift batch experiments.toml --suffix jobs --engine submitit --engine-option cluster=local": A_DRIFT,
+            "numdrift batch experiments.toml --jobs 4 --parquet table.parquet": A_DRIFT,
+            "numdrift batch runs/experiments/main --json -": A_DRIFT,
+        },
+    ),
     Walk("run", guide("run"), {**TRAIN, **TWO_SETTINGS, "pkg/train.py": STAND_IN}),
     Walk(
         "help of graph and run",
@@ -313,11 +327,16 @@ RESUMED = "needs a script that writes checkpoints; tests/e2e/test_resume.py"
 NEUTRAL = "takes some minutes for all changes; tests/e2e/test_neutral.py tries four"
 SEVERAL = "has to be typed on two machines; tests/e2e/test_tasks.py types it twice"
 OPS = "takes ten seconds for each op; tests/e2e/test_check.py checks two"
+A_CLUSTER = "needs a cluster; tests/harness/engines has Slurm's programs and a Ray cluster of this machine"
+FOUNDING = "takes four minutes; tests/e2e/test_batch_of_experiments.py takes the first steps of it"
 NOT_EXECUTED = {
     (
         "numdrift run train.py --modes cpu --nnodes 2 --nproc 2 --rdzv-endpoint node0:29400 --out /shared/runs --name four"
     ): SEVERAL,
     ("numdrift run train.py --modes cpu --nproc 4 --nnodes 2 --rdzv-endpoint node0:29400 --out /shared/runs"): SEVERAL,
+    "numdrift batch reproducers/founding.toml": FOUNDING,
+    "numdrift batch experiments.toml --engine submitit --engine-option slurm_partition=gpu": A_CLUSTER,
+    "numdrift batch experiments.toml --engine ray --engine-option address=auto": A_CLUSTER,
     "numdrift reference train.py --to ref.zip -- --steps 6": PACKED,
     "numdrift reference train.py --to ref.zip -- --epochs 1": PACKED,
     "numdrift reference train.py --to ref.zip --keep ops --steps 0,3 -- --steps 5": PACKED,

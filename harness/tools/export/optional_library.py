@@ -1,4 +1,4 @@
-"""Libraries that only exports need, imported when an export uses them."""
+"""Libraries that only exports or engines need, imported when one uses them."""
 
 from __future__ import annotations
 

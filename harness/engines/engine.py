@@ -1,0 +1,121 @@
+"""The interface of engines, their names, and the checks before an engine executes anything."""
+
+from __future__ import annotations
+
+import importlib
+import secrets
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from ..errors import UsageError, nearest
+from .engine_task import EngineTask, TaskEnd
+
+Ended = Callable[[EngineTask, TaskEnd], None]
+"""A function that is called with each task that has ended, and how it ended, in the process that drives the engine."""
+
+
+class Engine(Protocol):
+    """Executes tasks. It is a context manager; at the end of the context, none of its tasks runs."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def hosts_without(self, marker: Path, python: Path) -> Sequence[str]:
+        """Return the machines that do not see a file or the interpreter, each with the path that it does not see."""
+
+    def execute(self, tasks: Iterable[EngineTask], ended: Ended) -> None:
+        """Execute tasks, and report each as it ends. Take tasks only as they can be executed: there may be many.
+
+        A task whose command is killed, or whose machine is lost, is executed again, at most `retries` times. Raises
+        UsageError for a task that needs more than any machine has. Ctrl-C is passed on to the tasks that run, and then
+        raised.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """The settings of an engine.
+
+    folder: the folder of the engine's own files, which all machines share
+    jobs: the maximum number of tasks at the same time, None for as many as the machines have room for
+    retries: how often a task whose command was killed is executed again
+    options: settings of the engine itself, as its library names them
+    """
+
+    folder: Path
+    jobs: int | None = None
+    retries: int = 1
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineEntry:
+    """An engine in the table: the module and the class that implement it, and what it is."""
+
+    module: str
+    name: str
+    text: str
+
+
+LOCAL = "local"
+
+ENGINES = {
+    LOCAL: EngineEntry("local_engine", "LocalEngine", "processes of this machine"),
+    "submitit": EngineEntry("submitit_engine", "SubmititEngine", "jobs of Slurm, or of submitit's local executors"),
+    "ray": EngineEntry("ray_engine", "RayEngine", "tasks of a Ray cluster"),
+}
+
+
+def chosen_engine(name: str, settings: EngineSettings) -> Engine:
+    """Return an engine by its name. Raises UsageError, and ExtraNotFound for an engine whose library is missing."""
+    if name not in ENGINES:
+        raise UsageError(f"there is no engine {name!r}; {nearest(name, ENGINES)}")
+    entry = ENGINES[name]
+    # imported here because an engine's library may be missing, and takes long to import
+    engine: Callable[[EngineSettings], Engine] = getattr(
+        importlib.import_module(f".{entry.module}", __package__), entry.name
+    )
+    return engine(settings)
+
+
+def require_shared(engine: Engine, folder: Path, python: Path) -> None:
+    """Check with a marker file that all machines of an engine see a folder and an interpreter. Raises UsageError."""
+    marker = folder / f".shared-{secrets.token_hex(8)}"
+    marker.touch()
+    try:
+        lacking = engine.hosts_without(marker, python)
+    finally:
+        with suppress(OSError):
+            marker.unlink()
+    if lacking:
+        host, path = lacking[0].split(": ", 1)
+        more = f", and neither do {len(lacking) - 1} other machines" if len(lacking) > 1 else ""
+        if path == str(marker):
+            raise UsageError(
+                f"{host} does not see what this machine writes to {folder}{more}; name a folder of a shared file "
+                "system with --out"
+            )
+        raise UsageError(f"{host} does not have {path}{more}; install numdrift at the same path on all machines")
+
+
+def missing_paths(host: str, *paths: Path | str) -> list[str]:
+    """Return `HOST: PATH` for the first of the paths that this machine does not have, as `hosts_without` does."""
+    return [f"{host}: {path}" for path in paths if not Path(path).exists()][:1]
+
+
+def option_words(words: Sequence[str]) -> dict[str, str]:
+    """Read settings of an engine, such as `partition=gpu`. Raises UsageError."""
+    options: dict[str, Any] = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not (key and equals):
+            raise UsageError(f"--engine-option {word!r} is not KEY=VALUE, as in --engine-option cluster=local")
+        options[key] = value
+    return options

@@ -1,0 +1,98 @@
+"""Tasks on a Ray cluster of two machines, which are two raylets of this machine."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from numdrift.harness.engines.engine import EngineSettings, chosen_engine
+from numdrift.harness.engines.engine_task import EngineTask, TaskEnd
+from numdrift.harness.errors import UsageError
+
+from .recorded_ends import KILLED_ONCE, ONCE, Ends, driver_program, executed, executions, heeding, shell_task, until
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    pytest.importorskip("ray")
+    utilities = pytest.importorskip("ray.cluster_utils")
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    started = utilities.Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    yield started
+    started.shutdown()
+
+
+def settings(cluster: Any, folder: Path) -> EngineSettings:
+    return EngineSettings(folder, None, 1, {"address": cluster.address})
+
+
+def test_two_machines_execute_each_task_and_one_is_lost(cluster: Any, tmp_path: Path) -> None:
+    second = cluster.add_node(num_cpus=1, num_gpus=2)
+    tasks = [
+        shell_task(tmp_path, "answer", f"{ONCE} echo some output; exit 1"),
+        shell_task(tmp_path, "once", f"{ONCE}{KILLED_ONCE}"),
+        shell_task(tmp_path, "always", f"{ONCE} echo last words; kill -9 $$"),
+        *(shell_task(tmp_path, f"device{number}", f"{ONCE} echo $CUDA_VISIBLE_DEVICES", 0, 1) for number in range(2)),
+    ]
+
+    ends = executed(chosen_engine("ray", settings(cluster, tmp_path)), tmp_path, tasks)
+
+    codes = {name: end.exit_code for name, end in ends.items()}
+    assert codes == {"answer": 1, "once": 0, "always": -signal.SIGKILL, "device0": 0, "device1": 0}
+    assert {name: executions(tmp_path, name) for name in ends} == {
+        "answer": 1, "once": 2, "always": 2, "device0": 1, "device1": 1,
+    }  # fmt: skip
+    assert ends["always"].message == "last words"
+    assert {(tmp_path / f"device{number}/task.log").read_text().strip() for number in range(2)} <= {"0", "1"}
+
+    # when one of the two machines is lost, with a task on each
+    slow = [shell_task(tmp_path, f"slow{number}", f"{ONCE} sleep 2") for number in range(4)]
+
+    class LosesOne(Ends):
+        def __call__(self, task: EngineTask, end: TaskEnd) -> None:
+            super().__call__(task, end)
+            if len(self.by_name) == 1:
+                cluster.remove_node(second, allow_graceful=False)
+
+    later = LosesOne()
+    with chosen_engine("ray", settings(cluster, tmp_path)) as engine:
+        engine.execute(slow, later)
+
+    # then all of its tasks are executed on the other
+    assert {name: end.exit_code for name, end in later.by_name.items()} == dict.fromkeys(
+        ("slow0", "slow1", "slow2", "slow3"), 0
+    )
+
+
+def test_ctrl_c_is_passed_on_to_the_commands(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    script = f"trap 'echo interrupted > told; exit 130' INT; {ONCE} while true; do sleep 0.05; done"
+    program = driver_program(tmp_path, "ray", ["a", "b"], script, jobs=1)
+    program = program.replace("EngineSettings(folder, 1)", "EngineSettings(folder, 1, 1, {'num_cpus': '1'})")
+    process = subprocess.Popen([sys.executable, "-c", heeding(program)], stderr=subprocess.PIPE)
+    until(lambda: executions(tmp_path, "a") == 1, 90)
+
+    process.send_signal(signal.SIGINT)
+
+    _, stderr = process.communicate(timeout=60)
+    assert b"KeyboardInterrupt" in stderr
+    assert (tmp_path / "a/told").read_text() == "interrupted\n"
+    assert executions(tmp_path, "b") == 0
+
+
+def test_a_cluster_of_this_machine_refuses_what_it_has_no_room_for(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    task = shell_task(tmp_path, "large", ONCE, devices=8)
+    began = time.monotonic()
+    with pytest.raises(UsageError, match="large needs 1 processors, 8 devices and 0 MiB of memory, and no machine"):
+        executed(chosen_engine("ray", EngineSettings(tmp_path, options={"num_cpus": "1"})), tmp_path, [task])
+    assert executions(tmp_path, "large") == 0 and time.monotonic() - began < 120
