@@ -67,26 +67,27 @@ def ops_checked(request: CheckRequest, pattern: str, progress: Progress) -> OpTa
     rows, reused = list[CheckedOp](), 0
     with passive_threads(), Laboratory(listener(False), request.jobs, request.timeout) as laboratory:
         for name in names:
-            found = None if request.force else _recorded(folder / folder_name(name), [str(spec) for spec in modes])
+            found = None if request.force else recorded_op(folder / folder_name(name), [str(spec) for spec in modes])
             if found is not None:
                 reused += 1
-                rows += _rows(name, found)
+                rows += rows_of_op(name, found)
                 continue
             try:
                 found = _checked_op(replace(request, out=folder, modes=modes), name, laboratory)
-                made = _rows(name, found)
+                made = rows_of_op(name, found)
             except NumdriftError as error:
                 made = [CheckedOp(name, spec.name, FAILED, str(error)) for spec in modes[1:]]
             rows += made
             outcomes = ", ".join(f"{row.mode} {row.verdict or UNDECIDED}" for row in made)
             progress.say(f"{name}: {outcomes}")
-            _write(folder, OpTable(pattern, modes[0].name, rows, reused, time.monotonic() - began))
+            write_table(folder, OpTable(pattern, modes[0].name, rows, reused, time.monotonic() - began))
     table = OpTable(pattern, modes[0].name, rows, reused, round(time.monotonic() - began, 3))
-    _write(folder, table)
+    write_table(folder, table)
     return table
 
 
-def _write(folder: Path, table: OpTable) -> None:
+def write_table(folder: Path, table: OpTable) -> None:
+    """Write the table into its folder."""
     folder.mkdir(parents=True, exist_ok=True)
     put(folder / OPS, json_text(table, indent=1))
 
@@ -139,7 +140,7 @@ def _checked_op(request: CheckRequest, name: str, laboratory: Laboratory) -> Cal
     return found
 
 
-def _recorded(folder: Path, modes: Sequence[str]) -> CallCheck | None:
+def recorded_op(folder: Path, modes: Sequence[str]) -> CallCheck | None:
     """Return the result of an op that was checked in these modes before; None if there is none."""
     try:
         found = read_fields(CallCheck, json.loads((folder / CHECK).read_text(encoding="utf-8")))
@@ -149,7 +150,8 @@ def _recorded(folder: Path, modes: Sequence[str]) -> CallCheck | None:
     return found if specs == set(modes) else None
 
 
-def _rows(name: str, found: CallCheck) -> list[CheckedOp]:
+def rows_of_op(name: str, found: CallCheck) -> list[CheckedOp]:
+    """Return the rows of an op from its result."""
     rows = []
     for mode in found.modes:
         culprits = () if mode.pair is None else mode.pair.culprits

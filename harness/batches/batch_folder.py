@@ -63,7 +63,8 @@ def driven(folder: Path) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise UsageError(
-                f"{folder} is already driven by {_driver(folder)}; wait for it, or run another batch with --suffix"
+                f"{folder} is already driven by {_driver(folder)}; wait for it, or choose another folder with --suffix "
+                "or --name"
             ) from None
         except OSError as error:
             raise UsageError(f"{folder} cannot be locked ({error.strerror}); choose another --out") from None

@@ -49,7 +49,7 @@ from ..launch.batch_kernels import check_kernels
 from ..launch.batch_plan import check_script, script_sha256
 from ..records.modes.mode_spec import ModeSpec, parse_mode, parse_modes
 from ..records.results.task_table import PlannedTask
-from ..records.run.user_option import UserOption
+from ..records.run.user_option import UserOption, option_words
 from ..runs.run_layout import check_name
 
 AXES = ("script", "modes", "kernels", "seeds", "arguments")
@@ -153,7 +153,7 @@ def _tasks_of(experiment: Mapping[str, Any], folder: Path) -> Iterator[Experimen
         )  # fmt: skip
         words = ["-m", str(module)] if script is None else [script]
         words += [word for spec in specs for word in ("--mode", str(spec))]
-        words += ["--jobs", str(needs.processors), *_option_words(options)]
+        words += ["--jobs", str(needs.processors), *option_words(options)]
         yield ExperimentTask(plan, [*words, *(["--", *arguments] if arguments else [])], needs, version)
 
 
@@ -265,15 +265,3 @@ def _options(experiment: Mapping[str, Any]) -> list[tuple[UserOption, Any]]:
             text = option.kind is str
             chosen.append((option, str(value) if text else value))
     return chosen
-
-
-def _option_words(options: Sequence[tuple[UserOption, Any]]) -> Iterator[str]:
-    """Yield the words of options on the command line."""
-    for option, value in options:
-        positive, slash, negative = option.flag.partition("/")
-        flag = positive.split()[-1]
-        if option.kind is bool:
-            if value or slash:
-                yield flag if value else negative
-        else:
-            yield from (flag, str(value))

@@ -11,7 +11,7 @@ from rich.console import Console
 from ..api.batching import SUFFIX, ExperimentsRequest, batch_against, batched
 from ..batches.batch_folder import BATCH, table_of
 from ..batches.table_export import write_table
-from ..engines.engine import ENGINES, LOCAL, option_words
+from ..engines.engine import LOCAL, engine_words
 from ..errors import UsageError
 from ..records.results.task_table import RowChange, TableComparison, TaskRow, TaskTable, compared_tables, counted
 from . import command_options as options
@@ -57,20 +57,8 @@ Exit codes: 0 no row differs beyond rounding, 1 a row does or needs attention, 2
 @click.option("--name", metavar="NAME", help="The name of the batch (default: the file's name).")
 @click.option("--suffix", default=SUFFIX, show_default=True, metavar="TAG", help="The tag of this batch.")
 @click.option("--against", metavar="BATCH", help="Show what has changed since another batch: its tag, or its folder.")
-@click.option(
-    "--engine",
-    type=click.Choice(tuple(ENGINES)),
-    default=LOCAL,
-    show_default=True,
-    help=f"What executes the tasks: {'; '.join(f'{name}, {entry.text}' for name, entry in ENGINES.items())}.",
-)
-@click.option(
-    "--engine-option",
-    "engine_options",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="A setting of the engine; may be repeated.",
-)
+@options.engine_option
+@options.engine_settings_option
 @click.option(
     "--jobs",
     type=click.IntRange(min=1),
@@ -107,7 +95,7 @@ def command(
         require_new(path, force=force)
     request = ExperimentsRequest(
         file=Path(target), name=name, suffix=suffix, out=out, engine=engine, jobs=jobs, retries=retries,
-        engine_options=option_words(engine_options), force=force,
+        engine_options=engine_words(engine_options), force=force,
     )  # fmt: skip
     is_folder = Path(target).is_dir()
     if is_folder and (jobs or force or engine_options or engine != LOCAL):

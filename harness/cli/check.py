@@ -10,7 +10,9 @@ import click
 
 from ..api.checking import CheckRequest, checked
 from ..api.investigating import DEFAULT_MODES
+from ..api.op_batching import OpEngine, ops_checked_on_engine
 from ..api.op_checking import SAMPLES, ops_checked
+from ..engines.engine import LOCAL, engine_words
 from ..errors import UsageError
 from ..records.modes.mode_spec import parse_modes
 from ..records.results.op_table import UNDECIDED
@@ -32,6 +34,7 @@ Examples:
   numdrift check issue.py --markdown issue.md --force
   numdrift check issue.py --shrink
   numdrift check --ops "^tanh$|floor" --samples 2
+  numdrift check --ops . --engine ray --engine-option address=auto
 
 \b
 A file without :NAME is run as it is, without compiling anything. The calls of what it compiles are then made in every
@@ -59,6 +62,8 @@ Exit codes: 0 the modes compute the same, except for rounding, 1 they do not, 2 
     show_default=True,
     help="With --ops: the samples of each op.",
 )
+@options.engine_option
+@options.engine_settings_option
 @options.options_of(CheckRequest, "inputs", "load", "input_seeds", "edges", "gradients")
 @options.listed_modes_option(DEFAULT_MODES)
 @options.mode_option
@@ -76,6 +81,8 @@ def command(
     target: str | None,
     pattern: str | None,
     samples: int,
+    engine: str,
+    engine_options: tuple[str, ...],
     listed: str | None,
     single: tuple[str, ...],
     quick: bool,
@@ -94,7 +101,13 @@ def command(
     if pattern is not None:
         if target is not None:
             raise UsageError("--ops takes the place of TARGET: use one of them")
-        return _check_ops(replace(request, input_seeds=samples), pattern, json_path, quiet=quiet)
+        of_engine = None
+        if engine != LOCAL:
+            stated = settings | ({"localize": "none"} if quick else {})
+            of_engine = OpEngine(engine, engine_words(engine_options), stated)
+        return _check_ops(replace(request, input_seeds=samples), pattern, of_engine, json_path, quiet=quiet)
+    if engine != LOCAL or engine_options:
+        raise UsageError("--engine and --engine-option are for --ops: one target is checked on this machine")
     progress = CommandLineProgress(quiet=True)
     try:
         found = checked(request, progress)
@@ -112,10 +125,16 @@ def command(
     return found.exit_code
 
 
-def _check_ops(request: CheckRequest, pattern: str, json_path: str | None, *, quiet: bool) -> int:
+def _check_ops(
+    request: CheckRequest, pattern: str, engine: OpEngine | None, json_path: str | None, *, quiet: bool
+) -> int:
     """Check ops, and print each as it is done, then those that differ by more than rounding."""
+    progress = CommandLineProgress(quiet=quiet)
     try:
-        found = ops_checked(request, pattern, CommandLineProgress(quiet=quiet))
+        if engine is None:
+            found = ops_checked(request, pattern, progress)
+        else:
+            found = ops_checked_on_engine(request, pattern, engine, progress)
     except KeyboardInterrupt:
         console(stderr=True).print("numdrift: interrupted. The same command goes on from there.", soft_wrap=True)
         return INTERRUPTED

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from ..engines.engine import ENGINES, LOCAL
 from ..errors import UsageError
 from ..launch.training_request import TrainingRequest
 from ..records.modes.mode_spec import ModeSpec, parse_modes
@@ -42,6 +43,21 @@ mode_option = click.option(
 )
 quiet_option = click.option("--quiet", "-q", is_flag=True, help="Print only failures.")
 json_option = click.option("--json", "json_path", metavar="PATH", help="Write the result as JSON (- for stdout).")
+
+engine_option = click.option(
+    "--engine",
+    type=click.Choice(tuple(ENGINES)),
+    default=LOCAL,
+    show_default=True,
+    help=f"What executes the tasks: {'; '.join(f'{name}, {entry.text}' for name, entry in ENGINES.items())}.",
+)
+engine_settings_option = click.option(
+    "--engine-option",
+    "engine_options",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="A setting of the engine; may be repeated.",
+)
 
 
 def options_of(request: type[TrainingRequest], *names: str) -> Decorator:

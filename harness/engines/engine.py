@@ -110,7 +110,7 @@ def missing_paths(host: str, *paths: Path | str) -> list[str]:
     return [f"{host}: {path}" for path in paths if not Path(path).exists()][:1]
 
 
-def option_words(words: Sequence[str]) -> dict[str, str]:
+def engine_words(words: Sequence[str]) -> dict[str, str]:
     """Read settings of an engine, such as `partition=gpu`. Raises UsageError."""
     options: dict[str, Any] = {}
     for word in words:

@@ -29,7 +29,7 @@ def executed(walk: Walk) -> list[ShownCommand]:
 
 EXHAUSTIVE = frozenset(
     (
-        *("add-a-backend", "help of partition", "investigate, on its own scripts", "partition"),
+        *("add-a-backend", "batches", "help of partition", "investigate, on its own scripts", "partition"),
         *("swap-a-kernel", "verdict"),
     )
 )

@@ -329,12 +329,15 @@ SEVERAL = "has to be typed on two machines; tests/e2e/test_tasks.py types it twi
 OPS = "takes ten seconds for each op; tests/e2e/test_check.py checks two"
 A_CLUSTER = "needs a cluster; tests/harness/engines has Slurm's programs and a Ray cluster of this machine"
 FOUNDING = "takes four minutes; tests/e2e/test_batch_of_experiments.py takes the first steps of it"
+ONE_OP = "takes ten seconds for each op; tests/e2e/test_check.py checks one on this engine"
 NOT_EXECUTED = {
     (
         "numdrift run train.py --modes cpu --nnodes 2 --nproc 2 --rdzv-endpoint node0:29400 --out /shared/runs --name four"
     ): SEVERAL,
     ("numdrift run train.py --modes cpu --nproc 4 --nnodes 2 --rdzv-endpoint node0:29400 --out /shared/runs"): SEVERAL,
     "numdrift batch reproducers/founding.toml": FOUNDING,
+    "numdrift check --ops . --engine ray --engine-option address=auto": A_CLUSTER,
+    'numdrift check --ops "^(abs|tanh)$" --samples 1 --quick --engine submitit --engine-option cluster=local': ONE_OP,
     "numdrift batch experiments.toml --engine submitit --engine-option slurm_partition=gpu": A_CLUSTER,
     "numdrift batch experiments.toml --engine ray --engine-option address=auto": A_CLUSTER,
     "numdrift reference train.py --to ref.zip -- --steps 6": PACKED,

@@ -413,6 +413,14 @@ def test_a_library_of_ops(numdrift: Numdrift, tmp_path: Path) -> None:
     assert again.stderr.splitlines() == ["exp2: bad identical"]
     assert (more["reused"], len(more["rows"])) == (2, 3)
 
+    # a job of an engine goes on from there, and checks only what is new
+    pytest.importorskip("submitit")
+    words = [word.replace("sinh", "sinh|exp2|abs").replace("t.json", "job.json") for word in command]
+    job = numdrift(*words, "--engine", "submitit", "--engine-option", "cluster=local")
+    found = json.loads((tmp_path / "job.json").read_text())
+    assert job.stderr.splitlines() == ["1 of 4 ops to check, on the engine submitit", "abs: bad identical"], job.stderr
+    assert (found["reused"], [row["op"] for row in found["rows"]]) == (3, ["abs", "exp2", "sinh", "tanh"])
+
 
 def test_the_inputs_of_a_snapshot(numdrift: Numdrift, tmp_path: Path, functions: Path) -> None:
     # given a snapshot of the forward of a training, with an input of another size than get_inputs() of the file

@@ -8,7 +8,7 @@ value with `in_bytes`."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any
 
@@ -97,6 +97,18 @@ def read_options(request: Any, values: Mapping[str, Any]) -> dict[str, Any]:
         for field_name, declared in options_of(request).items()
         if declared.name in values and values[declared.name] != declared.default
     }
+
+
+def option_words(options: Sequence[tuple[UserOption, Any]]) -> Iterator[str]:
+    """Yield the words that set options on the command line to values as users write them."""
+    for option, value in options:
+        positive, slash, negative = option.flag.partition("/")
+        flag = positive.split()[-1]
+        if option.kind is bool:
+            if value or slash:
+                yield flag if value else negative
+        else:
+            yield from (flag, str(value))
 
 
 def selection(flag: str, remedy: str, every: str | None = None) -> Callable[[str], StepSelection]:

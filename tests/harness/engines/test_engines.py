@@ -17,7 +17,7 @@ from numdrift.harness.engines.engine import (
     Ended,
     EngineSettings,
     chosen_engine,
-    option_words,
+    engine_words,
 )
 from numdrift.harness.engines.engine_task import LOG, EngineTask, execute_task
 from numdrift.harness.errors import UsageError
@@ -236,6 +236,6 @@ def test_a_folder_that_is_not_shared_is_refused(
 
 
 def test_an_option_without_value_is_refused() -> None:
-    assert option_words(["a=1", "b=c=d"]) == {"a": "1", "b": "c=d"}
+    assert engine_words(["a=1", "b=c=d"]) == {"a": "1", "b": "c=d"}
     with pytest.raises(UsageError, match="is not KEY=VALUE"):
-        option_words(["cluster"])
+        engine_words(["cluster"])
