@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import secrets
+import socket
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -64,6 +66,9 @@ class EngineEntry:
     text: str
 
 
+LATE_SECONDS = 5.0
+"""The seconds after which a new file must be visible on all machines."""
+
 LOCAL = "local"
 
 ENGINES = {
@@ -105,9 +110,15 @@ def require_shared(engine: Engine, folder: Path, python: Path) -> None:
         raise UsageError(f"{host} does not have {path}{more}; install numdrift at the same path on all machines")
 
 
-def missing_paths(host: str, *paths: Path | str) -> list[str]:
-    """Return `HOST: PATH` for the first of the paths that this machine does not have, as `hosts_without` does."""
-    return [f"{host}: {path}" for path in paths if not Path(path).exists()][:1]
+def missing_paths(*paths: str) -> list[str]:
+    """Return `HOST: PATH` for the first of the paths that the machine of this process does not have.
+
+    An engine executes this on its machines for `hosts_without`. A network file system may show a new file late.
+    """
+    deadline = time.monotonic() + LATE_SECONDS
+    while (missing := [path for path in paths if not Path(path).exists()]) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    return [f"{socket.gethostname()}: {path}" for path in missing[:1]]
 
 
 def engine_words(words: Sequence[str]) -> dict[str, str]:

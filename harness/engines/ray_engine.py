@@ -6,7 +6,6 @@ import logging
 import os
 import signal
 import socket
-import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -51,6 +50,8 @@ class RayEngine:
                 raise UsageError(f"the engine ray has no option {key!r}; {nearest(key, OPTIONS)}")
         options: dict[str, Any] = dict(self.settings.options)
         if "num_cpus" in options:
+            if not options["num_cpus"].isdecimal():
+                raise UsageError(f"num_cpus={options['num_cpus']} is not a number of processors")
             options["num_cpus"] = int(options["num_cpus"])
         address = str(options.get("address") or os.environ.get("RAY_ADDRESS") or "")
         self._is_own = not address
@@ -84,7 +85,7 @@ class RayEngine:
     def hosts_without(self, marker: Path, python: Path) -> Sequence[str]:
         """Look for the paths from each machine of the cluster."""
         scheduling = optional_library("ray.util.scheduling_strategies", "ray")
-        looked = self._ray.remote(missing_on_host)
+        looked = self._ray.remote(missing_paths)
         probes = [
             looked.options(
                 num_cpus=0, scheduling_strategy=scheduling.NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
@@ -165,11 +166,3 @@ def execute_on_node(folder: str) -> TaskEnd:
     if end.was_killed:
         raise TaskKilled(end.message)
     return end
-
-
-def missing_on_host(*paths: str) -> list[str]:
-    """Return `HOST: PATH` for the first path that the machine of this worker does not have."""
-    deadline = time.monotonic() + 5  # a network file system may show a new file late
-    while (missing := missing_paths(socket.gethostname(), *paths)) and time.monotonic() < deadline:
-        time.sleep(0.5)
-    return missing

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -99,7 +98,7 @@ class SubmititEngine:
         """Look for the paths from one job: the machines of a Slurm cluster have the same file systems."""
         if self.cluster == "debug":
             return ()
-        job = self._submit(TaskResources(), [(missing_paths_here, marker, python)])[0]
+        job = self._submit(TaskResources(), [(missing_paths, str(marker), str(python))])[0]
         while not job.done():
             time.sleep(POLL_SECONDS[self.cluster])
         try:
@@ -165,11 +164,6 @@ class SubmititEngine:
         memory = {"mem_gb": resources.memory / 2**30} if resources.memory else {}
         executor.update_parameters(cpus_per_task=resources.processors, **devices, **memory, **self._options)
         return executor
-
-
-def missing_paths_here(*paths: Path) -> list[str]:
-    """Return `HOST: PATH` for the first path that the machine of this process does not have."""
-    return missing_paths(socket.gethostname(), *paths)
 
 
 def _end_of(submitted: SubmittedTask) -> TaskEnd:

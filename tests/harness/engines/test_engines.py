@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,6 +15,7 @@ from typing import Self
 
 import pytest
 
+from numdrift.harness.engines import engine as engine_module
 from numdrift.harness.engines.engine import (
     Ended,
     EngineSettings,
@@ -168,6 +171,7 @@ def test_a_killed_driver_loses_nothing(tmp_path: Path) -> None:
         ("submitit", {"cluster": "local", "queue": "gpu"}, "submitit does not take queue: "),
         ("submitit", {}, "there is no Slurm on this machine"),
         ("ray", {"adress": "auto"}, "the engine ray has no option 'adress'; did you mean 'address'?"),
+        ("ray", {"num_cpus": "many"}, "num_cpus=many is not a number of processors"),
         ("ray", {"address": "127.0.0.1:9"}, "there is no Ray cluster at 127.0.0.1:9 ("),
     ],
 )
@@ -233,6 +237,16 @@ def test_a_folder_that_is_not_shared_is_refused(
     with pytest.raises(UsageError, match=said):
         executed(Elsewhere(lacking), tmp_path, [])
     assert not list(tmp_path.iterdir()), "the marker is left"
+
+
+def test_a_path_that_a_machine_lacks_is_named_with_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_module, "LATE_SECONDS", 0.3)
+    (tmp_path / "there").touch()
+    late = threading.Timer(0.1, (tmp_path / "late").touch)
+    late.start()
+    assert engine_module.missing_paths(str(tmp_path / "there"), str(tmp_path / "late")) == []
+    absent = str(tmp_path / "absent")
+    assert engine_module.missing_paths(absent, "/no/python") == [f"{socket.gethostname()}: {absent}"]
 
 
 def test_an_option_without_value_is_refused() -> None:
