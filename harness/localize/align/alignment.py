@@ -54,6 +54,11 @@ def align(a: StorageFlow, b: StorageFlow, *, same_source: bool = True) -> list[B
             still_crossed = cycles(waiting(a, b, apart))
             if sum(map(len, still_crossed)) < sum(map(len, crossed)):
                 blocks, crossed = apart, still_crossed
+        # The copies that a compiled graph makes for its backward are in no order with the rest of the step.
+        alone = {number for cycle in crossed for number in cycle if not (blocks[number].a and blocks[number].b)}
+        if alone:
+            blocks = [part for n, block in enumerate(blocks) for part in (_each_node(block) if n in alone else [block])]
+            crossed = cycles(waiting(a, b, blocks))
         # Loose pairs that cross other pairs make blocks wait for each other: undo them.
         crossing = {node for cycle in crossed for number in cycle for node in blocks[number].a}
         undone = {i for i in units.loose if crossing.intersection(units.left[i].nodes)}
@@ -85,6 +90,14 @@ def _blocks(left: Sequence[OpUnit], right: Sequence[OpUnit], pairs: Pairs, *, ap
                 unpaired.setdefault(key, ([], []))[side].extend(unit.nodes)
     blocks = [Block(left[i].nodes, right[j].nodes, left[i].name == right[j].name) for i, j in pairs.items()]
     return [*blocks, *(Block(tuple(sorted(a)), tuple(sorted(b)), paired=False) for a, b in unpaired.values())]
+
+
+def _each_node(block: Block) -> list[Block]:
+    """Return a block for each node of a block that only one side has."""
+    return [
+        *(Block((node,), (), paired=False) for node in block.a),
+        *(Block((), (node,), paired=False) for node in block.b),
+    ]
 
 
 def _with_lines_apart(a: StorageFlow, b: StorageFlow, blocks: Sequence[Block]) -> list[Block]:

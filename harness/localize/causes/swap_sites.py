@@ -79,12 +79,7 @@ def _lead(
     lead = differing[0]
     kernels = [number for number in differing if examined[number].suspect.kind in ("kernel", "layout")]
     if lead not in kernels:
-        # Ops in place of others that only round differently do not name a site in which something else is wrong.
-        limit = DOMINATES * examined[lead].largest
-        is_rounding = examined[lead].differs and _is_no_more_than_rounding(examined[lead])
-        alike = [number for number in differing if is_rounding and pair.phase(number) == pair.phase(lead)]
-        wrong = (number for number in alike if not _is_no_more_than_rounding(examined[number]))
-        return next((number for number in wrong if 0 < limit < examined[number].largest), lead)
+        return _far_from(pair, examined, differing)
     # A kernel that is off by rounding does not name a site that contains a wrong kernel. The two may be joined just
     # because they are parts of one op, such as the tanh that a compiled backward repeats and its tanh_backward.
     worst = max(kernels, key=lambda number: examined[number].largest)
@@ -107,6 +102,25 @@ def _lead(
     )
     distant = (number for number in scripts if 0 < limit < examined[number].largest)
     return next(nearby, next(distant, lead))
+
+
+def _far_from(pair: TapePair, examined: Mapping[int, Examined], differing: Sequence[int]) -> int:
+    """Return the first block that differs, or the one that is wrong if the first only rounds differently, or may do so.
+
+    In the phase of the first block, any wrong block will do. In another phase, and if it is not known how far the first
+    block is off, the wrong block must be an op that only one side executes.
+    """
+    lead, limit = differing[0], DOMINATES * examined[differing[0]].largest
+    if not _is_no_more_than_rounding(examined[lead]):
+        return lead
+    far = [
+        number
+        for number in differing
+        if limit < examined[number].largest and not _is_no_more_than_rounding(examined[number])
+    ]
+    alone = [number for number in far if not (pair.blocks[number].a and pair.blocks[number].b)]
+    nearby = [number for number in far if pair.phase(number) == pair.phase(lead)]
+    return next(iter([*(nearby if examined[lead].differs else ()), *alone]), lead)
 
 
 def _is_no_more_than_rounding(kernel: Examined) -> bool:

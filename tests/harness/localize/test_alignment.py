@@ -341,6 +341,36 @@ def test_what_a_backward_computes_once_more_belongs_to_its_forward() -> None:
             assert not differing(execute(pair, Hybrid(base, frozenset(blocks))), one.expected())
 
 
+def test_copies_that_a_graph_makes_for_its_backward_do_not_join_what_they_copy() -> None:
+    """A copy of the first value, which the backward computes with again, is made together with one of the last value."""
+    x = torch.linspace(-1, 1, 8)
+
+    def saved(watch: Callable[[str, Tensor], None]) -> None:
+        sine = x.sin()
+        watch("loss", (sine * 3).exp())
+        watch("gradient", sine + 1)
+
+    def again(watch: Callable[[str, Tensor], None]) -> None:
+        last = x.sin() * 3
+        copies = x.clone(), last.clone()
+        watch("loss", copies[1].exp())
+        watch("gradient", copies[0].sin() + 1)
+
+    one, other = taped(saved), taped(again)
+    ops = {"sin": -1, "mul": -2, "exp": -3, "add": -4}
+    graphs = iter(["0 forward"] * 3 + ["0 backward"] * 2)
+    calls = [
+        call
+        if call.name == "clone"
+        else replace(call, compiled=CompiledNode(next(graphs), call.name, call.op, number), sequence=ops[call.name])
+        for number, call in enumerate(other.calls)
+    ]
+    pair = paired(flow_of(one), flow_of(replace(other, calls=tuple(calls))))
+    assert [pair.names(number, "a") for number, block in enumerate(pair.blocks) if block.paired] == [
+        ["sin"], ["mul"], ["exp"], ["add"],
+    ]  # fmt: skip
+
+
 def test_what_a_backward_draws_once_more_is_drawn_anew() -> None:
     """A partitioner that recomputes a dropout to save memory draws another mask (pytorch#190758)."""
     odds = torch.full((64,), 0.5)
