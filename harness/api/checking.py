@@ -198,8 +198,8 @@ def calls_checked(request: CheckRequest, batch: BatchPlan, target: str, laborato
 
 def _notes_on_draws(request: CheckRequest, runs: Sequence[RecordedRun], facts: Sequence[CallFacts]) -> Iterator[str]:
     """Say which modes draw eager's random numbers although nobody asked for that, if a call draws any."""
-    asked = request.modes or parse_modes(DEFAULT_MODES)
-    for spec, run in zip(asked, runs, strict=True) if any(call.draws for call in facts) else ():
+    specs = request.modes or parse_modes(DEFAULT_MODES)
+    for spec, run in zip(specs, runs, strict=True) if any(call.draws for call in facts) else ():
         if spec.fallback_random is None and parse_mode(run.manifest.spec).fallback_random is not None:
             yield (
                 f"{run.manifest.label} draws the random numbers of eager mode (fallback_random=on), so that the "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from rich.console import Console
 
 from ..api.checking import CheckRequest, checked
 from ..api.investigating import DEFAULT_MODES, investigated
-from ..errors import NumdriftError
+from ..errors import NumdriftError, UsageError
 from ..investigate.experiments.investigation_plan import InvestigationRequest
 from ..launch.supervise import Reporter
 from ..records.modes.mode_spec import parse_modes
@@ -129,7 +129,8 @@ def command(
     is_file = not request.module and script is not None and Path(script).is_file() and request.nproc == 1
     if is_file and not any(ending.steps or ending.status != "complete" for ending in endings):
         progress.say(f"{script} never trains, so the calls that it makes are compared, as by numdrift check:")
-        return _compare_calls(request, folder, json_path, quiet=quiet, suspects=suspects, frames=frames)
+        with suppress(UsageError):  # it calls nothing, either
+            return _compare_calls(request, folder, json_path, quiet=quiet, suspects=suspects, frames=frames)
     page = folder / NAME
     try:
         page.write_text(page_of(report_of(folder)), encoding="utf-8")
