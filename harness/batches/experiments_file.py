@@ -40,8 +40,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import tomllib
-
 from ..engines.engine_task import TaskResources
 from ..errors import NumdriftError, UsageError, nearest
 from ..investigate.experiments.investigation_plan import InvestigationRequest, compared_modes
@@ -50,6 +48,7 @@ from ..launch.batch_plan import check_script, script_sha256
 from ..records.modes.mode_spec import ModeSpec, parse_mode, parse_modes
 from ..records.results.task_table import PlannedTask
 from ..records.run.user_option import UserOption, option_words
+from ..records.toml_file import read_toml
 from ..runs.run_layout import check_name
 
 AXES = ("script", "modes", "kernels", "seeds", "arguments")
@@ -89,12 +88,7 @@ class ExperimentTask:
 
 def tasks_of_file(path: Path) -> list[ExperimentTask]:
     """Return the tasks of a file in its order. Raises UsageError for whatever in it cannot be investigated."""
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}") from None
-    except ValueError as error:
-        raise UsageError(f"{path} is not a TOML file: {error}") from None
+    content = read_toml(path)
     _require_known(path, "the file", content, ("defaults", "experiments"))
     defaults, experiments = content.get("defaults", {}), content.get("experiments", [])
     if not isinstance(defaults, Mapping) or not isinstance(experiments, list) or not experiments:

@@ -89,10 +89,8 @@ def scores_of(evidence: PairEvidence) -> Scores:
         )
     ignored = unrepeatable_of_script(evidence)
     scored = [without_values(step_score, ignored) for step_score in scored] if ignored else scored
-    for spread in spreads_of(evidence).values():
-        live = spread.step_without_recording(threshold.fault)
-        if live is not None:
-            scored = [live if step_score.step == live.step else step_score for step_score in scored]
+    if (live := _unrecorded_step(evidence)) is not None:
+        scored = [live if step_score.step == live.step else step_score for step_score in scored]
     parts = "" if split is None else split.in_words(evidence.a.manifest.label, evidence.b.manifest.label)
     scores = Scores(tuple(scored), threshold, how, tuple(unusable), parts=parts)
     return without_unlooked(scores if scored else replace(scores, why="none of the experiments can be read"))
@@ -124,15 +122,13 @@ def score_of(evidence: PairEvidence, run: RecordedRun, step: int, folder: Path |
     outcomes = reference_outcomes(evidence)
     if step not in outcomes or step not in outcome_steps(folder or run.path):
         return None
-    fault = threshold_of_pair(spec_of(evidence.a), spec_of(evidence.b)).fault
-    for spread in spreads_of(evidence).values():
-        live = spread.step_without_recording(fault)
-        if live is not None and live.step == step:
-            outcome = read_outcome(folder or run.path, step)
-            reference = kept_values(evidence.a, step, outcome)
-            common = {name: outcome.tensors[name] for name in reference.tensors}
-            noise = _taped_noise(evidence)[0].get(step, Noise(step, 0, {}))
-            return score_step(reference, replace(outcome, tensors=common), noise)
+    live = _unrecorded_step(evidence)
+    if live is not None and live.step == step:
+        outcome = read_outcome(folder or run.path, step)
+        reference = kept_values(evidence.a, step, outcome)
+        common = {name: outcome.tensors[name] for name in reference.tensors}
+        noise = _taped_noise(evidence)[0].get(step, Noise(step, 0, {}))
+        return score_step(reference, replace(outcome, tensors=common), noise)
     split = _same_data(evidence)
     is_split = split is not None and step in split.steps
     return _scored(step, outcomes[step], run, _noise_of_pair(evidence)[0], evidence, folder, is_split=is_split)
@@ -242,6 +238,13 @@ def _scored_once(scoring: _Scoring) -> StepScore:
 def spreads_of(evidence: PairEvidence) -> Spreads:
     """Return the spread of each side that does not repeat itself."""
     return mode_spreads(evidence, _taped_noise(evidence)[0])
+
+
+def _unrecorded_step(evidence: PairEvidence) -> StepScore | None:
+    """Return the score of the step that has to be compared without recording; None if there is none."""
+    fault = threshold_of_pair(spec_of(evidence.a), spec_of(evidence.b)).fault
+    steps = (spread.step_without_recording(fault) for spread in spreads_of(evidence).values())
+    return next((step for step in steps if step is not None), None)
 
 
 def _noise_of_pair(evidence: PairEvidence) -> tuple[dict[int, Noise], tuple[str, ...]]:

@@ -18,9 +18,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import tomllib
-
 from ...errors import UsageError
+from ..toml_file import read_toml
 from .script_words import ARGS, MORE_ARGS
 
 BASE = "base"
@@ -32,12 +31,7 @@ def modes_in_file(path: Path) -> list[str]:
     Each table is a mode, with the name of the table. A list is the words of the script's arguments, and a table within
     a mode has the entries of a dotted key. Raises UsageError.
     """
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}") from None
-    except ValueError as error:
-        raise UsageError(f"{path} is not a TOML file: {error}") from None
+    content = read_toml(path)
     if not content:
         raise UsageError(f'{path} has no mode; a mode is a table, such as [before] with base = "cpu"')
     return [_in_grammar(path, name, keys) for name, keys in content.items()]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -13,6 +13,12 @@ from .findings import NEEDS_A_PERSON, RUN_FAILED, WITHIN
 SCHEMA = 1
 OPS = "ops.json"
 FAILED, UNDECIDED = "failed", "undecided"
+
+
+def exit_code_of(codes: Iterable[int]) -> int:
+    """Return the exit code of a table from those of its rows: 1 if a row needs a person, else the largest."""
+    of_rows = {*codes}
+    return NEEDS_A_PERSON if NEEDS_A_PERSON in of_rows else max(of_rows, default=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +66,7 @@ class OpTable:
     @property
     def exit_code(self) -> int:
         """The exit code: 1 if a mode of an op needs a person, else 3 if an op failed."""
-        codes = {row.exit_code for row in self.rows}
-        return NEEDS_A_PERSON if NEEDS_A_PERSON in codes else max(codes, default=0)
+        return exit_code_of(row.exit_code for row in self.rows)
 
     @property
     def answer(self) -> str:

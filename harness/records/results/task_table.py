@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from ..codec import schema_first
 from .findings import NEEDS_A_PERSON, RUN_FAILED, WITHIN
-from .op_table import FAILED, UNDECIDED
+from .op_table import FAILED, UNDECIDED, exit_code_of
 
 SCHEMA = 1
 
@@ -113,8 +113,7 @@ class TaskTable:
     @property
     def exit_code(self) -> int:
         """The exit code: 1 if a row needs a person, else 3 if a task failed or has not run."""
-        codes = {row.exit_code for row in self.rows}
-        return NEEDS_A_PERSON if NEEDS_A_PERSON in codes else max(codes, default=0)
+        return exit_code_of(row.exit_code for row in self.rows)
 
     @property
     def answer(self) -> str:
