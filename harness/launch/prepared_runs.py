@@ -140,11 +140,18 @@ def run_config(plan: BatchPlan, spec: ModeSpec, folder: RunFolder, rank: int = 0
 
 
 def withdraw(folder: RunFolder) -> None:
-    """Remove the empty folder of a run that was never started."""
+    """Remove the empty folder of a run that was never started.
+
+    If Ctrl-C comes while its process is being started, the logs exist already, and are empty.
+    """
     for path in sorted(folder.path.glob("rank*")):
         withdraw(RunFolder(path, path / folder.pickle.name))
     folder.config.unlink(missing_ok=True)
     folder.manifest.unlink(missing_ok=True)
+    for log in (folder.stdout, folder.stderr):
+        with suppress(OSError):
+            if not log.stat().st_size:
+                log.unlink()
     # `rmdir` fails for a folder that is not empty: files that somebody else put there stay.
     with suppress(OSError):
         folder.journal.rmdir()
