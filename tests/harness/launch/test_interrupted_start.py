@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ class Reported:
 
 
 class InterruptedProcesses:
-    def expect(self, guests: list[Guest]) -> None:
+    def expect(self, guests: Sequence[Guest]) -> None:
         pass
 
     def start(self, guest: Guest, stdout: int, stderr: int, *, stdin: int | None = subprocess.DEVNULL) -> GuestProcess:
