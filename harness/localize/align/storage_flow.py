@@ -74,6 +74,17 @@ class FlowNode:
         return [*(use for use in self.makes if use is not None), *self.writes]
 
 
+CONSTANT_OPS = frozenset(["full", "zeros", "ones", "scalar_tensor", "eye", "arange", "iota"])
+"""Ops whose results follow from their arguments alone, and are the same on every kernel."""
+
+
+def makes_constant(node: FlowNode) -> bool:
+    """Check whether a node reads nothing and makes a value that every execution of it makes bit for bit."""
+    made = node.made
+    is_exact = node.call.name != "arange" or (bool(made) and not made[0].view.dtype.is_floating_point)
+    return node.call.name in CONSTANT_OPS and not node.reads and len(made) == 1 and is_exact
+
+
 def common_reads(node_a: FlowNode, node_b: FlowNode) -> list[tuple[Use, Use]]:
     """Return the pairs of views that two calls take at the same places among their arguments."""
     arguments = zip(node_a.arguments, node_b.arguments, strict=False)
@@ -87,6 +98,7 @@ class StorageFlow:
     makers: the node that makes each value; a value without one existed before the step.
     seen: the layouts in which each value is made, read, watched, passed to the first model and held at the start.
     batch: the arguments of the step's first model, by name.
+    constants: the nodes that read nothing and always make the same value, by this value.
     """
 
     tape: Tape
@@ -95,6 +107,7 @@ class StorageFlow:
     makers: Mapping[FlowValue, int]
     seen: Mapping[FlowValue, frozenset[Layout]]
     batch: Mapping[str, Use]
+    constants: Mapping[FlowValue, FlowNode]
 
     def input_bytes(self, value: FlowValue) -> torch.Tensor | None:
         """Return the recorded content of an input of the step; None if the value is not an input."""
@@ -174,4 +187,5 @@ def flow_of(tape: Tape) -> StorageFlow:
     for shown_use in (*shown_uses, *watched.values(), *batch.values(), *starts):
         layouts_seen.setdefault(shown_use.value, set()).add(layout_of(shown_use.view))
     layouts = {value: frozenset(seen_as) for value, seen_as in layouts_seen.items()}
-    return StorageFlow(tape, nodes, watched, makers, layouts, batch)
+    constants = {node.made[0].value: node for node in nodes if makes_constant(node)}
+    return StorageFlow(tape, nodes, watched, makers, layouts, batch, constants)

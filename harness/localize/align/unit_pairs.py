@@ -42,8 +42,11 @@ def paired_units(a: StorageFlow, b: StorageFlow) -> PairedUnits:
     firm = _reversed(_by_readers(right, left, _reversed(firm)))
     loose = _by_tensors(left, right, firm)
     loose |= _paired(left, right, firm | loose, lambda unit: unit.place, lambda unit: unit.name)
-    loose |= _by_arguments(left, right, a, b, firm | loose)
-    loose |= _paired(left, right, firm | loose, lambda unit: unit.place[:2], lambda unit: (unit.name, unit.look))
+    forwards = (_forwards(left, a), _forwards(right, b))
+    loose |= _by_arguments(left, right, a, b, firm | loose, forwards)
+    elsewhere = _paired(left, right, firm | loose, lambda unit: unit.place[:2], lambda unit: (unit.name, unit.look))
+    together = firm | loose | elsewhere
+    loose |= {i: j for i, j in elsewhere.items() if _have_paired_forwards(i, j, forwards, together)}
     products, right = _with_products(left, right, b, firm | loose)
     loose |= products
     products, left = _with_products(right, left, a, _reversed(firm | loose))
@@ -116,8 +119,42 @@ def _by_tensors(left: Sequence[OpUnit], right: Sequence[OpUnit], pairs: Pairs) -
     return {firsts[key][0]: seconds[key][0] for key in firsts if len(firsts[key]) == len(seconds.get(key, ())) == 1}
 
 
+Forwards = Mapping[int, int]
+"""The number of each unit of a side that is the backward of a unit, with the number of that unit."""
+
+
+def _forwards(units: Sequence[OpUnit], flow: StorageFlow) -> Forwards:
+    by_sequence: dict[int, int] = {}  # autograd's sequence number, which an op shares with its backward
+    forwards: dict[int, int] = {}
+    for number, unit in enumerate(units):
+        for call in (flow.nodes[node].call for node in unit.nodes):
+            if call.phase == "forward" and call.sequence is not None:
+                by_sequence.setdefault(call.sequence, number)
+            elif call.phase == "backward" and call.sequence in by_sequence:
+                forwards.setdefault(number, by_sequence[call.sequence])
+    return forwards
+
+
+def _have_paired_forwards(i: int, j: int, forwards: tuple[Forwards, Forwards], pairs: Pairs) -> bool:
+    """Check that two units of different places are not the backwards of two units that are no pair.
+
+    If side b scales a value that a dropout made, the two backwards multiply values of the same shape. Side a's only
+    multiplication is the dropout's, in whose place side b has other ops:
+
+        forward     side a    bernoulli, mul    side b    native_dropout             mul (the factor)
+        backward    side a    mul               side b    native_dropout_backward    mul (the factor)
+    """
+    first, second = forwards[0].get(i), forwards[1].get(j)
+    return first is None or second is None or pairs.get(first) == second
+
+
 def _by_arguments(
-    left: Sequence[OpUnit], right: Sequence[OpUnit], a: StorageFlow, b: StorageFlow, pairs: Pairs
+    left: Sequence[OpUnit],
+    right: Sequence[OpUnit],
+    a: StorageFlow,
+    b: StorageFlow,
+    pairs: Pairs,
+    forwards: tuple[Forwards, Forwards],
 ) -> Pairs:
     """Pair units that `pairs` lacks, by the units whose results they read.
 
@@ -146,8 +183,11 @@ def _by_arguments(
         found = Pairs()
         for key, numbers in firsts.items():
             partners = seconds.get(key, ())
-            if len(numbers) == len(partners) == 1 and numbers[0] not in found and partners[0] not in found.values():
-                found[numbers[0]] = partners[0]
+            if len(numbers) != 1 or len(partners) != 1 or numbers[0] in found or partners[0] in found.values():
+                continue
+            i, j = numbers[0], partners[0]
+            if left[i].place == right[j].place or _have_paired_forwards(i, j, forwards, paired | found):
+                found[i] = j
         if not found:
             return new_pairs
         new_pairs |= found

@@ -169,11 +169,16 @@ class _Joining:
         self._structures = [number for number in self._flagged if examined[number].suspect.kind == "structure"]
 
     def readers_without_counterpart(self) -> None:
-        """Join a block that makes a value without a counterpart on the other side to the blocks reading the value."""
+        """Join a block that makes a value without a counterpart on the other side to the blocks reading the value.
+
+        Constants do not count, because a hybrid makes them where it needs them. A compiled backward reads the same
+        zeros in all layers.
+        """
         for side in SIDES:
+            constants = self._pair.flows[side].constants
             for value, blocks in self._pair.readers[side].items():
                 maker = self._pair.maker(side, value)
-                if maker >= 0 and value not in self._pair.links.of[side]:
+                if maker >= 0 and value not in self._pair.links.of[side] and value not in constants:
                     for reader in blocks - {END}:
                         self.groups.join(maker, reader)
 
@@ -266,11 +271,17 @@ class _Joining:
                 unmatched.setdefault((look, sides[0]), []).append(number)
 
     def rewritten_backwards(self) -> None:
-        """If a backward takes its gradients from elsewhere, join it to the cause: its module's rewritten forward."""
+        """If a backward takes its gradients from elsewhere, join it to the cause: its module's rewritten forward.
+
+        The outermost module is that of the sums of gradients too, so it says nothing of a block that is already joined
+        to a block of another module.
+        """
         pair = self._pair
         forwards = [number for number in self._structures if pair.phase(number) == "forward"]
+        placed = {self.groups.find(number) for number in self._structures if pair.module(number)}
+        elsewhere = {number for number in self._structures if self.groups.find(number) in placed}
         for number in self._structures:
-            if pair.phase(number) != "backward":
+            if pair.phase(number) != "backward" or (not pair.module(number) and number in elsewhere):
                 continue
             related = [forward for forward in forwards if _is_within(pair.module(number), pair.module(forward))]
             # If there is none, and all rewritten forwards are in one group, join the backward to that group, provided

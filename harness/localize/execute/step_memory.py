@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
+from ...tape.replaying.replay import call_arguments, executed
 from ...tape.storages import Held, HeldSlots
 from ...tape.tape import NotReplayable, View
 from ..align.blocks import Block
@@ -32,7 +33,8 @@ class Unbound(NotReplayable):
 class Memory:
     """The contents of storages by side and value.
 
-    A value that its own side has not made is taken from the other side through its link. Each side has its own contents
+    A value that its own side has not made is taken from the other side through its link, or made if it is a constant,
+    such as the zeros that the backward of every layer reads. Each side has its own contents
     of linked inputs. The inputs in `input_sides` are an exception: both sides take each of them from the side that
     `input_sides` names. Its keys are side a's values.
     """
@@ -128,7 +130,7 @@ class Memory:
         if data is not None and is_own:
             return self._content(side, value.slot, data)
         if link is None:
-            raise Unbound(f"storage {value.slot} of side {side} is made by a block of the other side")
+            return self._constant(side, value)
         # The other value must exist, or have an origin other than this value. Otherwise, the search would never end for
         # two values that are linked to each other and that nothing has made.
         back = self._links.of[far_side].get(link.value)
@@ -136,8 +138,20 @@ class Memory:
             is_input_there or (far_side, link.value) in self._live or (back is not None and back.value != value)
         )
         if data is None and not has_origin:
-            raise Unbound(f"storage {value.slot} of side {side} is made by a block of the other side")
+            return self._constant(side, value)
         return self._converted(side, value, link)
+
+    def _constant(self, side: Side, value: FlowValue) -> torch.UntypedStorage:
+        """Make a constant. Raises Unbound if the value is none."""
+        node = self._flows[side].constants.get(value)
+        if node is None:
+            raise Unbound(f"storage {value.slot} of side {side} is made by a block of the other side")
+
+        def refuse(view: View) -> torch.Tensor:
+            raise AssertionError(f"{node.call.op} reads {view}")
+
+        (made,) = node.made
+        return self._slots[side].bound(made.view, executed(node.execution, *call_arguments(node.call, refuse))[0])
 
     def _converted(self, side: Side, value: FlowValue, link: Link, *, whole: bool = False) -> torch.UntypedStorage:
         far_side = other(side)
