@@ -45,8 +45,7 @@ def paired_units(a: StorageFlow, b: StorageFlow) -> PairedUnits:
     forwards = (_forwards(left, a), _forwards(right, b))
     loose |= _by_arguments(left, right, a, b, firm | loose, forwards)
     elsewhere = _paired(left, right, firm | loose, lambda unit: unit.place[:2], lambda unit: (unit.name, unit.look))
-    together = firm | loose | elsewhere
-    loose |= {i: j for i, j in elsewhere.items() if _have_paired_forwards(i, j, forwards, together)}
+    loose |= _in_other_places(left, right, firm | loose, elsewhere, forwards)
     products, right = _with_products(left, right, b, firm | loose)
     loose |= products
     products, left = _with_products(right, left, a, _reversed(firm | loose))
@@ -146,6 +145,30 @@ def _have_paired_forwards(i: int, j: int, forwards: tuple[Forwards, Forwards], p
     """
     first, second = forwards[0].get(i), forwards[1].get(j)
     return first is None or second is None or pairs.get(first) == second
+
+
+def _in_other_places(
+    left: Sequence[OpUnit],
+    right: Sequence[OpUnit],
+    pairs: Pairs,
+    found: Pairs,
+    forwards: tuple[Forwards, Forwards],
+) -> Pairs:
+    """Return those of the found pairs of units of different places that do not contradict the rest of the step.
+
+    A unit of the forward has no partner elsewhere if its own place contains an unpaired unit of the other side, which
+    is then an op in place of it. A unit of the backward has no partner if the forwards of both are no pair.
+    """
+    paired_b = set(pairs.values())
+    free_a = {unit.place for number, unit in enumerate(left) if number not in pairs}
+    free_b = {unit.place for number, unit in enumerate(right) if number not in paired_b}
+
+    def is_replaced(i: int, j: int) -> bool:
+        return left[i].place[1] == "forward" and (left[i].place in free_b or right[j].place in free_a)
+
+    kept = {i: j for i, j in found.items() if not is_replaced(i, j)}
+    together = pairs | kept
+    return {i: j for i, j in kept.items() if _have_paired_forwards(i, j, forwards, together)}
 
 
 def _by_arguments(

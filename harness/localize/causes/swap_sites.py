@@ -64,9 +64,21 @@ def sites_of(pair: TapePair, examined: Mapping[int, Examined], overridden: Colle
     joining.draws()
     sites = []
     for members in joining.groups.members():
-        if differing := flagged(examined, members):
+        differing = flagged(examined, members)
+        if differing and not all(_makes_only_constants(pair, number) for number in members):
             sites.append(SwapSite(frozenset(members), _lead(pair, examined, differing, overridden)))
     return sites
+
+
+def _makes_only_constants(pair: TapePair, number: int) -> bool:
+    """Check whether a block only makes constants of one side alone, which every hybrid makes where it needs them."""
+    made = [(side, use.value) for side in SIDES for node in pair.nodes(number, side) for use in node.made]
+    return all(
+        value in pair.flows[side].constants
+        and value not in pair.links.of[side]
+        and END not in pair.readers[side].get(value, ())
+        for side, value in made
+    )
 
 
 def _lead(
