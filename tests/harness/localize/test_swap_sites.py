@@ -58,7 +58,9 @@ def test_zeros_that_all_layers_read_do_not_join_the_layers() -> None:
         assert execute(pair, Hybrid("a", site.blocks))[name].equal(other.expected()[name])
         others = {"first", "second"} - {name}
         assert all(execute(pair, Hybrid("a", site.blocks))[each].equal(one.expected()[each]) for each in others)
-    assert not differing(execute(pair, Hybrid("b", frozenset().union(*(site.blocks for site in found)))), one.expected())
+    assert not differing(
+        execute(pair, Hybrid("b", frozenset().union(*(site.blocks for site in found)))), one.expected()
+    )
 
 
 def test_backwards_are_no_pair_if_their_forwards_are_none() -> None:
