@@ -21,11 +21,10 @@ from .causes.left_over import left_over
 from .causes.localized_step import LocalizedStep, UnprovenCauses
 from .causes.proofs import is_beyond, prove
 from .causes.script_branches import with_decisions
-from .causes.site_causes import Cause, causes_of, differing_inputs, with_layouts
+from .causes.site_causes import Cause, causes_of, differing_inputs, farthest_move, with_layouts
 from .causes.split_sites import split_sites
 from .causes.suspects import suspects
 from .causes.swap_sites import SwapSite, sites_of
-from .execute.hybrid import Hybrid, execute
 from .execute.prepared_call import Kernels
 from .execute.step_side import StepSide
 from .execute.tape_pair import TapePair, paired
@@ -74,7 +73,7 @@ def localize_step(
     say(_counted(len(differing), len(pair.blocks), causes))
     unproven(UnprovenCauses(pair, kernels, examined, [place_of(pair, examined, cause) for cause in causes]))
     from_itself: dict[Side, Drift] = {"b": _drift_from_itself(tests, "b", sides, noise)}
-    proofs = prove(tests, causes, threshold)
+    proofs = prove(tests, causes, threshold, lambda cause: farthest_move(examined, cause))
     chosen = with_choices_of_reference(pair, tests.scorer, differing) if is_beyond(proofs.whole, threshold) else None
     from_itself["a"] = _drift_from_itself(tests, "a", sides, noise)
     # A call that does not repeat has one result in all hybrids, which may be that of the other side.
@@ -189,9 +188,7 @@ def _counted(differing: int, blocks: int, causes: Sequence[Cause]) -> str:
 
 def _drift_from_itself(tests: HybridTests, side: Side, sides: Mapping[Side, StepSide], noise: Noise) -> Drift:
     """Execute a side with its own kernels, and return the drift of the values from those that its tape recorded."""
-    values = execute(tests.pair, Hybrid(side))
-    tests.measured(Hybrid(side), values)
-    return Scorer(sides[side].tape.expected(), noise).drift(values)
+    return Scorer(sides[side].tape.expected(), noise).drift(tests.of_itself(side))
 
 
 def _notes(controls: Mapping[Side, bool], kernels: Mapping[Side, Found], sides: Mapping[Side, StepSide]) -> list[str]:

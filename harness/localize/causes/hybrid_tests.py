@@ -14,6 +14,7 @@ from fractions import Fraction
 
 import torch
 
+from ...drift.distance import native_distance
 from ...drift.step_noise import Noise
 from ...drift.step_score import z_score
 from ...records.run.step_files import is_lacking
@@ -25,6 +26,13 @@ from ..execute.tape_pair import TapePair
 from .site_causes import Cause
 
 LARGE = 1e12
+
+AFTER_PROOFS = 6
+"""The number of executions of a step that follow the proofs: of both sides, with the reference's choices, for the net
+effects, and for the values of the scripts."""
+
+LARGE_TENSOR = 1 << 20
+"""The number of elements from which a tensor is compared in native code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +104,12 @@ class Scorer:
         a = a.to(b.device)  # recorded values are on the CPU
         if a.dtype == b.dtype and torch.equal(a, b):
             return 0.0
+        within_memory = a.device.type == b.device.type == "cpu" and a.numel() >= LARGE_TENSOR
+        if within_memory and a.dtype == b.dtype == torch.float32:
+            native = native_distance(a.detach().numpy(), b.detach().numpy())
+            if native is not None:
+                self._norms.setdefault(name, native.reference_norm)
+                return self._z(name, a, b, native.difference_norm)
         # a complex number counts as two
         left, right = (
             (torch.view_as_real(value) if value.is_complex() else value).double().reshape(-1) for value in (a, b)
@@ -109,16 +123,19 @@ class Scorer:
                 return math.inf
             left, right = left[finite], right[finite]
             distance = float((right - left).norm())
-        if not distance:
-            return 0.0
         if name not in self._norms:
             self._norms[name] = float(left.norm())  # of the finite elements
+        return self._z(name, a, b, distance)
+
+    def _z(self, name: str, a: torch.Tensor, b: torch.Tensor, distance: float) -> float:
+        if not distance:
+            return 0.0
         if math.isinf(distance) or math.isinf(self._norms[name]):
             return math.inf
         size = Fraction(self._norms[name])
         unit = max(unit_roundoff_of(tensor.dtype, unknown=2.0**-24) for tensor in (a, b))
         z = z_score(Fraction(distance), size, self._noise.rms_of(name, size), unit)
-        if z > 1 and name.startswith("state ") and not a.is_complex() and bool((left >= 0).all() & (right >= 0).all()):
+        if z > 1 and name.startswith("state ") and not a.is_complex() and not bool((a < 0).any() | (b < 0).any()):
             z = self._noise.of_gradient(name, z)
         return z
 
@@ -131,13 +148,15 @@ class Infeasible(Exception):
 class HybridTests:
     """The executions of hybrids and their `count`; each hybrid is executed only once.
 
-    deadline: the time of the monotonic clock after which causes that are not significant are not tested
+    deadline: the time of the monotonic clock at which the search should end
+    seconds: the time that the executions have taken
     """
 
     pair: TapePair
     scorer: Scorer
     deadline: float = math.inf
     count: int = 0
+    seconds: float = 0.0
     _outcomes: dict[Hybrid, Drift | Infeasible] = field(default_factory=dict)
 
     def swapped_in(self, causes: Sequence[Cause]) -> Drift:
@@ -148,27 +167,34 @@ class HybridTests:
         """Execute side b with these causes from side a. Raises Infeasible."""
         return self._drift("b", causes)
 
-    @property
-    def are_over(self) -> bool:
-        """True after the deadline."""
-        return time.monotonic() >= self.deadline
+    def have_time_for(self, count: int) -> bool:
+        """Check whether so many further executions, and those that follow the proofs, can end before the deadline."""
+        each = self.seconds / max(1, self.count)
+        return time.monotonic() + (count + AFTER_PROOFS) * each < self.deadline
 
-    def measured(self, hybrid: Hybrid, values: Values) -> None:
-        """Record these values as the result of the hybrid."""
+    def of_itself(self, side: Side) -> Values:
+        """Execute a side with its own kernels, and return its values."""
+        began = time.monotonic()
+        hybrid = Hybrid(side)
+        values = execute(self.pair, hybrid)
         self.count += hybrid not in self._outcomes
         self._outcomes[hybrid] = self.scorer.drift(values)
+        self.seconds += time.monotonic() - began
+        return values
 
     def _drift(self, base: Side, causes: Sequence[Cause]) -> Drift:
         blocks = frozenset(block for cause in causes for block in cause.blocks)
         hybrid = Hybrid(base, blocks, frozenset(value for cause in causes for value in cause.inputs))
         if hybrid not in self._outcomes:
             self.count += 1
+            began = time.monotonic()
             try:
                 self._outcomes[hybrid] = self.scorer.drift(execute(self.pair, hybrid))
             except torch.OutOfMemoryError:
                 raise
             except Exception as error:  # noqa: BLE001, an op may raise anything on values that are not its own
                 self._outcomes[hybrid] = Infeasible(in_words(error))
+            self.seconds += time.monotonic() - began
         outcome = self._outcomes[hybrid]
         if isinstance(outcome, Infeasible):
             raise outcome

@@ -1,12 +1,13 @@
 """Proof both ways: each cause is swapped in and swapped out, and the drift with all of them swapped out is measured.
 
-If there are few causes, each is tested alone. If there are many, they are bisected; about log2(n) + 3 tests find each
-cause that acts alone. The remaining causes act only together; their set is shrunk to those that are needed.
+If there are few causes, each is tested alone. If there are many, or if there is no time to test each, the most likely
+one is tested alone, and the others are bisected; about log2(n) + 3 tests find each cause that acts alone. The remaining
+causes act only together; their set is shrunk to those that are needed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from ...search import bisect_all, ddmin
@@ -56,8 +57,16 @@ class Proofs:
     untested: int = 0
 
 
-def prove(tests: HybridTests, causes: Sequence[Cause], threshold: float) -> Proofs:
-    """Find the causes that push the drift beyond the threshold, and measure the shares of the causes in the drift."""
+def prove(
+    tests: HybridTests,
+    causes: Sequence[Cause],
+    threshold: float,
+    moves: Callable[[Cause], float] = lambda cause: 0.0,
+) -> Proofs:
+    """Find the causes that push the drift beyond the threshold, and measure the shares of the causes in the drift.
+
+    `moves` tells how far a cause moves its own results: the cause that moves them farthest is the most likely one.
+    """
     whole_drift = tests.swapped_out([])
 
     def fails(tried: Sequence[Cause]) -> bool:
@@ -69,8 +78,12 @@ def prove(tests: HybridTests, causes: Sequence[Cause], threshold: float) -> Proo
 
     # A cause that another one undoes drifts alone. If the step does not drift, no cause is significant.
     tried_alone = causes if is_beyond(whole_drift, threshold) else []
-    is_many = len(tried_alone) > FEW
-    alone = bisect_all(tried_alone, fails) if is_many else [cause for cause in tried_alone if fails([cause])]
+    if tried_alone and (len(tried_alone) > FEW or not tests.have_time_for(2 * len(tried_alone))):
+        first, *others_tried = sorted(tried_alone, key=moves, reverse=True)
+        found = [*([first] if fails([first]) else ()), *bisect_all(others_tried, fails)]
+        alone = [cause for cause in tried_alone if cause in found]
+    else:
+        alone = [cause for cause in tried_alone if fails([cause])]
     remaining = [cause for cause in causes if cause not in alone]
 
     def remains(tried: Sequence[Cause]) -> bool:
@@ -84,9 +97,6 @@ def prove(tests: HybridTests, causes: Sequence[Cause], threshold: float) -> Proo
     needed = ddmin(remaining, remains) if remaining and remains(remaining) else []
     together = _joined_by_op(needed)
     chosen = [*alone, *together]
-    insignificant = [cause for cause in causes[:FEW] if cause not in (*alone, *needed)]
-    others = [_proof(tests, cause, whole_drift) for cause in insignificant if not tests.are_over]
-    untested = len(insignificant) - len(others)
     significant = [
         replace(_proof(tests, cause, whole_drift), together=len(together) - 1 if cause in together else 0)
         for cause in chosen
@@ -96,6 +106,9 @@ def prove(tests: HybridTests, causes: Sequence[Cause], threshold: float) -> Proo
         rest = tests.swapped_out(chosen or causes)
     except Infeasible:
         rest = None
+    insignificant = [cause for cause in causes[:FEW] if cause not in (*alone, *needed)]
+    others = [_proof(tests, cause, whole_drift) for cause in insignificant if tests.have_time_for(2)]
+    untested = len(insignificant) - len(others)
     others.sort(key=lambda measured: -(measured.share or 0.0))
     return Proofs(whole_drift, rest, tuple(significant), tuple(others), tests.count, untested)
 

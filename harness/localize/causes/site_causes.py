@@ -6,6 +6,7 @@ cause, not fifty.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,6 +23,9 @@ from .examination import Examined, flagged
 from .setting_difference import SettingDifference
 from .suspects import READ, Kind
 from .swap_sites import SwapSite
+
+ROUNDINGS_UNKNOWN = 64.0
+"""More than a kernel that only rounds differently moves its results by, and less than most faults do."""
 
 PHASES: tuple[Phase, ...] = ("data", "forward", "backward", "optimizer")
 
@@ -125,6 +129,16 @@ def joined_causes(causes: Sequence[Cause], reasons: tuple[str, ...]) -> Cause:
     """Join several causes into one."""
     ops = {side: tuple(dict.fromkeys(op for cause in causes for op in cause.ops[side])) for side in SIDES}
     return replace(causes[0], ops=ops, reasons=reasons, sites=tuple(site for cause in causes for site in cause.sites))
+
+
+def farthest_move(examined: Mapping[int, Examined], cause: Cause) -> float:
+    """Return by how many roundings a cause moves its own results.
+
+    It is infinite if the inputs of the step differ, and ROUNDINGS_UNKNOWN for a block that cannot be tested alone.
+    """
+    blocks = [examined[number] for number in flagged(examined, cause.blocks)]
+    moves = [ROUNDINGS_UNKNOWN if block.differs is None else block.roundings for block in blocks]
+    return math.inf if cause.inputs else max(moves, default=0.0)
 
 
 def op_of_both(ops: Sequence[str]) -> tuple[str, ...]:

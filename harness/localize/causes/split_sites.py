@@ -14,13 +14,18 @@ from .hybrid_tests import HybridTests, Infeasible
 from .site_causes import causes_of
 from .swap_sites import SwapSite
 
+FOR_THE_PROOFS = 8
+"""The number of executions that are left for the proofs if time is short. The cause of most faults is proven with 4."""
+
 
 def split_sites(tests: HybridTests, examined: Mapping[int, Examined], sites: Sequence[SwapSite]) -> list[SwapSite]:
     """Return the sites. A site that can be split is replaced by a site for each kernel and one for all other blocks."""
     split = list[SwapSite]()
     for site in sites:
         parts = _parts(tests, examined, site)
-        split += parts if len(parts) > 1 and _are_equal(tests, examined, site, parts) else [site]
+        # each part is swapped in and out, and so are all parts together, and the site
+        can_be_tested = len(parts) > 1 and tests.have_time_for(2 * len(parts) + 4 + FOR_THE_PROOFS)
+        split += parts if can_be_tested and _are_equal(tests, examined, site, parts) else [site]
     return sorted(split, key=lambda site: site.lead)
 
 

@@ -20,6 +20,7 @@ from itertools import combinations
 from ..causes.hybrid_tests import HybridTests, Infeasible
 from ..causes.proofs import FEW
 from ..causes.site_causes import Cause
+from ..causes.split_sites import FOR_THE_PROOFS
 from ..causes.swap_sites import SwapSite
 from ..execute.tape_pair import TapePair
 
@@ -41,7 +42,8 @@ def with_undone_together(tests: HybridTests, causes: Sequence[Cause]) -> list[Ca
     a module or phase include those that cannot be swapped alone.
     """
     joined = list(causes)
-    if len(joined) > FEW:
+    stated = sum(cause.kind in STATED for cause in joined)
+    if len(joined) > FEW or not tests.have_time_for(2 * stated + FOR_THE_PROOFS):
         return joined  # too many to try each one alone
     candidates = [cause for cause in joined if cause.kind in STATED and _is_undone(tests, [cause])]
     while len(candidates) in range(2, MOST + 1):

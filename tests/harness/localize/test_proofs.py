@@ -30,9 +30,8 @@ class Step:
     most: float = math.inf
     count: int = 0
 
-    @property
-    def are_over(self) -> bool:
-        return self.count >= self.most
+    def have_time_for(self, count: int) -> bool:
+        return self.count + count <= self.most
 
     def swapped_in(self, causes: Sequence[Cause]) -> Drift:
         return self._with(frozenset(block for one in causes for block in one.blocks))
@@ -114,3 +113,31 @@ def test_a_search_whose_time_is_over_proves_only_what_is_significant() -> None:
     assert [measured.cause for measured in found.significant] == [causes[4]]
     assert (found.others, found.untested) == ((), 5)
     assert proven(causes, fifth).untested == 0 and len(proven(causes, fifth).others) == 5
+
+
+def test_a_search_without_time_for_each_cause_tests_the_most_likely_one_and_the_others_together() -> None:
+    causes = [cause(number, "mm") for number in range(16)]
+
+    def ninth(blocks: frozenset[int]) -> float:
+        return 40.0 if 8 in blocks else 1.0
+
+    step = Step(frozenset(range(16)), ninth, most=12)
+    found = prove(cast(HybridTests, step), causes, THRESHOLD, lambda each: float(8 in each.blocks))
+
+    (measured,) = found.significant
+    assert measured.cause is causes[8] and measured.swapped_out is not None and measured.swapped_out.score == 1.0
+    # the whole, the cause in, the others in, without the cause (both tests of the proof, and what is left)
+    assert step.count - 2 * len(found.others) <= 8 < 2 * len(causes)
+
+
+def test_a_cause_that_is_not_the_most_likely_one_is_found_by_halving() -> None:
+    causes = [cause(number, "mm") for number in range(16)]
+
+    def two(blocks: frozenset[int]) -> float:
+        return 40.0 if blocks & {3, 12} else 1.0
+
+    step = Step(frozenset(range(16)), two, most=4)
+    found = prove(cast(HybridTests, step), causes, THRESHOLD, lambda each: float(12 in each.blocks))
+
+    assert [measured.cause for measured in found.significant] == [causes[3], causes[12]]
+    assert (found.others, found.untested) == ((), 14)
