@@ -83,9 +83,7 @@ class Describer:
             measured for measured in proofs.others if measured.swapped_in is None or not measured.swapped_in.is_none
         ]
         causes = [measured.cause for measured in (*proofs.significant, *others)]
-        self._effects = net_effects(
-            self._pair, [cause for cause in causes if any(site.is_several for site in cause.sites)]
-        )
+        self._effects = net_effects(self._pair, causes)
 
         def rank(measured: MeasuredCause) -> tuple[float, float, float]:
             came = measured.swapped_in or measured.swapped_out

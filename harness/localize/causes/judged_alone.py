@@ -99,7 +99,7 @@ def judged_alone(
     """Return the verdict and the rule behind it.
 
     `errors` are each side's largest errors at the cause's sites. `effects` are the joint effects of sites with several
-    blocks.
+    blocks, and of sites that are wired differently.
     """
     if cause.kind == SETUP:
         return ("different-setup", "generator") if any(GENERATOR in reason for reason in cause.reasons) else (None, "")
@@ -115,7 +115,7 @@ def judged_alone(
     judgement = judge.of_blocks(errors)
     # A kernel whose site has no effect on the first phase, bit for bit, acts in the backward: its own errors count.
     leaves_nothing = cause.kind == KERNEL and bool(errors) and _leaves_nothing(cause, effects)
-    if any(site.is_several for site in cause.sites) and not leaves_nothing:
+    if any(site.is_several or site in effects for site in cause.sites) and not leaves_nothing:
         judgement = judge.of_effects([effects.get(site, ()) for site in cause.sites], judgement.rule)
     # A different whole number among the arguments cannot come from rounding; nor can a difference in exact arithmetic.
     meant = max((test.meant for test in leads), default=0.0) > MEANT and judgement.moved > MEANT

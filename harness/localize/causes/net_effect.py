@@ -4,6 +4,12 @@ The blocks of a rewritten op may each compute something different, although thei
 
     a: (q k^T) / s    matmul, div    the values between the two ops differ by a factor s,
     b: (q / s) k^T    div, matmul    while the results differ by roundings
+
+If two sides add up the same terms in different orders, each addition is a site of its own. Such sites are measured
+together, since the sums of some of the terms have no counterpart:
+
+    a: (p + q) + r    add, add    p + q is compared with r + q,
+    b: (r + q) + p    add, add    while the results differ by roundings
 """
 
 from __future__ import annotations
@@ -21,9 +27,9 @@ from ..errors.result_distances import is_single, largest_distance
 from ..execute.hybrid import Hybrid, HybridExecution, Values
 from ..execute.prepared_call import Kernels, PreparedCall
 from ..execute.step_memory import Memory
-from ..execute.tape_pair import TapePair
+from ..execute.tape_pair import END, TapePair
 from .site_causes import Cause
-from .swap_sites import SwapSite, only_puts
+from .swap_sites import Groups, SwapSite, only_puts
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,18 +89,22 @@ class _SiteRegion:
 def net_effects(pair: TapePair, causes: Collection[Cause]) -> dict[SwapSite, list[NetEffect | None]]:
     """Measure the effects of the sites of these causes.
 
-    In each phase, all blocks between the first and the last block of a site belong to the site.
+    In each phase, all blocks between the first and the last block of a site belong to the site. Sites of a single block
+    are measured only if they are wired differently and read each other's results.
     """
     effects: dict[SwapSite, list[NetEffect | None]] = {}
     regions: list[_SiteRegion] = []
-    for cause in causes:
-        spans = {site: _spans(pair, site) for site in cause.sites}
+    rewired = _joined_rewired(pair, [site for cause in causes for site in cause.sites])
+    measured_sites = [cause.sites for cause in causes if any(site.is_several for site in cause.sites)]
+    for sites in (*measured_sites, tuple(dict.fromkeys(rewired.values()))):
+        spans = {site: _spans(pair, site) for site in sites}
         inside = frozenset(number for phases in spans.values() for span in phases for number in span)
         measured: dict[int, list[float]] = {}
         for site, phases in spans.items():
             effects[site] = [None] * len(phases)
+            blocks = frozenset(block for each in sites for block in each.blocks)
             regions += [
-                _SiteRegion(span, site, phase, cause.blocks & set(span), inside, measured.setdefault(phase, []))
+                _SiteRegion(span, site, phase, blocks & set(span), inside, measured.setdefault(phase, []))
                 for phase, span in enumerate(phases)
             ]
     with set_apart(pair.devices()):
@@ -110,7 +120,37 @@ def net_effects(pair: TapePair, causes: Collection[Cause]) -> dict[SwapSite, lis
                 effects[region.site][region.phase] = effect
                 if effect is not None and effect.errors:
                     region.measured.append(effect.roundings)
-    return effects
+    return effects | {site: effects[joint] for site, joint in rewired.items()}
+
+
+NEAR = 3
+"""The number of ops from a rewired op to the next one up to which both are parts of one formula."""
+
+MOST_READERS = 16
+"""A value with more readers than this is no part of a formula."""
+
+
+def _joined_rewired(pair: TapePair, sites: Sequence[SwapSite]) -> dict[SwapSite, SwapSite]:
+    """Return, for each site that is wired differently, the site that it forms together with those nearby.
+
+    Only sites of one block are joined. A site that has no other nearby is not among the keys.
+    """
+    home = {block: site for site in sites if not site.is_several for block in site.blocks & pair.own_reads}
+    groups = Groups(home)
+    for block in home:
+        reached = {block}
+        for _ in range(NEAR):
+            made = [(side, use.value) for n in reached for side in SIDES for use in _made(pair, n, side)]
+            readers = [pair.readers[side].get(value, set()) - {END} for side, value in made]
+            reached = {reader for reading in readers if len(reading) <= MOST_READERS for reader in reading}
+            for reader in reached & home.keys():
+                groups.join(block, reader)
+    joined = [members for members in groups.members() if len(members) > 1]
+    return {home[block]: SwapSite(frozenset(members), members[0]) for members in joined for block in members}
+
+
+def _made(pair: TapePair, number: int, side: Side) -> list[Use]:
+    return [use for node in pair.nodes(number, side) for use in node.made]
 
 
 Left = Mapping[int, Sequence[tuple[Use, Use]]]
@@ -186,7 +226,7 @@ def _spans(pair: TapePair, site: SwapSite) -> list[range]:
         phases.setdefault(pair.phase(number), []).append(number)
 
     def is_read_only_inside(number: int) -> bool:
-        made = ((side, use.value) for side in SIDES for node in pair.nodes(number, side) for use in node.made)
+        made = ((side, use.value) for side in SIDES for use in _made(pair, number, side))
         return all(pair.readers[side].get(value, set()) <= site.blocks for side, value in made)
 
     for numbers in phases.values():
@@ -201,7 +241,7 @@ def _spans(pair: TapePair, site: SwapSite) -> list[range]:
 def _left_behind(pair: TapePair, region: _SiteRegion) -> Left:
     """Return the values that either side makes in this region and that blocks outside of the cause's regions read."""
     left: dict[int, dict[tuple[FlowValue, FlowValue], tuple[Use, Use]]] = {}
-    made = ((side, use) for side in SIDES for n in region.span for node in pair.nodes(n, side) for use in node.made)
+    made = ((side, use) for side in SIDES for n in region.span for use in _made(pair, n, side))
     for side, use in made:
         uses = pair.counterparts(side, use)
         if uses is None:

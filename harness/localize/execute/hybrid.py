@@ -51,14 +51,10 @@ class HybridExecution:
     """One execution of a hybrid, block by block, with the pair's kernels or with `kernels` if specified."""
 
     def __init__(self, pair: TapePair, hybrid: Hybrid, kernels: Mapping[Side, Kernels] | None = None) -> None:
-        far = other(hybrid.base)
-        sources: dict[FlowValue, Side] = {
-            value: (far if value in hybrid.inputs else hybrid.base) for value in pair.links.of["a"]
-        }
         self.pair = pair
         self.hybrid = hybrid
         self.kernels = kernels or pair.kernels
-        self.memory = Memory(pair.flows, pair.links, pair.lifetimes, sources)
+        self.memory = Memory(pair.flows, pair.links, pair.lifetimes, hybrid.base, frozenset(hybrid.inputs))
         # By side, what both versions of the swapped blocks make. A block of the base that reads none of it reads only
         # its own side's values.
         self._of_swapped: dict[Side, set[FlowValue]] = {

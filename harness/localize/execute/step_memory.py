@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import torch
 
@@ -34,16 +34,18 @@ class Memory:
     """The contents of storages by side and value.
 
     A value that its own side has not made is taken from the other side through its link, or made if it is a constant,
-    such as the zeros that the backward of every layer reads. Each side has its own contents
-    of linked inputs. The inputs in `input_sides` are an exception: both sides take each of them from the side that
-    `input_sides` names. Its keys are side a's values.
+    such as the zeros that the backward of every layer reads. Both sides take linked inputs from side `base`, and those
+    in `swapped`, which are side a's values, from the other side.
     """
 
-    def __init__(self, flows: Flows, links: Links, lifetimes: Lifetimes, input_sides: Mapping[FlowValue, Side]) -> None:
+    def __init__(
+        self, flows: Flows, links: Links, lifetimes: Lifetimes, base: Side, swapped: Collection[FlowValue] = ()
+    ) -> None:
         self._flows = flows
         self._links = links
         self._lifetimes = lifetimes
-        self._input_sides = input_sides
+        self._base = base
+        self._swapped = swapped
         self._slots = {side: HeldSlots(flows[side].tape) for side in SIDES}
         self._live: dict[tuple[Side, FlowValue], torch.UntypedStorage] = {}
         self._before: Mapping[tuple[Side, FlowValue], torch.UntypedStorage] = {}
@@ -88,7 +90,7 @@ class Memory:
 
     def fork(self) -> Memory:
         """Return a memory with the same contents. Changes to the copy do not affect this memory."""
-        copy = Memory(self._flows, self._links, self._lifetimes, self._input_sides)
+        copy = Memory(self._flows, self._links, self._lifetimes, self._base, self._swapped)
         # The contents can be shared: a node writes only to copies (see run_node).
         copy._live = dict(self._live)
         copy._slots, copy._before, copy._moved = self._slots, self._before, self._moved
@@ -99,7 +101,7 @@ class Memory:
 
         Each value is converted when it is first read; `moved` changes it before the conversion.
         """
-        copy = Memory(self._flows, self._links, self._lifetimes, self._input_sides)
+        copy = Memory(self._flows, self._links, self._lifetimes, self._base, self._swapped)
         copy._slots = {side: HeldSlots(self._flows[side].tape, held) for side in SIDES}
         copy._before, copy._moved = dict(self._live), moved
         return copy
@@ -125,8 +127,7 @@ class Memory:
         data = self._flows[side].input_bytes(value)
         # True if the other side's value is an input, too; its content may be needed
         is_input_there = link is not None and self._flows[far_side].input_bytes(link.value) is not None
-        value_of_a = value if side == "a" or link is None else link.value
-        is_own = not is_input_there or self._input_sides.get(value_of_a, side) == side
+        is_own = not is_input_there or self._source(side, value if side == "a" or link is None else link.value) == side
         if data is not None and is_own:
             return self._content(side, value.slot, data)
         if link is None:
@@ -140,6 +141,12 @@ class Memory:
         if data is None and not has_origin:
             return self._constant(side, value)
         return self._converted(side, value, link)
+
+    def _source(self, side: Side, value_of_a: FlowValue) -> Side:
+        """Return the side from which a side takes a linked input."""
+        if value_of_a not in self._links.of["a"]:
+            return side
+        return other(self._base) if value_of_a in self._swapped else self._base
 
     def _constant(self, side: Side, value: FlowValue) -> torch.UntypedStorage:
         """Make a constant. Raises Unbound if the value is none."""

@@ -86,6 +86,22 @@ def normalized_low(h: Tensor) -> Tensor:
     return h * (torch.rsqrt(h.square().mean(-1, keepdim=True) + 1e-5) * (1 - 2**-20))
 
 
+def averaged(h: Tensor) -> Tensor:
+    """The average of four slopes, as in a Runge-Kutta method."""
+    k1, k2, k3, k4 = h.sin(), h.cos(), h.tanh(), h.sigmoid()
+    return (k1 + 2 * k2 + 2 * k3 + k4) / 6
+
+
+def averaged_from_behind(h: Tensor) -> Tensor:
+    k1, k2, k3, k4 = h.sin(), h.cos(), h.tanh(), h.sigmoid()
+    return (k4 + 2 * k3 + 2 * k2 + k1) / 6
+
+
+def averaged_wrongly(h: Tensor) -> Tensor:
+    k1, k2, k3, k4 = h.sin(), h.cos(), h.tanh(), h.sigmoid()
+    return (k4 + 2 * k3 + 2 * k1 + k2) / 6
+
+
 def culprits_of(plain: Any, other: Any, threshold: float = ANY_NOISE) -> list[Culprit]:
     return localized(sides(Small, between(other), between(plain)), threshold).culprits
 
@@ -101,10 +117,11 @@ def culprits_of(plain: Any, other: Any, threshold: float = ANY_NOISE) -> list[Cu
         (looked_up(lambda h: h.argmax(-1)), looked_up(counted_from_behind), "aten.flip", "values"),
         (looked_up(lambda h: h.argmax(-1)), looked_up(one_too_small), "aten.sub", "values"),
         (lambda h: h + marked(near_one(h)), lambda h: h + marked(near_one(h).bfloat16()), "aten._to_copy", "values"),
+        (averaged, averaged_wrongly, "aten.add", "values"),
     ],
     ids=[
         "halves rounded up", "mean subtracted", "low by a millionth", "rounded to bfloat16", "another eps",
-        "the last of equals", "a place too small", "chosen in bfloat16",
+        "the last of equals", "a place too small", "chosen in bfloat16", "another weight",
     ],
 )  # fmt: skip
 def test_what_computes_something_else_is_beyond_rounding_however_noisy_the_step_is(
@@ -125,8 +142,9 @@ def test_what_computes_something_else_is_beyond_rounding_however_noisy_the_step_
         (lambda h: h.double().log_softmax(-1).float(), lambda h: h.log_softmax(-1)),
         (lambda h: h.bfloat16().sigmoid() * h.bfloat16() + h, lambda h: F.silu(h.bfloat16()) + h),
         (lambda h: torch.sigmoid(h), lambda h: 1 - torch.sigmoid(-h)),
+        (averaged, averaged_from_behind),
     ],
-    ids=["softmax", "layer norm", "gelu", "factor before a product", "in double", "silu in bfloat16", "signs"],
+    ids=["softmax", "layer norm", "gelu", "factor before a product", "in double", "silu in bfloat16", "signs", "order of a sum"],
 )  # fmt: skip
 def test_another_correct_formula_is_rounding(plain: Any, other: Any) -> None:
     found = culprits_of(plain, other)
