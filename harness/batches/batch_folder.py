@@ -120,7 +120,7 @@ def rows_of(task: PlannedTask, folder: Path) -> list[TaskRow]:
         if end is not None:
             row = replace(row, seconds=end.seconds, attempts=end.attempts, host=end.host)
             pair = pairs.get(mode)
-            row = _of_pair(row, pair) if pair is not None else replace(row, verdict=FAILED, text=_reason(end))
+            row = _of_pair(row, pair) if pair is not None else replace(row, verdict=FAILED, text=reason_of(end))
         rows.append(row)
     return rows
 
@@ -139,7 +139,7 @@ def _of_pair(row: TaskRow, pair: PairFindings) -> TaskRow:
     )
 
 
-def _reason(end: TaskEnd) -> str:
+def reason_of(end: TaskEnd) -> str:
     """Return why a task has no answer: what its command said last, and how it ended."""
     if end.was_killed:
         try:

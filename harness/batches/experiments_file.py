@@ -41,6 +41,7 @@ from pathlib import Path
 from typing import Any
 
 from ..engines.engine_task import TaskResources
+from ..engines.task_needs import NEEDS, read_needs
 from ..errors import NumdriftError, UsageError, nearest
 from ..investigate.experiments.investigation_plan import InvestigationRequest, compared_modes
 from ..launch.batch_kernels import check_kernels
@@ -61,13 +62,7 @@ OPTIONS = (
 )
 """The options of `numdrift investigate` that an experiment may state."""
 
-NEEDS = ("processors", "memory", "devices")
 KEYS = ("name", "module", *AXES, *NEEDS, *OPTIONS)
-
-PROCESSORS = 2
-"""The processors of a task that states none, and thereby the number of runs of an investigation at the same time."""
-
-UNITS = {"MiB": 2**20, "GiB": 2**30, "MB": 10**6, "GB": 10**9}
 
 LONGEST_LABEL = 40
 
@@ -126,7 +121,7 @@ def _tasks_of(experiment: Mapping[str, Any], folder: Path) -> Iterator[Experimen
     if (module is None) == ("script" not in experiment):
         raise UsageError("an experiment has either a script or a module")
     stated = experiment.get("name", "")
-    resources, options = _resources(experiment), _options(experiment)
+    options = _options(experiment)
     axes = {axis: _values(axis, experiment[axis]) for axis in AXES if axis in experiment}
     for chosen in itertools.product(*axes.values()):
         values = {axis: value for axis, (_, value) in zip(axes, chosen, strict=True)}
@@ -138,7 +133,7 @@ def _tasks_of(experiment: Mapping[str, Any], folder: Path) -> Iterator[Experimen
         specs = _modes(values, folder)
         arguments = _words(values.get("arguments", ""))
         version = "" if script is None else _checked_script(folder / script)
-        needs = resources if "devices" in experiment else _with_devices(resources, specs)
+        needs = read_needs(experiment, devices=int(any(spec.accelerator is not None for spec in specs)))
         # raises an error for options that an investigation refuses
         InvestigationRequest.of(script, specs, arguments, {option.name: value for option, value in options})
         plan = PlannedTask(
@@ -223,24 +218,6 @@ def _modes(values: Mapping[str, Any], folder: Path) -> list[ModeSpec]:
     specs = [parse_mode(str(spec)) for spec in specs]  # refuses what the keys together do not allow
     check_kernels(compared_modes(specs), (), ())
     return specs
-
-
-def _with_devices(resources: TaskResources, specs: Sequence[ModeSpec]) -> TaskResources:
-    """Return the resources with one accelerator if a mode computes on one, and the experiment states no number."""
-    return replace(resources, devices=1 if any(spec.accelerator is not None for spec in specs) else 0)
-
-
-def _resources(experiment: Mapping[str, Any]) -> TaskResources:
-    counts = {}
-    for key, least, default in (("processors", 1, PROCESSORS), ("devices", 0, 0)):
-        counts[key] = experiment.get(key, default)
-        if type(counts[key]) is not int or counts[key] < least:
-            raise UsageError(f"{key} = {counts[key]!r} is not a whole number of at least {least}")
-    memory = experiment.get("memory", "0 MiB")
-    size = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*", str(memory))
-    if size is None or size[2] not in UNITS:
-        raise UsageError(f'memory = {memory!r} is not a size; write "4 GiB", for example')
-    return TaskResources(memory=int(float(size[1]) * UNITS[size[2]]), **counts)
 
 
 def _options(experiment: Mapping[str, Any]) -> list[tuple[UserOption, Any]]:

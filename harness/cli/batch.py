@@ -15,8 +15,8 @@ from ..engines.engine import LOCAL, engine_words
 from ..errors import UsageError
 from ..records.results.task_table import RowChange, TableComparison, TaskRow, TaskTable, compared_tables, counted
 from . import command_options as options
-from .investigate import INTERRUPTED, CommandLineProgress
-from .output import console, number, require_new, table, write_json
+from .investigate import CommandLineProgress
+from .output import INTERRUPTED, console, number, require_new, table, write_json
 
 ROWS_SHOWN = 40
 """The number of rows of a table; further rows are only counted."""

@@ -16,10 +16,12 @@ from ..engines.engine import LOCAL, engine_words
 from ..errors import UsageError
 from ..records.modes.mode_spec import parse_modes
 from ..records.results.op_table import UNDECIDED
+from ..records.run.call_subject import target_of
 from ..report.call_issue import issue_text
 from . import command_options as options
-from .investigate import INTERRUPTED, CommandLineProgress, frames_option, suspects_option
-from .output import console, number, require_new, table, write_json, write_text
+from .investigate import CommandLineProgress, frames_option, suspects_option
+from .on_engine import engine_options, executed_elsewhere, is_elsewhere
+from .output import INTERRUPTED, console, number, require_new, table, write_json, write_text
 from .shown_calls import show_calls
 
 WIDTH = 100
@@ -62,8 +64,6 @@ Exit codes: 0 the modes compute the same, except for rounding, 1 they do not, 2 
     show_default=True,
     help="With --ops: the samples of each op.",
 )
-@options.engine_option
-@options.engine_settings_option
 @options.options_of(CheckRequest, "inputs", "load", "input_seeds", "edges", "gradients")
 @options.listed_modes_option(DEFAULT_MODES)
 @options.mode_option
@@ -73,6 +73,7 @@ Exit codes: 0 the modes compute the same, except for rounding, 1 they do not, 2 
 @click.option("--markdown", "markdown", metavar="PATH", help="Write the text of an issue (- for stdout).")
 @suspects_option
 @frames_option
+@engine_options
 @options.quiet_option
 @options.out_option
 @options.force_option
@@ -83,6 +84,7 @@ def command(
     samples: int,
     engine: str,
     engine_options: tuple[str, ...],
+    needs: tuple[str, ...],
     listed: str | None,
     single: tuple[str, ...],
     quick: bool,
@@ -101,13 +103,16 @@ def command(
     if pattern is not None:
         if target is not None:
             raise UsageError("--ops takes the place of TARGET: use one of them")
+        if needs:
+            raise UsageError("--needs is for one TARGET: a task of --ops needs the processors of --jobs")
         of_engine = None
         if engine != LOCAL:
             stated = settings | ({"localize": "none"} if quick else {})
             of_engine = OpEngine(engine, engine_words(engine_options), stated)
         return _check_ops(replace(request, input_seeds=samples), pattern, of_engine, json_path, quiet=quiet)
-    if engine != LOCAL or engine_options:
-        raise UsageError("--engine and --engine-option are for --ops: one target is checked on this machine")
+    if is_elsewhere(engine, engine_options, needs):
+        of_file = replace(request, script=str(target_of(target)[0])) if target is not None else request
+        return executed_elsewhere(of_file, engine, engine_options, needs)
     progress = CommandLineProgress(quiet=True)
     try:
         found = checked(request, progress)

@@ -23,7 +23,8 @@ from ..report.answer import answers_of
 from ..report.report_page import NAME, page_of
 from ..report.rows import report_of
 from . import command_options as options
-from .output import console, number, require_new, table, write_json
+from .on_engine import engine_options, executed_elsewhere, is_elsewhere
+from .output import INTERRUPTED, console, number, require_new, table, write_json
 from .progress import UnderstoodLines, reporter_for
 from .shown_calls import show_calls
 from .shown_culprits import show_culprits
@@ -43,6 +44,7 @@ Examples:
   numdrift investigate train.py --modes cpu --nproc 2 --against-single
   numdrift investigate runs/train --suffix main
   numdrift investigate -m package.train --modes cpu,compile -- --epochs 10
+  numdrift investigate train.py --modes cpu,cuda --name train --engine submitit --engine-option slurm_partition=gpu
 
 \b
 The first mode is the reference. Each mode is run twice. The second run of a mode is its control, and starts
@@ -92,6 +94,7 @@ frames_option = click.option(
 @suspects_option
 @frames_option
 @options.options_of(InvestigationRequest, "module", "strict")
+@engine_options
 @options.quiet_option
 @click.option(
     "--verbose", "-v", is_flag=True, help="Also print each step's score, and its tensors with the highest scores."
@@ -104,6 +107,9 @@ def command(
     arguments: tuple[str, ...],
     listed: str | None,
     single: tuple[str, ...],
+    engine: str,
+    engine_options: tuple[str, ...],
+    needs: tuple[str, ...],
     quiet: bool,
     verbose: bool,
     suspects: bool,
@@ -115,6 +121,8 @@ def command(
     modes = parse_modes(listed, single) if listed or single else ()  # empty: the default modes or the recorded ones
     request = InvestigationRequest.of(script, modes, arguments, settings | ({"localize": "none"} if quick else {}))
     require_new(json_path, force=request.force)
+    if is_elsewhere(engine, engine_options, needs):
+        return executed_elsewhere(request, engine, engine_options, needs, suffix=request.suffix or "")
     # Each mode trains twice. Each mode except the reference trains once more, without its culprits, and the reference
     # trains its first steps with other seeds. Recorded runs do not train again.
     count = 0 if script is not None and Path(script).is_dir() else len(modes or parse_modes(DEFAULT_MODES))
@@ -147,10 +155,6 @@ def command(
         if page.exists():
             console().print(f"Report: {page} (to share)", soft_wrap=True)
     return findings.exit_code
-
-
-INTERRUPTED = 130
-"""The exit code after Ctrl-C: 128 + SIGINT, as in a shell."""
 
 
 class CommandLineProgress:

@@ -14,6 +14,9 @@ from rich.text import Text
 from ..errors import CollisionError, UsageError
 from ..records.codec import json_text
 
+INTERRUPTED = 130
+"""The exit code after Ctrl-C: 128 + SIGINT, as in a shell."""
+
 
 def console(*, stderr: bool = False) -> Console:
     """Return a console that interprets no markup in data. Outside a terminal it is 200 characters wide."""

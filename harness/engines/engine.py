@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Protocol, Self
 
 from ..errors import UsageError, nearest
 from .engine_task import EngineTask, TaskEnd
@@ -123,10 +123,12 @@ def missing_paths(*paths: str) -> list[str]:
 
 def engine_words(words: Sequence[str]) -> dict[str, str]:
     """Read settings of an engine, such as `partition=gpu`. Raises UsageError."""
-    options: dict[str, Any] = {}
-    for word in words:
-        key, equals, value = word.partition("=")
-        if not (key and equals):
-            raise UsageError(f"--engine-option {word!r} is not KEY=VALUE, as in --engine-option cluster=local")
-        options[key] = value
-    return options
+    return dict(key_value("--engine-option", word, "cluster=local") for word in words)
+
+
+def key_value(flag: str, word: str, example: str) -> tuple[str, str]:
+    """Return the two parts of KEY=VALUE. Raises UsageError."""
+    key, equals, value = word.partition("=")
+    if not (key and equals):
+        raise UsageError(f"{flag} {word!r} is not KEY=VALUE, as in {flag} {example}")
+    return key, value

@@ -5,6 +5,7 @@ An engine passes only the folder, which all machines share. Everything else trav
     task.json       the command, and what it needs
     task.lock       the current attempt; locked while the command runs
     task.log        what the command prints, of all attempts
+    task.out        what it prints on standard output, of the last attempt, if that is kept apart
     task_end.json   how the command ended
 """
 
@@ -20,7 +21,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from io import FileIO
 from pathlib import Path
@@ -28,7 +29,7 @@ from typing import ClassVar
 
 from ..records.codec import Unreadable, json_text, put, read_fields
 
-TASK, END, LOG, LOCK = "task.json", "task_end.json", "task.log", "task.lock"
+TASK, END, LOG, LOCK, OUTPUT = "task.json", "task_end.json", "task.log", "task.lock", "task.out"
 
 FINISHED = (0, 1)
 """The exit codes with which numdrift's commands end if they have an answer."""
@@ -69,6 +70,7 @@ class EngineTask:
     cwd: the folder in which the command is executed
     environment: variables that replace those of the machine
     script_sha256: the version of the script that the command executes, "" if unknown
+    output_apart: whether standard output goes to `task.out`; otherwise it goes to the log
     """
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True
@@ -80,6 +82,7 @@ class EngineTask:
     environment: Mapping[str, str] = field(default_factory=dict)
     resources: TaskResources = TaskResources()
     script_sha256: str = ""
+    output_apart: bool = False
 
     def write(self) -> None:
         """Write `task.json` into the task's folder."""
@@ -163,6 +166,27 @@ def execute_task(folder: Path | str) -> TaskEnd:
         return end
 
 
+def attempt_of(folder: Path) -> tuple[int, str]:
+    """Return the number of the last attempt of a folder's task and the machine that makes it; 0 and "" without one."""
+    try:
+        facts = json.loads((folder / LOCK).read_text(encoding="utf-8"))
+        return int(facts["attempt"]), str(facts["host"])
+    except (OSError, ValueError, KeyError, TypeError):  # it may be written just now
+        return 0, ""
+
+
+def is_under_way(folder: Path) -> bool:
+    """Check whether a process executes a folder's task."""
+    try:
+        with (folder / LOCK).open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
+
+
 def _begin_attempt(lock: FileIO) -> int:
     """Write into the locked file who executes the task, and return the number of the attempt."""
     lock.seek(0)
@@ -180,11 +204,12 @@ def _begin_attempt(lock: FileIO) -> int:
 def _exit_code(task: EngineTask, lock: FileIO) -> int:
     """Execute the command. It holds the lock too, so the lock outlives this process if only this process is killed."""
     environment = os.environ | task.environment
-    with (task.folder / LOG).open("ab") as log:
+    with (task.folder / LOG).open("ab") as log, ExitStack() as opened:
+        output = opened.enter_context((task.folder / OUTPUT).open("wb")) if task.output_apart else log
         try:
             process = subprocess.Popen(
-                task.command, cwd=task.cwd, env=environment, stdin=subprocess.DEVNULL, stdout=log,
-                stderr=subprocess.STDOUT, start_new_session=True, pass_fds=(lock.fileno(),),
+                task.command, cwd=task.cwd, env=environment, stdin=subprocess.DEVNULL, stdout=output,
+                stderr=log, start_new_session=True, pass_fds=(lock.fileno(),),
             )  # fmt: skip
         except OSError as error:
             log.write(f"numdrift: {task.command[0]} cannot be started in {task.cwd}: {error.strerror}\n".encode())
