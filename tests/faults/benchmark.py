@@ -5,9 +5,10 @@
     scripts/bench faults --keep runs/faults                 # leaves the investigations there, and goes on with them
     scripts/bench faults --unrepeatable                     # on trainings that do not repeat their own bits
     scripts/bench faults --xla                              # those of mode xla; writes docs/reference/score-xla.md
+    scripts/bench faults --keep runs/faults --engine ray --engine-option address=auto
 
-Each model is one investigation: the script as it is in cpu mode, and one mode for each case. A case that is the reference
-itself has an investigation of its own.
+With --engine, each investigation is a task of an engine of `numdrift batch`, and the same command goes on after an
+interruption. Without it, the investigations are executed here, one after the other, forked from one process.
 """
 
 from __future__ import annotations
@@ -18,44 +19,48 @@ import json
 import os
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
 from numdrift.harness.drift import calibration
-from numdrift.harness.errors import UsageError
+from numdrift.harness.engines.engine import ENGINES, LOCAL, engine_words
+from numdrift.harness.errors import NumdriftError, UsageError
 from numdrift.harness.launch.checked_interpreter import check_interpreter
-from numdrift.harness.launch.preloaded import SWITCH
 from numdrift.harness.launch.xla_environment import in_their_interpreters
 from numdrift.harness.records.modes.mode_spec import parse_mode
-from numdrift.harness.records.results.findings import INVESTIGATION
 
-from ..processes.forked import nursery
 from . import xla_trials
 from .any_order import VARIABLE
-from .case import FAULTS, MODELS, Trial, all_models, trials
-from .score import CASES_PLANTED, XLA_PLANTED, Judged, Score
+from .case import Trial, all_models, trials
+from .investigations import ROOT, Investigation, executed, executed_by_engine, investigations
+from .score import CASES_PLANTED, XLA_PLANTED, Score
 
-ROOT = FAULTS.parents[1]
-LOCALIZE = ("--no-scripts", "--no-confirm", "--budget", "none")
 PAGE = ROOT / "docs/reference/score.md"
-DAY = 86400.0  # seconds
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     args = parse_arguments(argv)
-    judged: list[Judged] = []
-    with tempfile.TemporaryDirectory() as folder:
+    planned: list[Investigation] = []
+    with tempfile.TemporaryDirectory() as temporary:
         for model in args.models:
             known = known_trials(model, xla=args.xla)
             chosen = [trial for trial in known if trial.case.kind in args.kinds and named(trial, args)]
             if args.unrepeatable:
                 os.environ[VARIABLE] = "1"
                 chosen = [trial for trial in chosen if can_be_unrepeatable(trial)]
-            if chosen:
-                judged += investigate(model, chosen, args.keep or Path(folder), args.jobs, written=args.written)
+            planned += investigations(model, chosen)
+        folder = args.keep or Path(temporary)
+        if args.written:
+            judged = [judgement for investigation in planned for judgement in investigation.written(folder)]
+        elif args.engine:
+            options = engine_words(args.engine_option)
+            judged = executed_by_engine(planned, folder, args.jobs, args.engine, options)
+        else:
+            judged = [
+                judgement for investigation in planned for judgement in executed(investigation, folder, args.jobs)
+            ]
     score = Score(tuple(judged))
     print(score.table())
     if args.whole:
@@ -97,10 +102,16 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--unrepeatable", action="store_true", help="the products of every training add in another order each time"
     )
-    parser.add_argument("--jobs", type=int, default=2, help="runs side by side, default 2")
+    parser.add_argument("--jobs", type=int, default=2, help="runs of an investigation side by side, default 2")
+    parser.add_argument(
+        "--engine", choices=ENGINES, help="what executes the investigations, as many as it has room for"
+    )
+    parser.add_argument("--engine-option", action="append", default=[], metavar="KEY=VALUE", help="a setting of it")
     parser.add_argument("--keep", type=Path, help="the folder for the investigations (default: a temporary one)")
     parser.add_argument("--written", action="store_true", help="score the findings in the folder, and execute nothing")
     args = parser.parse_args(argv)
+    if args.engine not in (None, LOCAL) and args.keep is None:
+        parser.error(f"--engine {args.engine} needs --keep, a folder that all machines share")
     args.models, args.kinds = args.models.split(","), args.kinds.split(",")
     args.cases = args.cases.split(",") if args.cases else []
     for given, known in (
@@ -128,60 +139,6 @@ def named(trial: Trial, args: argparse.Namespace) -> bool:
     return not args.cases or trial.case.name in args.cases
 
 
-def investigate(model: str, chosen: Sequence[Trial], folder: Path, jobs: int, *, written: bool = False) -> list[Judged]:
-    """Hold each trial against the model as it is, and that against each that is the reference itself."""
-    together = [trial for trial in chosen if trial.against is None]
-    specs = ["cpu", *(trial.spec for trial in together)]
-    judged = pairs_of(model, model, specs, together, folder, jobs, written=written) if together else []
-    for trial in chosen:
-        if trial.against is not None:
-            specs = [trial.spec, f"plain={trial.against}"]
-            judged += pairs_of(model, f"{model}-{trial.name}", specs, [trial], folder, jobs, written=written)
-    return judged
-
-
-def pairs_of(
-    model: str, name: str, specs: Sequence[str], chosen: Sequence[Trial], folder: Path, jobs: int, *, written: bool
-) -> list[Judged]:
-    """One investigation; its pairs are the chosen trials, one after the other."""
-    if written:
-        try:
-            content = (folder / name / INVESTIGATION).read_bytes()
-        except OSError as error:
-            raise SystemExit(f"{name} has no findings: {error}") from None
-        return judged_pairs(content, chosen, altogether(folder / f"{name}.seconds", 0.0))
-    began = time.monotonic()
-    modes = [part for spec in specs for part in ("--mode", spec)]
-    script = str(MODELS / f"{model}.py")
-    named_here = ["--name", name, "--out", str(folder), "--jobs", str(jobs)]
-    done = nursery("1").run(
-        ["-m", "numdrift", "investigate", script, *modes, *named_here, *LOCALIZE, "--json", "-"],
-        cwd=ROOT,
-        # its processes come from the nursery, but for those of another interpreter
-        env=os.environ | {"OMP_NUM_THREADS": "1"} | ({} if "xla" in chosen[0].mode else {SWITCH: "0"}),
-        timeout=DAY,
-        stderr=sys.stderr.fileno(),
-    )
-    seconds = altogether(folder / f"{name}.seconds", time.monotonic() - began)
-    if not done.stdout:
-        raise SystemExit(f"the investigation of {name} ended with exit code {done.returncode}")
-    return judged_pairs(done.stdout, chosen, seconds)
-
-
-def judged_pairs(content: bytes, chosen: Sequence[Trial], seconds: float) -> list[Judged]:
-    pairs = {pair["b"]: pair for pair in json.loads(content)["pairs"]}
-    found = [pairs.get("plain" if trial.against else trial.name, {}) for trial in chosen]
-    return [Judged.of(trial, pair, seconds / len(chosen)) for trial, pair in zip(chosen, found, strict=True)]
-
-
-def altogether(path: Path, seconds: float) -> float:
-    """Add what was spent on an investigation to what was spent on it before."""
-    if path.exists():
-        seconds += float(path.read_text())
-    path.write_text(f"{seconds:.1f}\n")
-    return seconds
-
-
 def calibrate(score: Score, provenance: calibration.Provenance) -> None:
     """Put the thresholds that follow from the benign scores where numdrift finds them."""
     table = calibration.read_table(calibration.TABLE)
@@ -194,4 +151,7 @@ def calibrate(score: Score, provenance: calibration.Provenance) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except NumdriftError as error:
+        sys.exit(f"scripts/bench faults: {error}")

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from .any_order import VARIABLE
-from .benchmark import can_be_unrepeatable, investigate
+from .benchmark import can_be_unrepeatable
 from .case import Case, Trial, all_cases, trials
+from .investigations import executed, investigations
 from .score import Judged, Score, interval, is_silent
 from .site import blamed
 
@@ -39,7 +40,7 @@ def test_chosen_cases_have_the_verdicts_that_they_expect(model: str, tmp_path: P
     assert len(chosen) == len(CHOSEN[model])
 
     # When they are investigated as the benchmark does it.
-    judged = investigate(model, chosen, tmp_path, jobs=2)
+    judged = [judgement for found in investigations(model, chosen) for judgement in executed(found, tmp_path, 2)]
 
     # Then every verdict is the one that the case states, and a late fault is dated.
     assert {one.trial.name: one.verdict for one in judged if not one.exact} == {}
@@ -55,7 +56,7 @@ def test_faults_are_found_beneath_products_that_do_not_repeat(tmp_path: Path, mo
     assert len(chosen) == len(names) and all(map(can_be_unrepeatable, chosen))
 
     # When they are investigated as the benchmark does it.
-    judged = investigate("bag", chosen, tmp_path, jobs=2)
+    judged = [judgement for found in investigations("bag", chosen) for judgement in executed(found, tmp_path, 2)]
 
     # Then no mode repeats, every verdict is right, and the faults are what is named.
     pairs = json.loads((tmp_path / "bag" / "investigation.json").read_text())["pairs"]
