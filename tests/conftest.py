@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -70,6 +71,26 @@ def interruptible() -> Iterator[None]:
 def tiny() -> Path:
     """A training of ten steps that can be told to go wrong; see its docstring."""
     return TINY
+
+
+@pytest.fixture(scope="module")
+def object_store() -> Iterator[str]:
+    """The URL of an empty bucket of an S3 server on loopback."""
+    server_module = pytest.importorskip("moto.server")
+    s3fs = pytest.importorskip("s3fs")
+    server = server_module.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    s3fs.S3FileSystem.clear_instance_cache()  # those of an earlier server
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
+        patch.setenv("AWS_ACCESS_KEY_ID", "testing")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
+        patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        bucket = f"bucket-{uuid.uuid4().hex}"
+        s3fs.S3FileSystem().mkdir(bucket)
+        yield f"s3://{bucket}"
+    server.stop()
 
 
 @pytest.fixture(scope="module")

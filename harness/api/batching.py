@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import shutil
+import socket
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,7 +34,7 @@ class ExperimentsRequest:
 
     file: the file with the experiments
     name: the name of the batch; by default, that of the file
-    engine, jobs, retries, engine_options: see `EngineSettings`
+    engine, jobs, retries, engine_options, shared: see `EngineSettings`
     """
 
     file: Path
@@ -44,6 +45,7 @@ class ExperimentsRequest:
     jobs: int | None = None
     retries: int = 1
     engine_options: Mapping[str, str] = field(default_factory=dict)
+    shared: str = ""
     force: bool = False
 
     @property
@@ -63,6 +65,7 @@ def batch(
     jobs: int | None = None,
     retries: int = 1,
     engine_options: Mapping[str, str] | None = None,
+    shared: str = "",
     force: bool = False,
     progress: bool = False,
 ) -> TaskTable:
@@ -73,14 +76,15 @@ def batch(
 
     Each task is an investigation in a folder of its own in `out/name/suffix`; by default, the name is that of the file.
     Tasks that are done are not executed again, unless `force` is set. `engine` is local, submitit or ray, with its
-    `engine_options`. At most `jobs` tasks run at the same time. A task whose process is killed is executed again, at
-    most `retries` times.
+    `engine_options`. Without a shared file system, results travel by the URL `shared`, for example of an object store.
+    At most `jobs` tasks run at the same time. A task whose process is killed is executed again, at most `retries`
+    times.
 
     Raises UsageError before anything is started, and KeyboardInterrupt if Ctrl-C ends the tasks.
     """
     request = ExperimentsRequest(
         file=Path(file), name=name, suffix=suffix, out=Path(out), engine=engine, jobs=jobs, retries=retries,
-        engine_options=engine_options or {}, force=force,
+        engine_options=engine_options or {}, shared=shared, force=force,
     )  # fmt: skip
     return batched(request, listener(progress))
 
@@ -111,14 +115,14 @@ def batched(request: ExperimentsRequest, progress: Progress) -> TaskTable:
     """Execute a batch for `numdrift.batch` and `numdrift batch`. Raises UsageError and KeyboardInterrupt."""
     began = time.monotonic()
     tasks, folder = tasks_of_file(request.file), request.folder.absolute()
-    settings = EngineSettings(folder, request.jobs, request.retries, request.engine_options)
+    settings = EngineSettings(folder, request.jobs, request.retries, request.engine_options, request.shared)
     with driven(folder), passive_threads():
         waiting = _waiting(request, tasks, folder)
         counted = _Progress(progress, {task.plan.name: task.plan for task in tasks}, folder, len(waiting))
         if waiting:
             progress.say(f"{len(waiting):,} of {len(tasks):,} tasks to do, on the engine {request.engine}")
             with chosen_engine(request.engine, settings) as engine:
-                require_shared(engine, folder, Path(sys.executable))
+                require_shared(engine, settings, Path(sys.executable))
                 PlannedBatch(str(request.file), [task.plan for task in tasks]).write(folder)
                 engine.execute(_written(waiting, force=request.force), counted.ended)
         PlannedBatch(str(request.file), [task.plan for task in tasks]).write(folder)
@@ -135,7 +139,14 @@ def _waiting(request: ExperimentsRequest, tasks: Sequence[ExperimentTask], folde
         assert len(command) == PLACED
         command += task.words
         wanted = EngineTask(
-            name, command, own, request.file.parent.resolve(), environment, task.resources, task.script_sha256
+            name,
+            command,
+            own,
+            request.file.parent.resolve(),
+            environment,
+            task.resources,
+            task.script,
+            task.script_sha256,
         )
         earlier, end = read_task(own), read_end(own)
         if end is not None and end.is_finished and not request.force:
@@ -194,4 +205,5 @@ class _Progress:
         self.count += 1
         rows = rows_of(self.plans[task.name], task.folder)
         outcomes = ", ".join(f"{row.mode} {row.word}" for row in rows)
-        self.progress.say(f"{task.name}: {outcomes} ({end.seconds:.1f} s, {self.count:,} of {self.total:,})")
+        elsewhere = f" on {end.host}" if end.host not in ("", socket.gethostname()) else ""
+        self.progress.say(f"{task.name}: {outcomes} ({end.seconds:.1f} s{elsewhere}, {self.count:,} of {self.total:,})")

@@ -73,7 +73,7 @@ def ops_checked_on_engine(request: CheckRequest, pattern: str, engine: OpEngine,
             tasks = _OpTasks(folder, modes, words, request.jobs, progress, rows)
             with chosen_engine(engine.name, settings) as chosen:
                 (folder / TASKS).mkdir(parents=True, exist_ok=True)
-                require_shared(chosen, folder / TASKS, Path(sys.executable))
+                require_shared(chosen, settings, Path(sys.executable))
                 progress.say(f"{len(left):,} of {len(names):,} ops to check, on the engine {engine.name}")
                 chosen.execute(tasks.of(left), tasks.ended)
         seconds = round(time.monotonic() - began, 3)

@@ -72,12 +72,13 @@ class ExperimentTask:
     """A task of the file.
 
     words: the words of its `numdrift investigate`, without those of its folder
-    script_sha256: the version of its script, "" for a module
+    script, script_sha256: its script and the version of it, None and "" for a module
     """
 
     plan: PlannedTask
     words: Sequence[str]
     resources: TaskResources
+    script: Path | None = None
     script_sha256: str = ""
 
 
@@ -143,7 +144,8 @@ def _tasks_of(experiment: Mapping[str, Any], folder: Path) -> Iterator[Experimen
         words = ["-m", str(module)] if script is None else [script]
         words += [word for spec in specs for word in ("--mode", str(spec))]
         words += ["--jobs", str(needs.processors), *option_words(options)]
-        yield ExperimentTask(plan, [*words, *(["--", *arguments] if arguments else [])], needs, version)
+        words += ["--", *arguments] if arguments else []
+        yield ExperimentTask(plan, words, needs, None if script is None else Path(script), version)
 
 
 def _checked_script(script: Path) -> str:

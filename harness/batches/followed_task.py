@@ -37,6 +37,8 @@ Show = Callable[[str], None]
 def executed_task(task: EngineTask, engine: str, settings: EngineSettings, show: Show) -> TaskEnd:
     """Execute a task by an engine, show the lines of its log as they are written, and return how the task ended.
 
+    `settings.folder` is that of the task. If the task travels by a URL, its log is shown when it has ended.
+
     If the same task still runs, because the process that submitted it was killed, this waits for the end of that one.
     Ctrl-C is passed on to the task, and raised when it has ended and all of its log is shown. Raises UsageError if
     another process drives the folder, if another command still runs in it, and for what the engine refuses.
@@ -52,7 +54,7 @@ def executed_task(task: EngineTask, engine: str, settings: EngineSettings, show:
             )
         # An interrupted task still writes to its log, also after the end of the engine's context.
         with _followed(task, show, from_start=runs), chosen_engine(engine, settings) as opened:
-            require_shared(opened, task.folder, Path(sys.executable))
+            require_shared(opened, settings, Path(sys.executable))
             if not runs:
                 (task.folder / END).unlink(missing_ok=True)
                 task.write()

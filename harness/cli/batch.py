@@ -59,6 +59,7 @@ Exit codes: 0 no row differs beyond rounding, 1 a row does or needs attention, 2
 @click.option("--against", metavar="BATCH", help="Show what has changed since another batch: its tag, or its folder.")
 @options.engine_option
 @options.engine_settings_option
+@options.shared_option
 @click.option(
     "--jobs",
     type=click.IntRange(min=1),
@@ -83,6 +84,7 @@ def command(
     against: str | None,
     engine: str,
     engine_options: tuple[str, ...],
+    shared: str,
     jobs: int | None,
     retries: int,
     parquet: str | None,
@@ -95,10 +97,10 @@ def command(
         require_new(path, force=force)
     request = ExperimentsRequest(
         file=Path(target), name=name, suffix=suffix, out=out, engine=engine, jobs=jobs, retries=retries,
-        engine_options=engine_words(engine_options), force=force,
+        engine_options=engine_words(engine_options), shared=shared, force=force,
     )  # fmt: skip
     is_folder = Path(target).is_dir()
-    if is_folder and (jobs or force or engine_options or engine != LOCAL):
+    if is_folder and (jobs or force or engine_options or shared or engine != LOCAL):
         raise UsageError(f"{target} is a folder, whose table is only shown; name the TOML file to execute tasks")
     folder = Path(target) if is_folder else request.folder
     before = None if against is None else table_of(batch_against(folder, against))

@@ -20,7 +20,7 @@ from ..records.run.call_subject import target_of
 from ..report.call_issue import issue_text
 from . import command_options as options
 from .investigate import CommandLineProgress, frames_option, suspects_option
-from .on_engine import engine_options, executed_elsewhere, is_elsewhere
+from .on_engine import EngineChoice, engine_options
 from .output import INTERRUPTED, console, number, require_new, table, write_json, write_text
 from .shown_calls import show_calls
 
@@ -82,9 +82,7 @@ def command(
     target: str | None,
     pattern: str | None,
     samples: int,
-    engine: str,
-    engine_options: tuple[str, ...],
-    needs: tuple[str, ...],
+    choice: EngineChoice,
     listed: str | None,
     single: tuple[str, ...],
     quick: bool,
@@ -103,16 +101,17 @@ def command(
     if pattern is not None:
         if target is not None:
             raise UsageError("--ops takes the place of TARGET: use one of them")
-        if needs:
-            raise UsageError("--needs is for one TARGET: a task of --ops needs the processors of --jobs")
+        if choice.needs or choice.shared:
+            flag = "--needs" if choice.needs else "--shared"
+            raise UsageError(f"{flag} is for one TARGET, not for --ops")
         of_engine = None
-        if engine != LOCAL:
+        if choice.engine != LOCAL:
             stated = settings | ({"localize": "none"} if quick else {})
-            of_engine = OpEngine(engine, engine_words(engine_options), stated)
+            of_engine = OpEngine(choice.engine, engine_words(choice.options), stated)
         return _check_ops(replace(request, input_seeds=samples), pattern, of_engine, json_path, quiet=quiet)
-    if is_elsewhere(engine, engine_options, needs):
+    if choice.is_elsewhere():
         of_file = replace(request, script=str(target_of(target)[0])) if target is not None else request
-        return executed_elsewhere(of_file, engine, engine_options, needs)
+        return choice.execute(of_file)
     progress = CommandLineProgress(quiet=True)
     try:
         found = checked(request, progress)

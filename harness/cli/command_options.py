@@ -58,6 +58,12 @@ engine_settings_option = click.option(
     metavar="KEY=VALUE",
     help="A setting of the engine; may be repeated.",
 )
+shared_option = click.option(
+    "--shared",
+    default="",
+    metavar="URL",
+    help="With --engine ray, on machines without a shared file system: where results travel, as in s3://bucket/runs.",
+)
 
 
 def options_of(request: type[TrainingRequest], *names: str) -> Decorator:

@@ -23,7 +23,7 @@ from ..report.answer import answers_of
 from ..report.report_page import NAME, page_of
 from ..report.rows import report_of
 from . import command_options as options
-from .on_engine import engine_options, executed_elsewhere, is_elsewhere
+from .on_engine import EngineChoice, engine_options
 from .output import INTERRUPTED, console, number, require_new, table, write_json
 from .progress import UnderstoodLines, reporter_for
 from .shown_calls import show_calls
@@ -107,9 +107,7 @@ def command(
     arguments: tuple[str, ...],
     listed: str | None,
     single: tuple[str, ...],
-    engine: str,
-    engine_options: tuple[str, ...],
-    needs: tuple[str, ...],
+    choice: EngineChoice,
     quiet: bool,
     verbose: bool,
     suspects: bool,
@@ -121,8 +119,8 @@ def command(
     modes = parse_modes(listed, single) if listed or single else ()  # empty: the default modes or the recorded ones
     request = InvestigationRequest.of(script, modes, arguments, settings | ({"localize": "none"} if quick else {}))
     require_new(json_path, force=request.force)
-    if is_elsewhere(engine, engine_options, needs):
-        return executed_elsewhere(request, engine, engine_options, needs, suffix=request.suffix or "")
+    if choice.is_elsewhere():
+        return choice.execute(request, suffix=request.suffix or "")
     # Each mode trains twice. Each mode except the reference trains once more, without its culprits, and the reference
     # trains its first steps with other seeds. Recorded runs do not train again.
     count = 0 if script is not None and Path(script).is_dir() else len(modes or parse_modes(DEFAULT_MODES))

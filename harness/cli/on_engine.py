@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,33 +17,86 @@ from ..api.investigating import DEFAULT_MODES
 from ..batches.batch_folder import reason_of
 from ..batches.followed_task import executed_task
 from ..engines.engine import ENGINES, LOCAL, EngineSettings, engine_words
-from ..engines.engine_task import FINISHED, OUTPUT, EngineTask, passed_on
+from ..engines.engine_task import LOG, OUTPUT, EngineTask, last_line, passed_on
 from ..engines.task_needs import needs_of_words
 from ..errors import NumdriftError, UsageError
-from ..launch.batch_plan import check_script, reproducer_of
+from ..launch.batch_plan import check_script, reproducer_of, script_sha256
 from ..launch.training_request import TrainingRequest
 from ..records.modes.mode_spec import parse_modes
-from ..records.results.findings import RUN_FAILED
 from ..runs.run_layout import choose_investigation
-from .command_options import engine_settings_option
+from .command_options import engine_settings_option, shared_option
 from .output import INTERRUPTED, console
 
-OWN = ("engine", "engine_options", "needs", "name")
+OWN = ("engine", "engine_options", "shared", "needs", "name")
 """The parameters of a command that its task does not get as they are."""
 
 STATED = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
 """Where a value comes from that the user has stated."""
 
-needs_option = click.option(
-    "--needs",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="With --engine: processors=N, memory=SIZE or devices=N that the command needs; may be repeated.",
-)
+NOT_MOVED = {"json_path": "--json", "markdown": "--markdown"}
+"""The options that name a file to write, outside of the folder that travels to the user's machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineChoice:
+    """The values of the options that say where a command is executed."""
+
+    engine: str = LOCAL
+    options: Sequence[str] = ()
+    needs: Sequence[str] = ()
+    shared: str = ""
+
+    def is_elsewhere(self) -> bool:
+        """Check whether an engine executes the command. Raises UsageError for options that are of no use here."""
+        stated = {"--engine-option": self.options, "--needs": self.needs, "--shared": self.shared}
+        if self.engine == LOCAL and (flag := next((flag for flag, value in stated.items() if value), None)):
+            raise UsageError(f"{flag} is for another machine: name the engine, as in --engine ray")
+        return self.engine != LOCAL
+
+    def execute(self, request: TrainingRequest, *, suffix: str = "") -> int:
+        """Execute the command of the current click context by the engine; return its exit code.
+
+        What it prints on standard error appears here while it runs, and its standard output at the end. Raises
+        UsageError before anything is submitted, and NumdriftError if the command has been killed each time.
+        """
+        context = click.get_current_context()
+        if written := self.shared and [
+            flag for name, flag in NOT_MOVED.items() if context.params.get(name) not in (None, "-")
+        ]:
+            raise UsageError(f"with --shared, {written[0]} would write on the other machine: use {written[0]} - > PATH")
+        stderr = console(stderr=True)
+        task = _task(context, request, suffix, self.needs)
+        settings = EngineSettings(task.folder, options=engine_words(self.options), shared=self.shared)
+        place = Path(os.path.relpath(task.folder))
+        stderr.print(
+            f"{task.name}: one task of the engine {self.engine}, with {_in_words(task)}; it writes to {place}",
+            soft_wrap=True,
+        )
+        try:
+            end = executed_task(task, self.engine, settings, lambda line: stderr.print(line, soft_wrap=True))
+        except KeyboardInterrupt:
+            stderr.print(
+                f"numdrift: interrupted. The same command with --name {task.name} goes on from there.", soft_wrap=True
+            )
+            return INTERRUPTED
+        output = task.folder / OUTPUT
+        if output.exists():
+            sys.stdout.write(output.read_text(encoding="utf-8", errors="replace"))
+            sys.stdout.flush()
+        if end.was_killed:
+            raise NumdriftError(f"{task.name} on {end.host or 'its machine'}: {reason_of(end)}")
+        if end.message and end.message != last_line(task.folder / LOG):  # the command has not said why itself
+            stderr.print(f"numdrift: {reason_of(end)}", soft_wrap=True)
+        return end.exit_code
 
 
 def engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --engine, --engine-option and --needs to a command that an engine may execute as a whole."""
+    """Add --engine and its further options to a command, which gets them as `choice`."""
+
+    @functools.wraps(command)
+    def combined(engine: str, engine_options: Sequence[str], needs: Sequence[str], shared: str, **settings: Any) -> Any:
+        return command(choice=EngineChoice(engine, engine_options, needs, shared), **settings)
+
     engine = click.option(
         "--engine",
         type=click.Choice(tuple(ENGINES)),
@@ -49,62 +105,36 @@ def engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
         help="Where the command is executed: here (local), in a job of Slurm (submitit), or in a task of a Ray cluster "
         "(ray). Its output is shown here.",
     )
-    return engine(engine_settings_option(needs_option(command)))
+    needs = click.option(
+        "--needs",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="With --engine: processors=N, memory=SIZE or devices=N that the command needs; may be repeated.",
+    )
+    return engine(engine_settings_option(shared_option(needs(combined))))
 
 
-def is_elsewhere(engine: str, options: Sequence[str], needs: Sequence[str]) -> bool:
-    """Check whether an engine executes the command. Raises UsageError for options that are of no use here."""
-    if engine == LOCAL and (options or needs):
-        flag = "--engine-option" if options else "--needs"
-        raise UsageError(f"{flag} is for another machine: name the engine, as in --engine ray")
-    return engine != LOCAL
-
-
-def executed_elsewhere(
-    request: TrainingRequest, engine: str, options: Sequence[str], needs: Sequence[str], *, suffix: str = ""
-) -> int:
-    """Execute the command of the current click context by an engine; return its exit code.
-
-    What it prints on standard error appears here while it runs, and its standard output at the end. Raises UsageError
-    before anything is submitted, and NumdriftError if no attempt has an answer.
-    """
-    context = click.get_current_context()
-    folder = _folder(request, suffix)
-    specs = request.modes or parse_modes(DEFAULT_MODES)
-    resources = needs_of_words(needs, devices=int(any(spec.accelerator is not None for spec in specs)))
-    named = [] if folder.is_dir() and request.name is None else ["--name", folder.name]  # a recorded one has its name
-    command = [sys.executable, "-m", "numdrift", str(context.info_name), *named, *_words(context)]
-    task = EngineTask(folder.name, command, folder.absolute(), Path.cwd(), passed_on(), resources, output_apart=True)
-    settings = EngineSettings(task.folder, options=engine_words(options))
-    stderr = console(stderr=True)
-
-    def show(line: str) -> None:
-        stderr.print(line, soft_wrap=True)
-
-    show(f"{folder.name}: one task of the engine {engine}, with {_in_words(task)}; it writes to {folder}")
-    try:
-        end = executed_task(task, engine, settings, show)
-    except KeyboardInterrupt:
-        show(f"numdrift: interrupted. The same command with --name {folder.name} goes on from there.")
-        return INTERRUPTED
-    output = folder / OUTPUT
-    if output.exists():
-        sys.stdout.write(output.read_text(encoding="utf-8", errors="replace"))
-        sys.stdout.flush()
-    if end.was_killed:
-        raise NumdriftError(f"{folder.name} on {end.host or 'its machine'}: {reason_of(end)}")
-    if end.exit_code not in (*FINISHED, 2, RUN_FAILED):  # it has not said why in words of its own
-        show(f"numdrift: {folder.name} on {end.host}: {reason_of(end)}")
-    return end.exit_code
-
-
-def _folder(request: TrainingRequest, suffix: str) -> Path:
-    """Return the folder to which the command will write. Raises UsageError for a script that cannot be run."""
+def _task(context: click.Context, request: TrainingRequest, suffix: str, needs: Sequence[str]) -> EngineTask:
+    """Return the task that executes the command of a context. Raises UsageError for a script that cannot be run."""
     reproducer, _ = reproducer_of(request.script, request.module, request.arguments)
-    if reproducer.path.is_dir():  # a recorded investigation
-        return reproducer.path
-    check_script(reproducer.path)
-    return choose_investigation(request.out, reproducer.named_after, request.name, suffix).path
+    folder, script, named = reproducer.path, None, list[str]()
+    if not folder.is_dir():  # otherwise it is a recorded investigation
+        check_script(reproducer.path)
+        script = reproducer.path
+        folder = choose_investigation(request.out, reproducer.named_after, request.name, suffix).path
+        named = ["--name", folder.name]
+    specs = request.modes or parse_modes(DEFAULT_MODES)
+    return EngineTask(
+        folder.name,
+        [sys.executable, "-m", "numdrift", str(context.info_name), *named, *_words(context)],
+        folder.absolute(),
+        Path.cwd(),
+        passed_on(),
+        needs_of_words(needs, devices=int(any(spec.accelerator is not None for spec in specs))),
+        script,
+        "" if script is None else script_sha256(script),
+        output_apart=True,
+    )
 
 
 def _words(context: click.Context) -> Iterator[str]:

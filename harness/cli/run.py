@@ -21,7 +21,7 @@ from ..launch.tasks.task_meeting import TaskMeeting
 from ..launch.tasks.torch_agent import RUN_ID, Agent
 from ..records.modes.mode_registry import OWN, VENDORS
 from . import command_options as options
-from .on_engine import engine_options, executed_elsewhere, is_elsewhere
+from .on_engine import EngineChoice, engine_options
 from .output import console
 from .progress import reporter_for
 from .shown_runs import ShownRuns
@@ -104,9 +104,7 @@ def command(
     nnodes: int | None,
     rdzv_endpoint: str,
     rdzv_id: str,
-    engine: str,
-    engine_options: tuple[str, ...],
-    needs: tuple[str, ...],
+    choice: EngineChoice,
     pass_through: bool,
     quiet: bool,
     verbose: bool,
@@ -115,11 +113,11 @@ def command(
 ) -> int:
     modes = options.chosen_modes(listed, single)
     request = BatchRequest.of(script, modes, arguments, settings, pass_through=pass_through)
-    if is_elsewhere(engine, engine_options, needs):
+    if choice.is_elsewhere():
         if pass_through or nnodes is not None:
             flag = "--pass-through" if pass_through else "--nnodes"
             raise UsageError(f"{flag} is not for --engine, which executes the command on one machine, without input")
-        return executed_elsewhere(request, engine, engine_options, needs, suffix=request.suffix)
+        return choice.execute(request, suffix=request.suffix)
     shown = ShownRuns(quiet, verbose, json_path)
     of_own_agent = is_of_own_agent()
     if rdzv_endpoint and nnodes is None:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 from ..errors import UsageError, nearest
 from .engine_task import EngineTask, TaskEnd
@@ -29,8 +29,11 @@ class Engine(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
 
-    def hosts_without(self, marker: Path, python: Path) -> Sequence[str]:
-        """Return the machines that do not see a file or the interpreter, each with the path that it does not see."""
+    def hosts_without(self, marker: str, python: str) -> Sequence[str]:
+        """Return the machines that do not see a file or the interpreter, each with the path that it does not see.
+
+        The file is a path or a URL.
+        """
 
     def execute(self, tasks: Iterable[EngineTask], ended: Ended) -> None:
         """Execute tasks, and report each as it ends. Take tasks only as they can be executed: there may be many.
@@ -49,12 +52,14 @@ class EngineSettings:
     jobs: the maximum number of tasks at the same time, None for as many as the machines have room for
     retries: how often a task whose command was killed is executed again
     options: settings of the engine itself, as its library names them
+    shared: a URL by which tasks travel to machines that do not share the folders of the tasks, "" if all share them
     """
 
     folder: Path
     jobs: int | None = None
     retries: int = 1
     options: Mapping[str, str] = field(default_factory=dict)
+    shared: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,22 +95,34 @@ def chosen_engine(name: str, settings: EngineSettings) -> Engine:
     return engine(settings)
 
 
-def require_shared(engine: Engine, folder: Path, python: Path) -> None:
-    """Check with a marker file that all machines of an engine see a folder and an interpreter. Raises UsageError."""
-    marker = folder / f".shared-{secrets.token_hex(8)}"
-    marker.touch()
+def require_shared(engine: Engine, settings: EngineSettings, python: Path) -> None:
+    """Check with a marker file that all machines see the folder of the settings, or their URL, and an interpreter.
+
+    Raises UsageError.
+    """
+    name = f".shared-{secrets.token_hex(8)}"
+    if settings.shared:
+        marker = f"{settings.shared.rstrip('/')}/{name}"
+        _moved().put_at(marker, b"")
+    else:
+        marker = str(settings.folder / name)
+        Path(marker).touch()
     try:
-        lacking = engine.hosts_without(marker, python)
+        lacking = engine.hosts_without(marker, str(python))
     finally:
-        with suppress(OSError):
-            marker.unlink()
+        if settings.shared:
+            _moved().remove(marker)
+        else:
+            with suppress(OSError):
+                Path(marker).unlink()
     if lacking:
         host, path = lacking[0].split(": ", 1)
         more = f", and neither do {len(lacking) - 1} other machines" if len(lacking) > 1 else ""
-        if path == str(marker):
+        if path == marker:
+            place = settings.shared or settings.folder
+            remedy = "another URL" if settings.shared else "a folder of a shared file system with --out, or a URL"
             raise UsageError(
-                f"{host} does not see what this machine writes to {folder}{more}; name a folder of a shared file "
-                "system with --out"
+                f"{host} does not see what this machine writes to {place}{more}; name {remedy} with --shared"
             )
         raise UsageError(f"{host} does not have {path}{more}; install numdrift at the same path on all machines")
 
@@ -116,9 +133,18 @@ def missing_paths(*paths: str) -> list[str]:
     An engine executes this on its machines for `hosts_without`. A network file system may show a new file late.
     """
     deadline = time.monotonic() + LATE_SECONDS
-    while (missing := [path for path in paths if not Path(path).exists()]) and time.monotonic() < deadline:
+    while (missing := [path for path in paths if not _exists(path)]) and time.monotonic() < deadline:
         time.sleep(0.2)
     return [f"{socket.gethostname()}: {path}" for path in missing[:1]]
+
+
+def _exists(path: str) -> bool:
+    return bool(_moved().is_at(path)) if "://" in path else Path(path).exists()
+
+
+def _moved() -> Any:
+    # imported here because the commands read the names of engines, and need no library of file systems for that
+    return importlib.import_module(".moved_task", __package__)
 
 
 def engine_words(words: Sequence[str]) -> dict[str, str]:

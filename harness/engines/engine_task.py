@@ -19,9 +19,10 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from io import FileIO
 from pathlib import Path
@@ -69,7 +70,8 @@ class EngineTask:
     folder: the folder with the task's files
     cwd: the folder in which the command is executed
     environment: variables that replace those of the machine
-    script_sha256: the version of the script that the command executes, "" if unknown
+    script: the script that the command executes, None if it is a module
+    script_sha256: its version, "" if unknown
     output_apart: whether standard output goes to `task.out`; otherwise it goes to the log
     """
 
@@ -81,6 +83,7 @@ class EngineTask:
     cwd: Path
     environment: Mapping[str, str] = field(default_factory=dict)
     resources: TaskResources = TaskResources()
+    script: Path | None = None
     script_sha256: str = ""
     output_apart: bool = False
 
@@ -132,6 +135,11 @@ def read_task(folder: Path) -> EngineTask | None:
         return None
 
 
+def refused(why: str) -> TaskEnd:
+    """Return the end of a task that this machine cannot execute."""
+    return TaskEnd(2, host=socket.gethostname(), message=why)
+
+
 def read_end(folder: Path) -> TaskEnd | None:
     """Return how a folder's task ended, None if it has not."""
     try:
@@ -155,7 +163,7 @@ def execute_task(folder: Path | str) -> TaskEnd:
             return end
         task = read_task(folder)
         if task is None:
-            return TaskEnd(2, host=socket.gethostname(), message=f"{folder / TASK} cannot be read")
+            return refused(f"{folder / TASK} cannot be read")
         (folder / END).unlink(missing_ok=True)
         attempts = _begin_attempt(lock)
         began = time.monotonic()
@@ -206,15 +214,18 @@ def _exit_code(task: EngineTask, lock: FileIO) -> int:
     environment = os.environ | task.environment
     with (task.folder / LOG).open("ab") as log, ExitStack() as opened:
         output = opened.enter_context((task.folder / OUTPUT).open("wb")) if task.output_apart else log
+        with _interrupted_later() as interruptions:
+            try:
+                process = subprocess.Popen(
+                    task.command, cwd=task.cwd, env=environment, stdin=subprocess.DEVNULL, stdout=output,
+                    stderr=log, start_new_session=True, pass_fds=(lock.fileno(),),
+                )  # fmt: skip
+            except OSError as error:
+                log.write(f"numdrift: {task.command[0]} cannot be started in {task.cwd}: {error.strerror}\n".encode())
+                return 127
         try:
-            process = subprocess.Popen(
-                task.command, cwd=task.cwd, env=environment, stdin=subprocess.DEVNULL, stdout=output,
-                stderr=log, start_new_session=True, pass_fds=(lock.fileno(),),
-            )  # fmt: skip
-        except OSError as error:
-            log.write(f"numdrift: {task.command[0]} cannot be started in {task.cwd}: {error.strerror}\n".encode())
-            return 127
-        try:
+            if interruptions:
+                raise KeyboardInterrupt
             return _waited(process)
         except BaseException:
             process.send_signal(signal.SIGINT)
@@ -224,6 +235,23 @@ def _exit_code(task: EngineTask, lock: FileIO) -> int:
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             raise
+
+
+@contextmanager
+def _interrupted_later() -> Iterator[list[int]]:
+    """Note a Ctrl-C that comes within the context in a list, and raise nothing.
+
+    It would be raised within Popen, and the command, which may have begun already, would never hear of it.
+    """
+    interruptions: list[int] = []
+    if threading.current_thread() is not threading.main_thread():  # no other thread gets signals
+        yield interruptions
+        return
+    before = signal.signal(signal.SIGINT, lambda number, _: interruptions.append(number))
+    try:
+        yield interruptions
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _waited(process: subprocess.Popen[bytes]) -> int:

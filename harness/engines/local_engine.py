@@ -76,6 +76,8 @@ class LocalEngine:
     def __post_init__(self) -> None:
         if unknown := next((key for key in self.settings.options if key != "devices"), None):
             raise UsageError(f"the engine local has no option {unknown!r}; {nearest(unknown, ['devices'])}")
+        if self.settings.shared:
+            raise UsageError("--shared is for --engine ray: the tasks of the engine local are on this machine")
 
     def __enter__(self) -> Self:
         return self
@@ -93,7 +95,7 @@ class LocalEngine:
                 running.process.kill()
         self._running.clear()
 
-    def hosts_without(self, marker: Path, python: Path) -> Sequence[str]:
+    def hosts_without(self, marker: str, python: str) -> Sequence[str]:
         return ()  # this machine has written the marker
 
     def execute(self, tasks: Iterable[EngineTask], ended: Ended) -> None:

@@ -8,15 +8,16 @@ import signal
 import socket
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Self
 
-from ..errors import UsageError, nearest
+from ..errors import NumdriftError, UsageError, nearest
+from ..tools.bundle.archive import is_url
 from ..tools.export.optional_library import optional_library
 from .engine import Ended, EngineSettings, missing_paths
 from .engine_task import GRACE_SECONDS, EngineTask, TaskEnd, execute_task, last_line
+from .moved_task import execute_moved, fetch_results, send, url_of
 
 OPTIONS = ("address", "num_cpus", "namespace")
 
@@ -79,17 +80,20 @@ class RayEngine:
                 self._ray.cancel(reference)
         if self._tasks:  # those that run pass Ctrl-C on to their commands
             self._ray.wait(list(self._tasks), num_returns=len(self._tasks), timeout=GRACE_SECONDS + 5)
+        for task in self._tasks.values() if self.settings.shared else ():
+            with suppress(NumdriftError):
+                fetch_results(task, url_of(task, self.settings.shared))
         self._tasks.clear()
         self._ray.shutdown()
 
-    def hosts_without(self, marker: Path, python: Path) -> Sequence[str]:
+    def hosts_without(self, marker: str, python: str) -> Sequence[str]:
         """Look for the paths from each machine of the cluster."""
         scheduling = optional_library("ray.util.scheduling_strategies", "ray")
         looked = self._ray.remote(missing_paths)
         probes = [
             looked.options(
                 num_cpus=0, scheduling_strategy=scheduling.NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-            ).remote(str(marker), str(python))
+            ).remote(marker, python)
             for node in self._ray.nodes()
             if node["Alive"]
         ]
@@ -107,16 +111,17 @@ class RayEngine:
             while upcoming is not None and len(self._tasks) < self._limit(upcoming):
                 self._require_room(upcoming)
                 wanted = upcoming.resources
+                place = send(upcoming, self.settings.shared) if self.settings.shared else str(upcoming.folder)
                 reference = remote.options(
                     num_cpus=wanted.processors, num_gpus=wanted.devices, memory=wanted.memory or None,
                     max_retries=self.settings.retries, retry_exceptions=[TaskKilled], name=upcoming.name,
-                ).remote(str(upcoming.folder))  # fmt: skip
+                ).remote(place)  # fmt: skip
                 self._tasks[reference] = upcoming
                 upcoming = next(waiting, None)
             done, _ = self._ray.wait(list(self._tasks), timeout=WAIT_SECONDS)
             for reference in done:
-                end = self._end_of(reference)
-                ended(self._tasks.pop(reference), end)
+                end, task = self._end_of(reference), self._tasks.pop(reference)
+                ended(task, self._brought(task, end) if self.settings.shared else end)
 
     def _end_of(self, reference: Any) -> TaskEnd:
         """Return how the task of a reference ended. A task that Ray gave up was killed, or its machine was lost."""
@@ -127,6 +132,14 @@ class RayEngine:
             task = self._tasks[reference]
             reason = last_line(task.folder / "task.log") or str(error).strip().partition("\n")[0]
             return TaskEnd(-signal.SIGKILL, attempts=self.settings.retries + 1, message=reason)
+
+    def _brought(self, task: EngineTask, end: TaskEnd) -> TaskEnd:
+        """Fetch the results of a task from its URL. Return how it ended, or why they cannot be fetched."""
+        try:
+            fetch_results(task, url_of(task, self.settings.shared))
+        except NumdriftError as error:
+            return replace(end, exit_code=NumdriftError.exit_code, message=str(error))
+        return end
 
     def _limit(self, task: EngineTask) -> int:
         """Return how many tasks are submitted at the same time."""
@@ -160,9 +173,12 @@ def _reach(address: str) -> None:
         socket.create_connection((host, int(port)), timeout=10).close()
 
 
-def execute_on_node(folder: str) -> TaskEnd:
-    """Execute a task in a worker of Ray. Raises TaskKilled if its command was killed, so that Ray tries again."""
-    end = execute_task(folder)
+def execute_on_node(place: str) -> TaskEnd:
+    """Execute the task of a folder or a URL in a worker of Ray.
+
+    Raises TaskKilled if its command was killed, so that Ray tries again.
+    """
+    end = execute_moved(place) if is_url(place) else execute_task(place)
     if end.was_killed:
         raise TaskKilled(end.message)
     return end

@@ -62,6 +62,8 @@ class SubmititEngine:
 
     def __post_init__(self) -> None:
         self._submitit = optional_library("submitit", "submitit")
+        if self.settings.shared:
+            raise UsageError("--shared is for --engine ray: submitit itself needs a shared file system for its jobs")
         options = dict(self.settings.options)
         self.cluster = options.pop("cluster", "slurm")
         if self.cluster not in CLUSTERS:
@@ -94,11 +96,11 @@ class SubmititEngine:
             time.sleep(POLL_SECONDS["local"])
         self._submitted.clear()
 
-    def hosts_without(self, marker: Path, python: Path) -> Sequence[str]:
+    def hosts_without(self, marker: str, python: str) -> Sequence[str]:
         """Look for the paths from one job: the machines of a Slurm cluster have the same file systems."""
         if self.cluster == "debug":
             return ()
-        job = self._submit(TaskResources(), [(missing_paths, str(marker), str(python))])[0]
+        job = self._submit(TaskResources(), [(missing_paths, marker, python)])[0]
         while not job.done():
             time.sleep(POLL_SECONDS[self.cluster])
         try:

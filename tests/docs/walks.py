@@ -340,6 +340,7 @@ NOT_EXECUTED = {
     'numdrift check --ops "^(abs|tanh)$" --samples 1 --quick --engine submitit --engine-option cluster=local': ONE_OP,
     "numdrift batch experiments.toml --engine submitit --engine-option slurm_partition=gpu": A_CLUSTER,
     "numdrift batch experiments.toml --engine ray --engine-option address=auto": A_CLUSTER,
+    "numdrift batch experiments.toml --engine ray --engine-option address=auto --shared s3://bucket/runs": A_CLUSTER,
     (
         "numdrift investigate train.py --modes cpu,cuda --name train --engine submitit --engine-option slurm_partition=gpu"
     ): A_CLUSTER,

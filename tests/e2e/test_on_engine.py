@@ -101,6 +101,9 @@ def test_ctrl_c_ends_the_training_in_a_job_and_the_command_goes_on(tiny: Path, t
         ([*LOCAL_JOBS, "--pass-through"], "--pass-through is not for --engine"),
         ([*LOCAL_JOBS, "--nnodes", "1"], "--nnodes is not for --engine"),
         (["--engine", "submitit", "--engine-option", "cluster=no"], "submitit has no executor 'no'"),
+        ([*LOCAL_JOBS, "--shared", "memory://a"], "--shared is for --engine ray: submitit itself needs a shared file"),
+        (["--shared", "memory://a"], "--shared is for another machine: name the engine"),
+        (["--engine", "ray", "--shared", "memory://a", "--json", "found.json"], "use --json - > PATH"),
     ],
 )
 def test_what_no_engine_can_execute_is_refused(

@@ -117,8 +117,9 @@ def executed_by_engine(
 
     with driven(folder):
         if left:
-            with chosen_engine(engine, EngineSettings(folder, options=options)) as opened:
-                require_shared(opened, folder, Path(sys.executable))
+            settings = EngineSettings(folder, options=options)
+            with chosen_engine(engine, settings) as opened:
+                require_shared(opened, settings, Path(sys.executable))
                 opened.execute(prepared(left), ended)
     if failed:
         raise SystemExit("\n".join(failed))

@@ -14,9 +14,9 @@ import re
 import shutil
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -108,27 +108,44 @@ def write_bundle(
         raise UsageError(f"{investigation} has no files to pack; name the folder of an investigation")
     left_out = [LeftOut(item.name, item.kind, item.path.stat().st_size) for item in items if item not in chosen]
     environments = (run.manifest.environment for run in runs_in(investigation))
+    about = Bundle(
+        investigation=investigation.resolve().name,
+        redacted=redact,
+        made=datetime.now(UTC).isoformat(timespec="seconds"),
+        numdrift=own_version(),
+        environment=next((environment for environment in environments if environment), {}),
+        files=(),
+        left_out=left_out,
+    )
+    try:
+        return _write_archive(target, chosen, about, packed)
+    except OSError as error:
+        raise UsageError(f"{target} cannot be written: {error.strerror}; choose another place with --to") from None
+
+
+def write_folder(folder: Path, target: Path, left_out: Collection[str] = ()) -> Bundle:
+    """Write all files of a folder into one archive, except those that are left out by name. Raises OSError."""
+    paths = [path for path in sorted(folder.rglob("*")) if path.is_file() and not path.is_symlink()]
+    items = [Item(path.relative_to(folder).as_posix(), path, "record") for path in paths if path.name not in left_out]
+    made = datetime.now(UTC).isoformat(timespec="seconds")
+    return _write_archive(target, items, Bundle(folder.name, False, made, own_version(), {}, (), ()))
+
+
+def _write_archive(
+    target: Path, items: Sequence[Item], about: Bundle, packed: Callable[[int, int], None] = lambda done, of: None
+) -> Bundle:
+    """Write files into an archive that `about` describes, either all of them or none. Raises OSError."""
     part = target.with_name(f"{target.name}.part")
     try:
         with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
             # The manifest is written last, when the size and digest of every file are known.
-            bundle = Bundle(
-                investigation=investigation.resolve().name,
-                redacted=redact,
-                made=datetime.now(UTC).isoformat(timespec="seconds"),
-                numdrift=own_version(),
-                environment=next((environment for environment in environments if environment), {}),
-                files=_pack(archive, chosen, redact, packed),
-                left_out=left_out,
-            )
+            bundle = replace(about, files=_pack(archive, items, about.redacted, packed))
             archive.writestr(MANIFEST, json.dumps(asdict(bundle), indent=1) + "\n")
         part.replace(target)
-    except OSError as error:
-        raise UsageError(f"{target} cannot be written: {error.strerror}; choose another place with --to") from None
+        return bundle
     finally:
         with suppress(OSError):
             part.unlink(missing_ok=True)
-    return bundle
 
 
 def _pack(
@@ -206,7 +223,7 @@ def is_url(place: str) -> bool:
 
 def upload(archive: Path, url: str, *, force: bool = False) -> None:
     """Copy a bundle to a URL. Raises CollisionError, NotAvailable and UsageError."""
-    system, path = _system(url)
+    system, path = file_system(url)
     try:
         if not force and system.exists(path):
             raise CollisionError(Path(url), "choose another name, or replace it with --force")
@@ -220,7 +237,7 @@ def upload(archive: Path, url: str, *, force: bool = False) -> None:
 
 def download(url: str, archive: Path) -> None:
     """Copy a bundle from a URL. Raises NotAvailable and UsageError."""
-    system, path = _system(url)
+    system, path = file_system(url)
     try:
         with system.open(path, "rb") as source, archive.open("wb") as target:
             shutil.copyfileobj(source, target)
@@ -228,13 +245,14 @@ def download(url: str, archive: Path) -> None:
         raise UsageError(f"{url} cannot be read: {_line(error)}") from error
 
 
-def _system(url: str) -> tuple[Any, str]:
+def file_system(url: str) -> tuple[Any, str]:
+    """Return the file system of a URL, and the path in it. Raises NotAvailable and UsageError."""
     try:
         system, path = fsspec.core.url_to_fs(url)
     except ImportError as error:
         raise NotAvailable(url, _line(error)) from None
     except Exception as error:
-        raise UsageError(f"{url} cannot be used for a bundle: {_line(error)}") from error
+        raise UsageError(f"{url} cannot be used: {_line(error)}") from error
     return system, path
 
 

@@ -45,11 +45,13 @@ class Ends:
         self.by_name[task.name] = end
 
 
-def executed(engine: Engine, folder: Path, tasks: Iterable[EngineTask]) -> dict[str, TaskEnd]:
+def executed(
+    engine: Engine, folder: Path, tasks: Iterable[EngineTask], settings: EngineSettings | None = None
+) -> dict[str, TaskEnd]:
     """Execute tasks as a batch does, and return their ends."""
     ends = Ends()
     with engine:
-        require_shared(engine, folder, Path(sys.executable))
+        require_shared(engine, settings or EngineSettings(folder), Path(sys.executable))
         engine.execute(tasks, ends)
     return ends.by_name
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import subprocess
@@ -11,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import pytest
 
@@ -94,6 +95,23 @@ def test_a_task_that_still_runs_is_waited_for(tmp_path: Path) -> None:
     # then it is executed after the first command has ended
     assert other.wait(20) == 0 and executions(tmp_path, "a") == 2
     left.wait()
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_ctrl_c_while_the_command_is_being_started_reaches_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = shell_task(tmp_path, "a", f"trap 'echo told > told; exit 130' INT; {ONCE} while true; do sleep 0.02; done")
+    start = subprocess.Popen
+
+    def started(*arguments: Any, **facts: Any) -> subprocess.Popen[bytes]:
+        process = start(*arguments, **facts)
+        until(lambda: executions(tmp_path, "a") == 1)
+        os.kill(os.getpid(), signal.SIGINT)
+        return process
+
+    monkeypatch.setattr(subprocess, "Popen", started)
+    with pytest.raises(KeyboardInterrupt):
+        execute_task(task.folder)
+    assert (task.folder / "told").exists()
 
 
 def test_eight_tasks_take_one_of_eight_devices_each(tmp_path: Path) -> None:
@@ -206,7 +224,7 @@ def test_a_task_that_needs_more_than_the_machine_has_is_refused(
 class Elsewhere:
     """An engine whose machines lack a path."""
 
-    def __init__(self, lacking: Callable[[Path, Path], Sequence[str]]) -> None:
+    def __init__(self, lacking: Callable[[str, str], Sequence[str]]) -> None:
         self.lacking = lacking
 
     def __enter__(self) -> Self:
@@ -216,8 +234,8 @@ class Elsewhere:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
 
-    def hosts_without(self, marker: Path, python: Path) -> Sequence[str]:
-        assert marker.exists()
+    def hosts_without(self, marker: str, python: str) -> Sequence[str]:
+        assert Path(marker).exists()
         return self.lacking(marker, python)
 
     def execute(self, tasks: object, ended: Ended) -> None:
@@ -232,7 +250,7 @@ class Elsewhere:
     ],
 )
 def test_a_folder_that_is_not_shared_is_refused(
-    lacking: Callable[[Path, Path], Sequence[str]], said: str, tmp_path: Path
+    lacking: Callable[[str, str], Sequence[str]], said: str, tmp_path: Path
 ) -> None:
     with pytest.raises(UsageError, match=said):
         executed(Elsewhere(lacking), tmp_path, [])

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,43 @@ def test_two_machines_execute_each_task_and_one_is_lost(cluster: Any, tmp_path: 
     assert {name: end.exit_code for name, end in later.by_name.items()} == dict.fromkeys(
         ("slow0", "slow1", "slow2", "slow3"), 0
     )
+
+
+def test_results_of_a_machine_without_the_folder_travel_by_a_url(cluster: Any, tmp_path: Path) -> None:
+    # given a machine on which the folder of the tasks is another one, and empty
+    folder, store = tmp_path / "tasks", tmp_path / "store"
+    folder.mkdir()
+    ray = Path(sys.executable).with_name("ray")
+    start = f"mount -t tmpfs none {folder} && exec {ray} start --address={cluster.address} --num-cpus=2 --num-gpus=2 --block"
+    if subprocess.run(["unshare", "-m", "mount", "-t", "tmpfs", "none", str(folder)], check=False).returncode:
+        pytest.skip("this user may not mount anything")
+    machine = subprocess.Popen(
+        ["unshare", "-m", "sh", "-c", start], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        engine = chosen_engine("ray", settings(cluster, folder))
+        until(lambda: engine._ray.cluster_resources().get("GPU") == 2, 60)  # type: ignore[attr-defined]
+        tasks = [
+            replace(task, cwd=tmp_path, command=["sh", "-c", f"cd {task.folder}; {task.command[2]}"])
+            for task in (
+                shell_task(folder, "there", f"{ONCE} echo moved; exit 1", devices=1),
+                shell_task(folder, "killed", f"{ONCE}{KILLED_ONCE}", devices=1),
+            )
+        ]
+        # when they are executed without a URL, and with one
+        with pytest.raises(UsageError, match=r"does not see what this machine writes to .*tasks; name a folder of a"):
+            executed(engine, folder, tasks)
+        for task in tasks:
+            task.write()
+        shared = replace(settings(cluster, folder), shared=f"file://{store}")
+        ends = executed(chosen_engine("ray", shared), folder, tasks, shared)
+        # then all is here, and nothing is left at the URL
+        assert {name: end.exit_code for name, end in ends.items()} == {"there": 1, "killed": 0}
+        assert {name: executions(folder, name) for name in ends} == {"there": 1, "killed": 2}
+        assert (folder / "there/task.log").read_text() == "moved\n" and not any(store.iterdir())
+    finally:
+        machine.terminate()
+        machine.wait()
 
 
 def test_ctrl_c_is_passed_on_to_the_commands(tmp_path: Path) -> None:
