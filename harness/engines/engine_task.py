@@ -239,19 +239,21 @@ def _exit_code(task: EngineTask, lock: FileIO) -> int:
 
 @contextmanager
 def _interrupted_later() -> Iterator[list[int]]:
-    """Note a Ctrl-C that comes within the context in a list, and raise nothing.
+    """Note a Ctrl-C that comes within the context in a list, raise nothing, and let processes that begin heed theirs.
 
-    It would be raised within Popen, and the command, which may have begun already, would never hear of it.
+    It would be raised within Popen, and the command, which may have begun already, would never hear of it. A worker of
+    Ray blocks the signal, and its processes would inherit that.
     """
     interruptions: list[int] = []
-    if threading.current_thread() is not threading.main_thread():  # no other thread gets signals
-        yield interruptions
-        return
-    before = signal.signal(signal.SIGINT, lambda number, _: interruptions.append(number))
+    is_main = threading.current_thread() is threading.main_thread()  # no other thread gets signals
+    before = signal.signal(signal.SIGINT, lambda number, _: interruptions.append(number)) if is_main else None
+    blocked = signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     try:
         yield interruptions
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        if is_main:
+            signal.signal(signal.SIGINT, before)
 
 
 def _waited(process: subprocess.Popen[bytes]) -> int:

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -112,6 +113,19 @@ def test_ctrl_c_while_the_command_is_being_started_reaches_it(tmp_path: Path, mo
     with pytest.raises(KeyboardInterrupt):
         execute_task(task.folder)
     assert (task.folder / "told").exists()
+
+
+def test_a_command_heeds_ctrl_c_even_if_its_engine_does_not(tmp_path: Path) -> None:
+    task = replace(shell_task(tmp_path, "a", ""), command=["grep", "SigBlk", "/proc/self/status"])
+    task.write()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # as in a worker of Ray
+    try:
+        execute_task(task.folder)
+        assert signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    blocked = int((task.folder / LOG).read_text().split()[1], 16)
+    assert not blocked & 1 << (signal.SIGINT - 1)
 
 
 def test_eight_tasks_take_one_of_eight_devices_each(tmp_path: Path) -> None:

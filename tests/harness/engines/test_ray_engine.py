@@ -113,7 +113,10 @@ def test_results_of_a_machine_without_the_folder_travel_by_a_url(cluster: Any, t
 
 def test_ctrl_c_is_passed_on_to_the_commands(tmp_path: Path) -> None:
     pytest.importorskip("ray")
-    script = f"trap 'echo interrupted > told; exit 130' INT; {ONCE} while true; do sleep 0.05; done"
+    # a command that is no shell: a shell heeds signals even if the process that starts it blocks them
+    text = 'import pathlib, time\ntry:\n    pathlib.Path("executed").write_text("executed\\n")\n    time.sleep(600)\n'
+    text += 'except KeyboardInterrupt:\n    pathlib.Path("told").write_text("interrupted\\n")\n'
+    script = f"exec {sys.executable} -c '{text}'"
     program = driver_program(tmp_path, "ray", ["a", "b"], script, jobs=1)
     program = program.replace("EngineSettings(folder, 1)", "EngineSettings(folder, 1, 1, {'num_cpus': '1'})")
     process = subprocess.Popen([sys.executable, "-c", heeding(program)], stderr=subprocess.PIPE)
