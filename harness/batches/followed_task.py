@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..engines.engine import EngineSettings, chosen_engine, require_shared
+from ..engines.engine import ENGINES, EngineSettings, chosen_engine, require_shared
 from ..engines.engine_task import (
     END,
     GRACE_SECONDS,
@@ -54,7 +54,8 @@ def executed_task(task: EngineTask, engine: str, settings: EngineSettings, show:
             )
         # An interrupted task still writes to its log, also after the end of the engine's context.
         with _followed(task, show, from_start=runs), chosen_engine(engine, settings) as opened:
-            require_shared(opened, settings, Path(sys.executable))
+            if not ENGINES[engine].queues:  # otherwise the look alone would wait for its turn before the task does
+                require_shared(opened, settings, Path(sys.executable))
             if not runs:
                 (task.folder / END).unlink(missing_ok=True)
                 task.write()

@@ -23,6 +23,7 @@ from ..errors import NumdriftError, UsageError
 from ..launch.batch_plan import check_script, reproducer_of, script_sha256
 from ..launch.training_request import TrainingRequest
 from ..records.modes.mode_spec import parse_modes
+from ..records.results.task_table import counted
 from ..runs.run_layout import choose_investigation
 from .command_options import engine_settings_option, shared_option
 from .output import INTERRUPTED, console
@@ -84,7 +85,9 @@ class EngineChoice:
             sys.stdout.write(output.read_text(encoding="utf-8", errors="replace"))
             sys.stdout.flush()
         if end.was_killed:
-            raise NumdriftError(f"{task.name} on {end.host or 'its machine'}: {reason_of(end)}")
+            if end.host:
+                raise NumdriftError(f"{task.name} on {end.host}: {reason_of(end)}")
+            raise NumdriftError(f"{task.name} has no result after {counted(end.attempts, 'attempt')}: {end.message}")
         if end.message and end.message != last_line(task.folder / LOG):  # the command has not said why itself
             stderr.print(f"numdrift: {reason_of(end)}", soft_wrap=True)
         return end.exit_code
@@ -163,7 +166,7 @@ def _in_words(task: EngineTask) -> str:
     '8 processors, 4 GiB of memory and 1 device'
     """
     needs = task.resources
-    parts = [f"{needs.processors} processor{'s' * (needs.processors != 1)}"]
+    parts = [counted(needs.processors, "processor")]
     parts += [f"{needs.memory / 2**30:.3g} GiB of memory"] if needs.memory else []
-    parts += [f"{needs.devices} device{'s' * (needs.devices != 1)}"] if needs.devices else []
+    parts += [counted(needs.devices, "device")] if needs.devices else []
     return " and ".join([*filter(None, [", ".join(parts[:-1])]), parts[-1]])

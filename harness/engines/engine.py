@@ -64,11 +64,15 @@ class EngineSettings:
 
 @dataclass(frozen=True, slots=True)
 class EngineEntry:
-    """An engine in the table: the module and the class that implement it, and what it is."""
+    """An engine in the table: the module and the class that implement it, and what it is.
+
+    queues: whether its tasks wait in a queue that other people share
+    """
 
     module: str
     name: str
     text: str
+    queues: bool = False
 
 
 LATE_SECONDS = 5.0
@@ -78,7 +82,9 @@ LOCAL = "local"
 
 ENGINES = {
     LOCAL: EngineEntry("local_engine", "LocalEngine", "processes of this machine"),
-    "submitit": EngineEntry("submitit_engine", "SubmititEngine", "jobs of Slurm, or of submitit's local executors"),
+    "submitit": EngineEntry(
+        "submitit_engine", "SubmititEngine", "jobs of Slurm, or of submitit's local executors", queues=True
+    ),
     "ray": EngineEntry("ray_engine", "RayEngine", "tasks of a Ray cluster"),
 }
 

@@ -174,8 +174,9 @@ def _end_of(submitted: SubmittedTask) -> TaskEnd:
         end: TaskEnd = submitted.job.result()
         return end
     except Exception as error:  # noqa: BLE001, of submitit or of the job
-        reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        return TaskEnd(-signal.SIGKILL, attempts=submitted.restarts + 1, message=reason.strip())
+        # submitit's first two lines are one sentence: which job, and that it `has not produced any output`
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+        return TaskEnd(-signal.SIGKILL, attempts=submitted.restarts + 1, message=" ".join(lines[:2]))
 
 
 def _typed(options: Mapping[str, str]) -> dict[str, Any]:

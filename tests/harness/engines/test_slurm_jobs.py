@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from numdrift.harness.batches.followed_task import executed_task
 from numdrift.harness.engines.engine import EngineSettings, chosen_engine
 from numdrift.harness.errors import UsageError
 
@@ -81,6 +82,27 @@ def test_tasks_are_jobs_of_slurm_with_what_they_need(slurm: Path, tmp_path: Path
     (large,) = (script for script in scripts if "--cpus-per-task=4" in script)
     assert "--gpus-per-node=2" in large and "--mem=3GB" in large and "--array" not in large
     assert sum("--array=0-1" in script for script in scripts) == 1
+
+
+@pytest.mark.slow
+def test_a_command_is_one_job_whose_log_is_shown(slurm: Path, tmp_path: Path) -> None:
+    settings = EngineSettings(tmp_path / "a", options={"slurm_partition": "gpu"})
+    lines: list[str] = []
+
+    end = executed_task(shell_task(tmp_path, "a", "echo trains; exit 1"), "submitit", settings, lines.append)
+
+    assert end.exit_code == 1 and lines == [f"a runs on {end.host}", "trains"]
+    assert len(list((slurm / "scripts").iterdir())) == 1  # it does not wait in the queue twice
+
+
+@pytest.mark.slow
+def test_a_job_without_a_result_is_explained_in_the_words_of_submitit(slurm: Path, tmp_path: Path) -> None:
+    (slurm / "srun").write_text("#!/bin/sh\nexit 1\n")
+    settings = EngineSettings(tmp_path / "a", retries=0, options={"slurm_partition": "gpu"})
+
+    end = executed_task(shell_task(tmp_path, "a", ONCE), "submitit", settings, lambda line: None)
+
+    assert end.was_killed and "has not produced any output (state: COMPLETED)" in end.message
 
 
 def test_a_cluster_that_refuses_is_quoted(slurm: Path, tmp_path: Path) -> None:
