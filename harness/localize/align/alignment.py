@@ -34,8 +34,9 @@ import networkx
 
 from .blocks import Block, cycles, in_place_of_each_other, waiting
 from .op_units import OpUnit
+from .ordered_pairs import Pairs
 from .storage_flow import StorageFlow
-from .unit_pairs import Pairs, paired_units
+from .unit_pairs import paired_units
 
 
 def align(a: StorageFlow, b: StorageFlow, *, same_source: bool = True) -> list[Block]:

@@ -26,9 +26,26 @@ def common_subsequence(a: Sequence[Hashable], b: Sequence[Hashable]) -> list[Mat
 
     The first block of difflib is "n m t", from the first pass of a and the second pass of b. So a longest subsequence
     is returned if it is longer than that of difflib.
+
+    The common beginning and the common end are part of a longest subsequence. difflib does not see them: its time grows
+    with the square of the number of equal elements.
     """
-    if a == b:
-        return [(n, n) for n in range(len(a))]
+    begin, shorter = 0, min(len(a), len(b))
+    while begin < shorter and a[begin] == b[begin]:
+        begin += 1
+    end = 0
+    while end < shorter - begin and a[-1 - end] == b[-1 - end]:
+        end += 1
+    middle = _middle(a[begin : len(a) - end], b[begin : len(b) - end])
+    return [
+        *((n, n) for n in range(begin)),
+        *((begin + i, begin + j) for i, j in middle),
+        *((len(a) - end + n, len(b) - end + n) for n in range(end)),
+    ]
+
+
+def _middle(a: Sequence[Hashable], b: Sequence[Hashable]) -> list[Match]:
+    """Return a common subsequence of two sequences that neither begin nor end with the same element."""
     # autojunk ignores frequent elements as noise, and fifty equal layers are frequent
     matcher = difflib.SequenceMatcher(None, a, b, autojunk=False)
     blocks = [(block.a + k, block.b + k) for block in matcher.get_matching_blocks() for k in range(block.size)]

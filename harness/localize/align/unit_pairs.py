@@ -6,16 +6,13 @@ agrees in place and name, or in name and look but not in place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from .common_subsequence import common_subsequence
 from .op_units import OpUnit, units_of
+from .ordered_pairs import Pairs, by_readers, in_order, paired_by, turned
 from .repeats import alike
 from .storage_flow import FlowValue, StorageFlow
-
-Pairs = dict[int, int]
-"""The number of each paired unit of side a, with the number of its partner on side b."""
 
 
 @dataclass(slots=True)
@@ -37,69 +34,23 @@ def paired_units(a: StorageFlow, b: StorageFlow) -> PairedUnits:
     # If one tape lacks modules, use those of neither side.
     modules = all(any(node.call.module for node in flow.nodes) for flow in (a, b))
     left, right = units_of(a, modules=modules), units_of(b, modules=modules)
-    firm = _paired(left, right, {}, lambda unit: unit.place[:2], lambda unit: (unit.place, unit.name, unit.look))
-    firm = _by_readers(left, right, firm)
-    firm = _reversed(_by_readers(right, left, _reversed(firm)))
+    firm = in_order(left, right, a, b)
+    firm = by_readers(left, right, firm)
+    firm = turned(by_readers(right, left, turned(firm)))
     loose = _by_tensors(left, right, firm)
-    loose |= _paired(left, right, firm | loose, lambda unit: unit.place, lambda unit: unit.name)
+    loose |= paired_by(left, right, firm | loose, lambda unit: unit.place, lambda unit: unit.name)
     forwards = (_forwards(left, a), _forwards(right, b))
     loose |= _by_arguments(left, right, a, b, firm | loose, forwards)
-    elsewhere = _paired(left, right, firm | loose, lambda unit: unit.place[:2], lambda unit: (unit.name, unit.look))
+    elsewhere = paired_by(left, right, firm | loose, lambda unit: unit.place[:2], lambda unit: (unit.name, unit.look))
     loose |= _in_other_places(left, right, firm | loose, elsewhere, forwards)
     products, right = _with_products(left, right, b, firm | loose)
     loose |= products
-    products, left = _with_products(right, left, a, _reversed(firm | loose))
-    loose |= _reversed(products)
+    products, left = _with_products(right, left, a, turned(firm | loose))
+    loose |= turned(products)
     pairs, alike_a, alike_b = firm | loose, alike(a), alike(b)
     merged_left = _with_repeats(left, right, pairs, alike_a, alike_b)
-    merged_right = _with_repeats(right, left, _reversed(pairs), alike_b, alike_a)
+    merged_right = _with_repeats(right, left, turned(pairs), alike_b, alike_a)
     return PairedUnits(merged_left, merged_right, firm, loose)
-
-
-def _reversed(pairs: Pairs) -> Pairs:
-    return {j: i for i, j in pairs.items()}
-
-
-def _paired(
-    left: Sequence[OpUnit],
-    right: Sequence[OpUnit],
-    pairs: Pairs,
-    within: Callable[[OpUnit], Hashable],
-    key: Callable[[OpUnit], Hashable],
-) -> Pairs:
-    """Pair units that `pairs` lacks and whose keys are equal, in order, within the same part of the step."""
-    parts: dict[Hashable, tuple[list[int], list[int]]] = {}
-    for units, paired, side in ((left, pairs.keys(), 0), (right, set(pairs.values()), 1)):
-        for number, unit in enumerate(units):
-            if number not in paired:
-                parts.setdefault(within(unit), ([], []))[side].append(number)
-    matched = Pairs()
-    for numbers_a, numbers_b in parts.values():
-        common = common_subsequence([key(left[n]) for n in numbers_a], [key(right[n]) for n in numbers_b])
-        matched |= {numbers_a[i]: numbers_b[j] for i, j in common}
-    return matched
-
-
-def _by_readers(units: Sequence[OpUnit], other_units: Sequence[OpUnit], pairs: Pairs) -> Pairs:
-    """Correct each pair whose results are read by different ops on the two sides. The partner is paired instead with an
-    unpaired unit that looks like the first unit and whose results are read by the same ops as the partner's.
-
-    If one side has more units of a look than the other, the first of them was paired, and it may be the wrong one. For
-    example, the backward of a normalization divides x by its norm, and then the quotient by the norm again. A compiler
-    has the quotient from the forward and divides only once: its division corresponds to the second one.
-    """
-    free: dict[Hashable, list[int]] = {}
-    for number, unit in enumerate(units):
-        if number not in pairs:
-            free.setdefault((unit.place, unit.name, unit.look, unit.readers), []).append(number)
-    result = dict(pairs)
-    for number, partner in pairs.items():
-        unit, readers = units[number], other_units[partner].readers
-        better = free.get((unit.place, unit.name, unit.look, readers))
-        if unit.readers != readers and better:
-            del result[number]
-            result[better.pop(0)] = partner
-    return result
 
 
 def _by_tensors(left: Sequence[OpUnit], right: Sequence[OpUnit], pairs: Pairs) -> Pairs:
@@ -192,7 +143,7 @@ def _by_arguments(
     while True:
         paired = pairs | new_pairs
         sides: list[dict[Hashable, list[int]]] = []
-        for units, flow, pair_of in ((left, a, {i: i for i in paired}), (right, b, _reversed(paired))):
+        for units, flow, pair_of in ((left, a, {i: i for i in paired}), (right, b, turned(paired))):
             homes = {node: number for number, unit in enumerate(units) for node in unit.nodes}
             groups: dict[Hashable, list[int]] = {}
             for number, unit in enumerate(units):

@@ -114,6 +114,35 @@ def test_ops_in_other_places_are_paired_by_what_they_read_and_not_by_their_order
     assert unpaired(sides(Chain, elsewhere)) == [([], ["neg"]), ([], ["neg"])]
 
 
+@pytest.mark.parametrize("faulty", range(5))
+def test_an_additional_op_in_a_loop_shifts_none_of_the_other_passes(faulty: int) -> None:
+    """Each pass of an integrator multiplies its slopes by numbers, and one pass multiplies its last slope as well."""
+    weight = torch.linspace(-1, 1, 8, requires_grad=True)
+
+    def integrated(watch: Callable[[str, Tensor], None], extra: int) -> None:
+        state = weight
+        for number in range(5):
+            k1 = state.sin()
+            k2 = (state + 0.05 * k1).sin()
+            k3 = (state + 0.05 * k2).sin()
+            k4 = (state + 0.1 * k3).sin()
+            k4 = k4 * 1.02 if number == extra else k4
+            state = state + 0.1 / 6 * (k1 + 2 * k2 + 2 * k3 + k4)
+        watch("loss", state)
+        watch("gradient", torch.autograd.grad(state.sum(), weight)[0])
+
+    def numbers(flow: StorageFlow, nodes: Sequence[int]) -> list[object]:
+        return [
+            argument for n in nodes for argument in flow.nodes[n].call.arguments if isinstance(argument, int | float)
+        ]
+
+    one, other = (flow_of(taped(partial(integrated, extra=extra))) for extra in (-1, faulty))
+    blocks = align(one, other)
+
+    assert [numbers(other, block.b) for block in blocks if not block.is_pair] == [[1.02], [1.02]]
+    assert [block for block in blocks if block.is_pair and numbers(one, block.a) != numbers(other, block.b)] == []
+
+
 def test_a_removed_op_and_its_backward_are_all_that_is_unpaired() -> None:
     two = sides(Small, between(lambda h: h), before=between(lambda h: h * 2))
     assert unpaired(two) == [(["mul"], []), (["mul"], [])]

@@ -168,12 +168,12 @@ def test_a_kernel_that_chooses_other_elements_is_wrong_however_noisy_the_step_is
     assert judged_alone(cause, examined, {}, {}) == (None, "")
 
 
-def test_the_blocks_of_a_rewritten_product_differ_by_its_factor_and_what_leaves_them_does_not() -> None:
+def test_a_product_whose_factor_is_applied_elsewhere_is_one_cause_that_only_rounds_differently() -> None:
     found = localized(
         sides(Small, between(lambda h: (h * 0.3) @ WEIGHT), between(lambda h: (h @ WEIGHT) * 0.3)), ANY_NOISE
     )
     (cause,) = found.causes
-    assert min(found.examined[number].roundings for number in cause.blocks) > 1e5
+    assert max(found.examined[number].roundings for number in cause.blocks) < 4
     (site,) = cause.sites
     forward, backward = net_effects(found.pair, [cause])[site]
     assert forward is not None and forward.roundings < 4
