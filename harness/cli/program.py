@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import importlib
 import os
 import sys
@@ -14,9 +13,7 @@ import click
 
 from .. import errors
 from ..launch.tasks.started_task import started_task
-
-FULL = (errno.ENOSPC, errno.EDQUOT)
-"""The numbers of the system's errors for a full disk and for a used-up quota."""
+from ..records.frames import FULL
 
 INTERNAL_ERROR = 70
 """EX_SOFTWARE of sysexits.h. It differs from the exit codes of verdicts and of wrong usage."""

@@ -19,6 +19,7 @@ A step counts as recorded once its line is in events.jsonl. The line is written 
 
 from __future__ import annotations
 
+import errno
 import json
 import struct
 from collections.abc import Iterator
@@ -39,6 +40,10 @@ CALLED_EXIT = "the script called sys.exit"
 
 REFUSED = "refused"
 """The status in the end event of a run that numdrift refused to start, to continue or to accept."""
+
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
+"""The numbers of the system's errors for a full disk and for a used-up quota."""
 
 
 def values_file(level: int) -> str:

@@ -42,9 +42,12 @@ def write_pickle(path: Path, mode: str, journal: Journal) -> None:
     }
     # Write to a file with this process's id first, since two processes may write the pickle of the same run.
     written = path.with_name(f".{path.name}.{os.getpid()}")
-    with written.open("wb") as file:
-        pickle.dump(content, file, protocol=PROTOCOL)
-    written.replace(path)
+    try:
+        with written.open("wb") as file:
+            pickle.dump(content, file, protocol=PROTOCOL)
+        written.replace(path)
+    finally:
+        written.unlink(missing_ok=True)  # a part, if the disk is full
 
 
 def read_pickle(path: Path | str) -> dict[str, Any]:

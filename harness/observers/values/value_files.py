@@ -1,5 +1,8 @@
 """Parameter values on disk, thinned by halves so that a long run stays within its budget.
 
+The budget holds for everything that the values leave behind: these files, and the pickle that is made of them when the
+run has ended (see `harness/runs/pickles.py`).
+
 The i-th offered step goes to the file of level v, where 2**v is the largest power of two that divides i. When the
 budget is reached, the lowest level's file is removed and its steps are no longer kept. So every second value is
 dropped, the rest stays evenly spaced, and nothing is rewritten.
@@ -52,7 +55,8 @@ class ValueFiles:
         if level < self._lowest:
             return
         file = self._files.setdefault(level, FrameFile(self._folder / frames.values_file(level)))
-        self._written[level] = self._written.get(level, 0) + _write(file, table, step, tensors)
+        of_step = _write(file, table, step, tensors) + sum(pickled_bytes(tensor) for tensor in tensors)
+        self._written[level] = self._written.get(level, 0) + of_step
         self._last_kept, self._last_level = step, level
         while sum(self._written.values()) > self._budget and len(self._written) > 1:
             lowest = min(self._written)
@@ -72,6 +76,13 @@ class ValueFiles:
         """Write the last step's values, unless they are already on disk."""
         if step != self._last_kept:
             _write(FrameFile(self._folder / frames.LAST_VALUES), table, step, tensors)
+
+
+def pickled_bytes(tensor: torch.Tensor) -> int:
+    """Return the bytes of a tensor in a pickle, where numbers of a dtype that NumPy lacks are wider."""
+    dtype = tensor.dtype
+    is_narrow = dtype.is_floating_point and dtype.itemsize <= 2 and dtype != torch.float16
+    return tensor.numel() * (4 if is_narrow else 8 if dtype == torch.complex32 else dtype.itemsize)
 
 
 def _write(file: FrameFile, table: int, step: int, tensors: Sequence[torch.Tensor]) -> int:

@@ -29,6 +29,10 @@ MOST_PARTS = 512
 """The largest number of buffers that are passed to one writev. Linux allows 1024 (IOV_MAX)."""
 
 
+WAITING_BYTES = 1 << 24
+"""The most bytes of lines that wait for room on a full disk: the losses of more than a hundred thousand steps."""
+
+
 class AppendFile:
     """An append-only file, which is opened when its first record is written."""
 
@@ -40,7 +44,7 @@ class AppendFile:
     def append(self, parts: Sequence[Any]) -> int:
         """Write the buffers one after the other, and return the number of bytes.
 
-        Raises OSError, for example if the disk is full.
+        Raises OSError, for example if the disk is full. Then the file is as it was before.
         """
         if self._descriptor is None:
             # The file has no buffer, so written records survive if the process is killed. Because of O_CLOEXEC,
@@ -48,16 +52,22 @@ class AppendFile:
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
             self._descriptor = os.open(self.path, flags, 0o644)
         total = 0
-        for start in range(0, len(parts), MOST_PARTS):
-            pending = [memoryview(part) for part in parts[start : start + MOST_PARTS]]
-            while pending:
-                # writev may write only some of the bytes, and stop within a buffer. The next iteration writes the rest.
-                written = os.writev(self._descriptor, pending)
-                total += written
-                while pending and written >= len(pending[0]):
-                    written -= len(pending.pop(0))
-                if pending and written:
-                    pending[0] = pending[0][written:]
+        try:
+            for start in range(0, len(parts), MOST_PARTS):
+                pending = [memoryview(part) for part in parts[start : start + MOST_PARTS]]
+                while pending:
+                    # writev may write only some of the bytes, and stop within a buffer. The next iteration writes the
+                    # rest.
+                    written = os.writev(self._descriptor, pending)
+                    total += written
+                    while pending and written >= len(pending[0]):
+                        written -= len(pending.pop(0))
+                    if pending and written:
+                        pending[0] = pending[0][written:]
+        except OSError:
+            with suppress(OSError):  # a record that is written in part would make all later ones unreadable
+                os.ftruncate(self._descriptor, os.fstat(self._descriptor).st_size - total)
+            raise
         self._cached += total
         if self._cached >= RELEASE_AFTER:
             # Ask the operating system to release this file's pages, so that the training can use the memory. A file
@@ -74,11 +84,39 @@ class AppendFile:
 
 
 class EventLog(AppendFile):
-    """The lines of a journal, one JSON object each."""
+    """The lines of a journal, one JSON object each.
+
+    While the disk is full, lines wait in memory, and are written with the first line for which there is room.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._waiting: list[bytes] = []
+        self._waiting_bytes = 0
 
     def write(self, event: str, **fields: Any) -> None:
-        line = json.dumps({"event": event, **fields}, separators=(",", ":"))
-        self.append([line.encode() + b"\n"])
+        """Write a line. Raises OSError, but for a full disk only once WAITING_BYTES of lines wait."""
+        line = json.dumps({"event": event, **fields}, separators=(",", ":")).encode() + b"\n"
+        if not self._waiting:
+            try:
+                self.append([line])
+            except OSError as error:
+                self._wait(line, error)
+                why = os.strerror(error.errno or 0)
+                print(f"numdrift: {self.path}: {why}; its lines wait in memory", file=sys.stderr)
+            return
+        try:
+            self.append([*self._waiting, line])
+        except OSError as error:
+            self._wait(line, error)
+        else:
+            self._waiting, self._waiting_bytes = [], 0
+
+    def _wait(self, line: bytes, error: OSError) -> None:
+        if error.errno not in frames.FULL or self._waiting_bytes + len(line) > WAITING_BYTES:
+            raise error
+        self._waiting.append(line)
+        self._waiting_bytes += len(line)
 
     def failed(self, step: int, text: str) -> None:
         """Write a notice that the recording has failed. If it cannot be written, print it."""

@@ -3,18 +3,21 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from numdrift.harness.observers.values.value_files import ValueFiles, level_of
+from numdrift.harness.observers.values.value_files import ValueFiles, level_of, pickled_bytes
 from numdrift.harness.records.frames import HEADER, LAST_VALUES, TRAILER, scan_frames
 from numdrift.harness.records.run.step_selection import KeepParams
+from numdrift.harness.runs.numpy_values import NUMPY_TYPES, as_numbers
 
 ELEMENTS = 4
-FRAME = HEADER.size + 4 * ELEMENTS + TRAILER.size
-"""Bytes of one step's values here."""
+PICKLED = 4 * ELEMENTS
+FRAME = HEADER.size + 4 * ELEMENTS + TRAILER.size + PICKLED
+"""Bytes of one step's values here: those in the journal, and those in the pickle that is made of them."""
 
 
 def values_of(step: int) -> list[torch.Tensor]:
@@ -22,7 +25,8 @@ def values_of(step: int) -> list[torch.Tensor]:
 
 
 def on_disk(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.glob("values-*.bin"))
+    """The bytes of the values and of the pickle to be made of them."""
+    return sum(path.stat().st_size for path in folder.glob("values-*.bin")) + PICKLED * len(kept(folder))
 
 
 def kept(folder: Path) -> list[int]:
@@ -138,3 +142,12 @@ def test_steps_of_any_spacing_stay_within_the_budget(tmp_path: Path) -> None:
     for step in range(1, 400, 2):
         files.keep(0, step, values_of(step))
         assert on_disk(tmp_path) <= 11 * FRAME
+
+
+@pytest.mark.parametrize(
+    "dtype", ["float32", "float64", "float16", "bfloat16", "float8_e4m3fn", "complex32", "int64", "bool"]
+)
+def test_the_pickle_is_counted_as_it_will_be(dtype: str) -> None:
+    tensor = torch.zeros(3, 5, dtype=getattr(torch, dtype))
+    bits = np.zeros((3, 5), NUMPY_TYPES[dtype])
+    assert pickled_bytes(tensor) == as_numbers(bits, dtype).nbytes

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from numdrift.harness.records.frames import scan_frames
 from numdrift.harness.tape.files.journal_writing import (
     MOST_PARTS,
+    WAITING_BYTES,
     AppendFile,
     EventLog,
     FrameFile,
@@ -188,3 +190,53 @@ def test_losses_as_json(loss: float, written: str) -> None:
 @given(st.floats())
 def test_a_loss_survives_json_bit_for_bit(loss: float) -> None:
     assert repr(float(json.loads(json.dumps(loss_to_json(loss))))) == repr(loss)
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """A disk that has room for so many more bytes; a write that does not fit is cut off."""
+    room, write = {"bytes": 1 << 30}, os.writev
+
+    def limited(descriptor: int, parts: list[memoryview]) -> int:
+        if room["bytes"] <= 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        written = write(descriptor, [b"".join(parts)[: room["bytes"]]])
+        room["bytes"] -= written
+        return written
+
+    monkeypatch.setattr(os, "writev", limited)
+    return room
+
+
+def test_a_record_that_does_not_fit_leaves_the_file_as_it_was(tmp_path: Path, disk: dict[str, int]) -> None:
+    file = FrameFile(tmp_path / "frames")
+    file.frame(0, 0, [b"abc"], 3)
+    disk["bytes"] = 10
+    with pytest.raises(OSError, match="No space left"):
+        file.frame(0, 1, [b"defghijk"], 8)
+    disk["bytes"] = 1000
+    file.frame(0, 2, [b"xyz"], 3)
+    assert [frame.step for frame in scan_frames(tmp_path / "frames")] == [0, 2]
+
+
+def test_lines_wait_for_room_in_their_order(
+    tmp_path: Path, disk: dict[str, int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = EventLog(tmp_path / "events.jsonl")
+    log.write("step", step=0)
+    disk["bytes"] = 5
+    for step in range(1, 4):
+        log.write("step", step=step)
+    disk["bytes"] = 1000
+    log.write("step", step=4)
+    lines = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [0, 1, 2, 3, 4]
+    assert capsys.readouterr().err.count("No space left on device; its lines wait in memory") == 1
+
+
+def test_lines_do_not_fill_the_memory(tmp_path: Path, disk: dict[str, int]) -> None:
+    log = EventLog(tmp_path / "events.jsonl")
+    disk["bytes"] = 0
+    log.write("step", text="x" * (WAITING_BYTES // 2))
+    with pytest.raises(OSError, match="No space left"):
+        log.write("step", text="x" * (WAITING_BYTES // 2))
