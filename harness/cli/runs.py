@@ -10,7 +10,11 @@ import click
 
 from ..api.chosen_runs import remove, runs_to_remove
 from ..api.run_exporting import runs_exported
+from ..records.codec import plain
+from ..runs.loss_spikes import spikes_of
+from ..runs.recorded_ops import first_nan
 from ..runs.recorded_run import RecordedRun, find_investigation, investigations, load_run, runs_in
+from ..runs.run_layout import JOURNAL
 from ..tools.export.export_format import FORMATS
 from .command_options import force_option, json_option, out_option
 from .output import console, table, write_json
@@ -155,7 +159,9 @@ def _summary(run: RecordedRun) -> dict[str, object]:
         "last_loss": losses[-1] if losses else None,
         "logged": _last_logged(run),
     }
-    return facts | {"recorded_steps": len(run.journal.steps), "value_steps": len(run.journal.value_steps)}
+    spikes = [plain(spike) for spike in spikes_of(run.journal)]
+    counts = {"recorded_steps": len(run.journal.steps), "value_steps": len(run.journal.value_steps)}
+    return facts | counts | ({"spikes": spikes} if spikes else {})
 
 
 def _facts(run: RecordedRun) -> dict[str, str]:
@@ -177,6 +183,7 @@ def _facts(run: RecordedRun) -> dict[str, str]:
         "loss found at": ", ".join(event["source"] for event in manifest.adopted.get("loss", [])) or "-",
         "recorded": manifest.record,
         "tensors": f"{len(parameters)} parameters, {len(entries) - len(parameters)} buffers",
+        "digests of": f"{len(journal.digest_steps()):,} steps",
         "values kept for": f"{len(journal.value_steps):,} steps",
         "torch": str(manifest.environment.get("torch", "-")),
         "threads": str(manifest.environment.get("threads", "-")),
@@ -192,6 +199,13 @@ def _facts(run: RecordedRun) -> dict[str, str]:
             facts[f"rank {item['rank']}"] = f"{item['status']}{why}; {item['steps']:,} steps{loss}; in {item['path']}"
         if manifest.agreement is not None:
             facts["agreement"] = str(manifest.agreement["text"])
+    if (first := first_nan(run.path / JOURNAL)) is not None:
+        facts["first NaN"] = first.text
+    for spike in spikes_of(journal):
+        facts[f"steps {spike.first}-{spike.last}"] = f"recorded because {spike.text}"
+    for event in journal.events("overhead"):
+        left = f"{event['left_out']:,} steps without details" if event["left_out"] else "no details left out"
+        facts["overhead"] = f"{event['share']:.2%} of the training's time (at most {100 * event['limit']:g}%), {left}"
     facts |= {f"logged {name}": f"{value:.9g} last" for name, value in _last_logged(run).items()}
     for item in manifest.swaps:
         calls = item["calls"]

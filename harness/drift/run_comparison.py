@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, replace
 
 from ..errors import JournalError, RunNotFound, UsageError
 from ..records.run.step_files import OF_SCRIPT
+from ..runs.loss_spikes import left_out, spikes_of
 from ..runs.recorded_run import RecordedRun
 from ..runs.step_outcomes import read_state, state_steps
 from .loss_distance import LossDrift, loss_drift
@@ -114,6 +115,14 @@ def compare_runs(a: RecordedRun, b: RecordedRun, ignored: Collection[str] | None
             notes.append(f"{run.manifest.label} has the status {run.manifest.status}: {run.manifest.message}")
         if run.journal.damage:
             notes.append(run.journal.damage)
+        if count := left_out(run.journal):
+            notes.append(
+                f"{run.manifest.label} left out the details of {count:,} of {len(run.journal.steps):,} steps "
+                "(--overhead): those that both runs have are compared"
+            )
+        for spike in spikes_of(run.journal):
+            steps = f"{spike.first}-{spike.last}"
+            notes.append(f"{run.manifest.label} recorded steps {steps} in detail because {spike.text}")
     if a.manifest.script_sha256 != b.manifest.script_sha256:
         notes.append(f"the runs executed different scripts: {a.manifest.reproducer} and {b.manifest.reproducer}")
     if a.manifest.revision != b.manifest.revision:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from ..observers.values.digest import Digester
     from ..observers.values.ended_step import LoggedStep
+    from ..observers.values.recording_share import RecordingShare
     from ..script.named_tensors import NamedTensor, TrainingTensors
     from ..tape.files.journal_writing import EventLog
     from ..tape.serving.step_kernels import StepKernels
@@ -154,6 +155,7 @@ class RecordingSurroundings(Surroundings):
     phases: the named phases that the script is in, the innermost last.
     kernels: by step, the kernels of those recorded steps that were not executed op by op. The worker uses them to
         answer requests.
+    share: chooses the steps whose details are recorded, so that recording takes no more than its share of the time.
     guard: returns a context that keeps a failure out of the training. It is for code outside the audience that calls an
         observer.
     """
@@ -169,5 +171,6 @@ class RecordingSurroundings(Surroundings):
     fields: Callable[[int], Mapping[str, Any]]
     seconds: Callable[[], float]
     phases: Sequence[str]
+    share: RecordingShare
     kernels: MutableMapping[int, StepKernels]
     guard: Callable[[Observer], AbstractContextManager[None]]  # for patches or hooks that call the observer

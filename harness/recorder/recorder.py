@@ -20,6 +20,7 @@ from ..hooks.mode_protocol import Mode
 from ..hooks.observer import Observer, RecordingSurroundings
 from ..observers.state.optimizer_state import bindings
 from ..observers.values.digest import Digester
+from ..observers.values.recording_share import RecordingShare
 from ..records.run.adoption_facts import AdoptionFacts
 from ..records.run.run_config import RunConfig
 from ..script.adopted.adoption import ScriptAdoption
@@ -72,6 +73,7 @@ class Recorder:
         self._execution = ChangedExecution(config.mode, config.script, facts)
         self._table: list[NamedTensor] | None = None
         self._digester = Digester(notice=self.notice)
+        self._share = RecordingShare(config.overhead, log.write)
         self._end = RunEnd(config, mode, log, facts, self._guard)
         self._broken = self._forgotten = self._in_forward = self._begun = False
         self._stepped: dict[int, int] = {}
@@ -163,6 +165,7 @@ class Recorder:
             fields=self._fields,
             seconds=self._end.seconds,
             phases=self._words.named_phases,
+            share=self._share,
             kernels=self.kernels,
             guard=self._audience.guard,
         )

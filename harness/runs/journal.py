@@ -174,6 +174,10 @@ class Journal:
             self._hyper.append((_checked(int, event["step"]), list(event["optimizers"])))
         elif kind == "notice":
             _checked(str, event["text"])
+        elif kind == "spike":
+            _checked(str, event["reason"]), _checked(str, event.get("tensor", ""))
+            for key in ("step", "first", "last"):
+                _checked(int, event[key])
         elif kind == "end":
             _checked(str, event["status"])
             _numbers({limit: event[limit] for limit in LIMITS if limit in event})
@@ -251,7 +255,8 @@ class Journal:
 
     def _digest_frames(self) -> Iterator[frames.FrameAt]:
         path = self._folder / frames.DIGESTS
-        for frame in self._frames(path):
+        # Steps before a spike of the loss are written after it, and so after later steps of a schedule.
+        for frame in sorted(self._frames(path), key=lambda frame: frame.step):
             records = frame.length // RECORD_BYTES
             if records != self._columns[frame.table].count:
                 count = "1 digest" if records == 1 else f"{records} digests"

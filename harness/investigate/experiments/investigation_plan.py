@@ -13,7 +13,7 @@ from ...launch.training_request import TrainingOptions, TrainingRequest
 from ...records.modes.mode_spec import ModeSpec
 from ...records.run.run_request import LEVELS
 from ...records.run.step_selection import StepSelection
-from ...records.run.user_option import MEBIBYTE, in_bytes, option, positive_seconds
+from ...records.run.user_option import MEBIBYTE, in_bytes, numbered, option, positive_seconds
 from ...runs.recorded_run import RecordedRun, find_investigation, runs_with_suffixes
 
 DEFAULT_STATE_BUDGET = 1 << 30
@@ -104,7 +104,7 @@ class InvestigationRequest(TrainingRequest):
     steps: StepSelection | None = option(
         None,
         "Steps to start from the reference's state, as in 0,5,10-19 (default: chosen by numdrift).",
-        StepSelection.parse,
+        numbered,
         metavar="LIST",
     )
     envelope: int = option(

@@ -115,6 +115,7 @@ class SetupFacts(Observer):
         self._generators = GeneratorDigests(mode.device, digester)
         self._batches: Batches | None = Batches(digester, mode.in_place) if self._active else None
         self._begun: Mapping[str, str] = {}
+        self._share, self._step = around.share, 0
         if self._active:  # the script has not begun; it has not used a generator whose state is still this one later
             around.write("unused-generators", states=self._generators.read())
         self._ended: dict[int, StepSetup] = {}
@@ -151,12 +152,15 @@ class SetupFacts(Observer):
             self._initial.adopted(step, new)
 
     def called_with(self, module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        if self._batches is not None and module in self._roots:
-            self._batches.called(args, kwargs)
+        if self._batches is not None and module in self._roots and self._share.has_details(self._step):
+            with self._share.measured():
+                self._batches.called(args, kwargs)
 
     def begins(self, step: int) -> None:
-        if self._active:
-            self._begun = self._generators.read()
+        self._step = step
+        if self._active and self._share.has_details(step):
+            with self._share.measured():
+                self._begun = self._generators.read()
 
     def optimizer_steps(self, step: int) -> None:
         """Record the hyper-parameters if they have changed."""
@@ -192,7 +196,8 @@ class SetupFacts(Observer):
             self._unsettled.append(step)
         elif moment == "step" and self._active:
             begun, self._begun = self._begun, {}
-            self._ended[step] = StepSetup(begun, None if self._batches is None else self._batches.take())
+            batches = None if self._batches is None or not self._share.has_details(step) else self._batches.take()
+            self._ended[step] = StepSetup(begun, batches)
 
     def settled(self, moment: Moment, step: int) -> None:
         # Tensors that were found after that backward wait for the next one: only values that exist are read.
@@ -204,7 +209,7 @@ class SetupFacts(Observer):
         setup = self._ended.pop(step, None)
         if setup is None:
             return {}
-        fields: dict[str, Any] = {"generators": dict(setup.generators)}
+        fields: dict[str, Any] = {"generators": dict(setup.generators)} if setup.generators else {}
         if setup.batches is not None and self._batches is not None:
             fields["batches"] = self._batches.settled(setup.batches)
         return fields

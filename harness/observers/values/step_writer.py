@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,12 @@ from ...tape.shards import is_sharded, shard_of, some_are_sharded
 from .digest import hash_text
 from .ended_step import EndedStep, LoggedStep, Table, described, scalar
 from .fetched_values import on_host
+from .held_steps import HELD, DigestedStep, HeldSteps
 from .sketch import Sketcher
 from .value_files import ValueFiles
+
+RETRIED_AFTER = 100
+"""The number of steps without details after the disk had no room for those of a step."""
 
 
 class StepWriter(Observer):
@@ -38,18 +43,28 @@ class StepWriter(Observer):
         self._digests = FrameFile(folder / frames.DIGESTS)
         self._values = ValueFiles(folder, config.keep_params, config.value_budget, around.notice)
         self._sketches = SketchFile(folder, around.log, requested=config.sketches)
+        self._held = HeldSteps(self._digests, around.write) if config.steps.spikes else None
+        self._share = around.share
         self._tensors: Sequence[NamedTensor] | None = None
         self._table: Table | None = None
         self._described: list[dict[str, Any]] | None = None
         self._ended: dict[int, EndedStep] = {}
         self._last: tuple[Table, int, bytes] | None = None
         self._under_way = 0
+        self._full_until = 0
         self._finite = True
         self._stopped = False
 
     def forget(self) -> None:
         self._stopped = True
         self._ended.clear()
+        if self._held is not None:
+            self._held.forget()
+
+    def script_ended(self, failure: str) -> None:
+        if self._held is not None:
+            self.doing = "writing the steps before a failure"
+            self._held.script_ended(failure)
 
     def closing(self, moment: Moment, step: int) -> None:
         """Keep the step's tensors: the script may have released them by the time their values can be read."""
@@ -57,6 +72,10 @@ class StepWriter(Observer):
         if moment != "step" or self._stopped:
             return
         self.doing = "ending a step"
+        with self._share.measured():
+            self._keep(step)
+
+    def _keep(self, step: int) -> None:
         tensors, table = self._around.table(), self._table
         if table is None or tensors is not self._tensors:
             # Only a change in the descriptions needs a new table. New tensors with the same descriptions, such as the
@@ -81,10 +100,14 @@ class StepWriter(Observer):
         ended = self._ended.pop(step, None) if moment == "step" else None
         if ended is not None:
             self.doing = "recording a step"
-            self.write(ended)
+            with self._share.measured():
+                self.write(ended)
+            self._share.step_recorded(step, is_selected=self._is_selected(step))
 
     def close(self) -> None:
         self.doing = "closing the journal"
+        if self._config.overhead is not None and not self._stopped:
+            self._note_overhead(self._config.overhead)
         if not self._stopped:
             self.write_logged(self._around.logged_values(), self._under_way)
         self.write_last_values()
@@ -92,7 +115,8 @@ class StepWriter(Observer):
     def write(self, ended: EndedStep) -> None:
         """Write a step, with the fields that the other observers add."""
         seconds, number = self._around.seconds(), ended.number
-        with_state = self._config.records("params") and number in self._config.steps
+        with_state = self._is_selected(number) and self._share.has_details(number) and number >= self._full_until
+        is_scheduled = with_state and number in self._config.steps
         numbers = [*ended.losses, *(tensor for logged in ended.logged for tensor in logged.tensors)]
         # All values are taken at once: the lazy mode may have to execute a graph for them.
         placed = self._mode.in_place([*numbers, *(ended.state if with_state else ())])
@@ -103,6 +127,12 @@ class StepWriter(Observer):
         fields: dict[str, Any] = {"losses": [loss_to_json(scalar(next(values))) for _ in ended.losses]}
         fields |= self._write_logged(ended.logged, values, number)
         self._note_nonfinite(number, fields["losses"])
+        other_fields = self._around.fields(number)
+        if self._held is not None and self._held.judge(number, fields["losses"], other_fields.get("optimizer", 0)):
+            self._share.insist(number, number + HELD)
+            if not with_state and self._is_selected(number) and self._mode.capabilities.has_values:
+                state, with_state = self._mode.in_place([*ended.state]), True
+                digests_of_state = self._digester.launch(state)
         if with_state:
             # A frame has a digest for each tensor of the table, then one for each parameter's gradient.
             table, digests = ended.table, digests_of_state()
@@ -111,13 +141,49 @@ class StepWriter(Observer):
             upcoming = iter([gradient_digests[start : start + size] for start in range(0, len(gradient_digests), size)])
             self._last = (table, number, value_digests)
             payload = [value_digests, *(ABSENT if gradient is None else next(upcoming) for gradient in ended.gradients)]
-            self._digests.frame(table.number, number, payload, sum(len(part) for part in payload))
-            self._values.keep(table.number, number, state[:count])
-            self._sketches.write(ended, state)
-        other_fields = self._around.fields(number)
+            if is_scheduled:
+                with self._room(number):
+                    self._digests.frame(table.number, number, payload, sum(len(part) for part in payload))
+            if self._held is not None:
+                self._held.hold(DigestedStep(table, number, payload), is_written=is_scheduled)
+        with self._room(number):
+            if self._held is not None and not self._stopped:
+                is_scheduled = (self._held.settle(number) and with_state) or is_scheduled
+            if is_scheduled and number >= self._full_until:
+                self._values.keep(ended.table.number, number, state[: len(ended.table.tensors)])
+                self._sketches.write(ended, state)
         # The line is written last: a step counts as recorded once it has a line.
         if not self._stopped:
             self._log.write("step", step=number, **fields, seconds=seconds, **other_fields)
+
+    @contextmanager
+    def _room(self, step: int) -> Iterator[None]:
+        """Go on without the details of some steps if the disk has no room for those that are written in the context."""
+        try:
+            yield
+        except OSError as error:
+            if error.errno not in frames.FULL:
+                raise
+            if not self._full_until:
+                self._around.notice(
+                    f"the disk is full at step {step}: only losses are recorded until there is room, which is tried at "
+                    f"one step in {RETRIED_AFTER}; free some space for {self._config.journal}"
+                )
+            self._full_until = step + RETRIED_AFTER
+
+    def _is_selected(self, step: int) -> bool:
+        """Return whether a step's details are wanted, or may be if the loss spikes."""
+        return self._config.records("params") and (self._held is not None or step in self._config.steps)
+
+    def _note_overhead(self, limit: float) -> None:
+        total = self._share.total()
+        self._log.write("overhead", limit=limit, **total)
+        if total["left_out"]:
+            steps = "1 step" if total["left_out"] == 1 else f"{total['left_out']:,} steps"
+            self._around.notice(
+                f"the details of {steps} were left out, so that recording takes at most {100 * limit:g}% of the "
+                f"training's time (--overhead); at the end they were recorded at one step in {total['every']}"
+            )
 
     def write_logged(self, logged: Sequence[LoggedStep], step: int) -> None:
         """Write the values that were logged for the last step after it had ended.

@@ -16,7 +16,7 @@ from typing import Any, Literal, TypedDict
 from ...errors import UsageError
 from .call_subject import CallSubject
 from .step_selection import KeepParams, StepSelection
-from .user_option import MEBIBYTE, in_bytes, option, positive_seconds, read_options, selection, step_count
+from .user_option import MEBIBYTE, in_bytes, option, positive_seconds, read_options, selection, share, step_count
 
 Level = Literal["losses", "params", "ops", "tensors"]
 
@@ -53,11 +53,18 @@ class RunRequest:
     )
     steps: StepSelection = option(
         StepSelection(),
-        "Steps to record in detail, as in 0,5,10-19 (default: all). 0-99,100-/100 records the first 100 steps and then "
-        "each 100th.",
+        "Steps to record in detail, as in 0,5,10-19 (default: all). 0-99,100-/100,spikes records the first 100 steps, "
+        "then each 100th, and the steps around each spike of the loss.",
         StepSelection.parse,
         written="",
         metavar="LIST",
+    )
+    overhead: float | None = option(
+        None,
+        "Record the details of fewer steps where recording takes more than this share of the training's time, as in "
+        "3%. The losses of all steps are recorded.",
+        share("--overhead"),
+        metavar="PERCENT",
     )
     keep_params: KeepParams = option(
         KeepParams(),
@@ -68,8 +75,8 @@ class RunRequest:
     )
     value_budget: int = option(
         DEFAULT_VALUE_BUDGET,
-        "Disk space for a run's parameter values. When the space is used up, the values of every second step are "
-        "dropped.",
+        "Disk space for a run's parameter values, in its journal and its pickle together. When the space is used up, "
+        "the values of every second step are dropped.",
         in_bytes,
         written=DEFAULT_VALUE_BUDGET / MEBIBYTE,
         name="keep_budget",
@@ -186,6 +193,7 @@ class RunOptions(TypedDict, total=False):
 
     record: Level
     steps: str
+    overhead: str | None
     keep_params: str
     keep_budget: float
     trace_kernels: Sequence[str]

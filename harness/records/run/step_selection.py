@@ -10,6 +10,8 @@ from ...errors import UsageError
 
 RANGE = re.compile(r"(\d{1,18})(?:-(\d{0,18})(?:/([1-9]\d{0,17}))?)?")
 
+SPIKES = "spikes"
+
 
 @dataclass(frozen=True, slots=True)
 class StepSelection:
@@ -20,10 +22,13 @@ class StepSelection:
 
     spaced: ranges (first, last, distance) of which only the first step, and each that is a multiple of the distance
         after it, is selected
+    spikes: whether the steps around a spike of the loss are selected, too. They are known only afterwards, so they are
+        not `in` the selection. As text this is `spikes`.
     """
 
     ranges: tuple[tuple[int, int | None], ...] = ()
     spaced: tuple[tuple[int, int | None, int], ...] = ()
+    spikes: bool = False
 
     def __contains__(self, step: object) -> bool:
         if self.is_everything:
@@ -39,7 +44,7 @@ class StepSelection:
     @property
     def is_everything(self) -> bool:
         """True for the selection without ranges, which selects every step."""
-        return not self.ranges and not self.spaced
+        return not self.ranges and not self.spaced and not self.spikes
 
     @property
     def last(self) -> int | None:
@@ -47,12 +52,15 @@ class StepSelection:
         ends = [last for _, last in self.ranges]
         for first, last, distance in self.spaced:
             ends.append(None if last is None else last - (last - first) % distance)
-        return None if not ends or None in ends else max(last for last in ends if last is not None)
+        endless = not ends or None in ends or self.spikes
+        return None if endless else max(last for last in ends if last is not None)
 
     def covers(self, selection: StepSelection) -> bool:
         """Return whether each range of `selection` is within one range of this selection."""
         if self.is_everything or selection.is_everything:
             return self.is_everything
+        if selection.spikes and not self.spikes:
+            return False
         return all(self._has_range(first, last) for first, last in selection.ranges) and all(
             entry in self.spaced or self._has_range(*entry[:2]) for entry in selection.spaced
         )
@@ -66,7 +74,7 @@ class StepSelection:
             parts.append(str(first) if first == last else f"{first}-{'' if last is None else last}")
         for first, last, distance in self.spaced:
             parts.append(f"{first}-{'' if last is None else last}/{distance}")
-        return ",".join(parts)
+        return ",".join([*parts, *([SPIKES] if self.spikes else [])])
 
     @classmethod
     def of(cls, steps: Iterable[int]) -> StepSelection:
@@ -78,12 +86,16 @@ class StepSelection:
         """Read a selection; the empty text selects every step. Raises UsageError."""
         ranges: list[tuple[int, int | None]] = []
         spaced: list[tuple[int, int | None, int]] = []
+        spikes = False
         for part in text.split(",") if text.strip() else []:
+            if part.strip() == SPIKES:
+                spikes = True
+                continue
             match = RANGE.fullmatch(part.strip())
             if match is None:
                 raise UsageError(
                     f"--steps {text!r}: {part.strip()!r} is not a step; steps are numbered from 0, as in 0,5,10-19 or "
-                    "100-/100 (each 100th step from step 100 on)"
+                    "100-/100 (each 100th step from step 100 on), or spikes (the steps around a spike of the loss)"
                 )
             # a number of 18 digits fits into the 64 bits that a frame has for its step
             first = int(match[1])
@@ -95,7 +107,7 @@ class StepSelection:
                 spaced.append((first, last, int(match[3])))
             else:
                 ranges.append((first, last))
-        return cls(tuple(ranges), tuple(spaced))
+        return cls(tuple(ranges), tuple(spaced), spikes)
 
     to_json, from_json = __str__, parse
 

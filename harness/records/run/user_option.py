@@ -13,7 +13,7 @@ from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any
 
 from ...errors import UsageError
-from .step_selection import StepSelection
+from .step_selection import SPIKES, StepSelection
 
 MEBIBYTE = 2**20
 
@@ -121,9 +121,33 @@ def selection(flag: str, remedy: str, every: str | None = None) -> Callable[[str
         if not text.strip():
             raise UsageError(f"{flag} names {remedy}")
         try:
-            return StepSelection() if text == every else StepSelection.parse(text)
+            return StepSelection() if text == every else numbered(text)
         except UsageError as error:  # the message names --steps in place of this option
             raise UsageError(str(error).replace("--steps", flag, 1)) from None
+
+    return read
+
+
+def numbered(text: str) -> StepSelection:
+    """Read steps that are known in advance. Raises UsageError, also for the steps around a spike of the loss."""
+    chosen = StepSelection.parse(text)
+    if chosen.spikes:
+        raise UsageError(f"--steps {text!r}: {SPIKES} selects only the steps that `numdrift run` records; leave it out")
+    return chosen
+
+
+def share(flag: str) -> Callable[[str], float]:
+    """Return a function that reads a share of the time, such as `3%`, as a number between 0 and 1."""
+
+    def read(text: str) -> float:
+        number = text.strip().removesuffix("%").strip()
+        try:
+            percent = float(number)
+        except ValueError:
+            percent = math.nan
+        if not 0 < percent <= 100:
+            raise UsageError(f"{flag} {text!r} is not a share of the time; write a percentage, as in {flag} 3%")
+        return percent / 100
 
     return read
 

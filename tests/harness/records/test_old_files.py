@@ -91,6 +91,7 @@ def test_a_config_is_read_and_says_the_same() -> None:
         "beside": "",
         "kill": False,
         "subject": None,
+        "overhead": None,
     }
     assert config.to_json() == content("config.json") | later
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from numdrift.harness.errors import UsageError
 from numdrift.harness.records.run.step_selection import KeepParams, StepSelection
+from numdrift.harness.records.run.user_option import numbered
 
 steps = st.integers(0, 30)
 open_ranges = st.tuples(steps, st.none())
@@ -54,6 +55,18 @@ def test_a_selection_that_covers_another_has_its_steps(
     assert a.covers(a)
     if a.covers(b):
         assert all(step in a for step in range(100) if step in b)
+
+
+def test_steps_around_spikes_are_selected_by_a_word() -> None:
+    selection = StepSelection.parse("0-3, spikes ,10-/5")
+    assert selection.spikes and str(selection) == "0-3,10-/5,spikes"
+    assert StepSelection.parse(str(selection)) == selection
+    assert [step for step in range(20) if step in selection] == [0, 1, 2, 3, 10, 15]
+    alone = StepSelection.parse("spikes")
+    assert not alone.is_everything and 0 not in alone and alone.last is None
+    assert selection.covers(alone) and not StepSelection.parse("0-").covers(alone)
+    with pytest.raises(UsageError, match="selects only the steps that `numdrift run` records"):
+        numbered("0,spikes")
 
 
 def test_a_schedule_records_the_first_steps_and_then_each_hundredth() -> None:
