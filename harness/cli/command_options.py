@@ -93,6 +93,11 @@ out_option = options_of(TrainingRequest, "out")
 force_option = options_of(TrainingRequest, "force")
 
 
+def recorded_option(field: str, **facts: Any) -> Decorator:
+    """Add the option of a run that sets this field, with `facts` in place of those that it declares."""
+    return click_option(replace(run_options(RunRequest)[field], **facts))
+
+
 def recording_options(**before: Decorator) -> Decorator:
     """Add each option of a run that users may set.
 

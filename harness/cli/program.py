@@ -23,6 +23,7 @@ COMMANDS = {
     "check": "Compare calls of a function or module in several modes: is a difference rounding, or a bug?",
     "batch": "Investigate all experiments of a file, on this machine, by Slurm or on a Ray cluster.",
     "run": "Run a training script in several modes and record what happens.",
+    "watch": "Run a training as it is, and record its losses, spikes and a sample of its tensors at almost no cost.",
     "report": "Show what an investigation found, and write a page to share.",
     "view": "Show recorded runs live in a browser, and compare any two of them.",
     "analyze": "Report which of a script's operators a mode's backend supports, and which lines call the others.",

@@ -67,7 +67,9 @@ class Recorder:
         )
         if config.subject is not None:  # what the backward of a call starts from is among the call's results
             self.losses.stop()
-        self.adoption = ScriptAdoption(config.script, mode, facts, draws_on_the_cpu=config.mode.draws == "cpu")
+        self.adoption = ScriptAdoption(
+            config.script, mode, facts, draws_on_the_cpu=config.mode.draws == "cpu", as_is=config.as_is
+        )
         self._hooks = Hooks(self, self.losses, self.adoption.compiles)
         self._settings = FollowedSettings(config.mode, config.script, facts)
         self._execution = ChangedExecution(config.mode, config.script, facts)
@@ -212,7 +214,9 @@ class Recorder:
         self._begin_first()
         self._tell(Observer.adopted, module)
         with self._guard("describing a model"):
-            replicated = {"replicated": True} if is_replicated(module) else {}
+            replicated: dict[str, Any] = {"replicated": True} if is_replicated(module) else {}
+            if self._config.as_is and (parameter := next(module.parameters(), None)) is not None:
+                replicated["device"] = parameter.device.type
             self._log.write("adopted", module=type(module).__name__, step=self.step, **replicated)
 
     def _begin_first(self) -> None:
@@ -222,7 +226,7 @@ class Recorder:
             self._tell(Observer.begins, self.step)
 
     def backward_started(self, losses: list[torch.Tensor], found: Found = "backward") -> None:
-        if not self._training.root_classes():
+        if not self._config.as_is and not self._training.root_classes():
             require_device(losses, self._mode.device)
         script_losses = self.losses.backward_started(losses, found)
         self._begin_first()
@@ -282,6 +286,8 @@ class Recorder:
         watched = any(self._tell(Observer.watches_calls, self.step))
         if self.losses.optimized and not (watched or self._words.logged.used or self._config.instruments):
             self._hooks.calls.close()
+        elif watched and self._config.overhead is not None:  # they are closed in steps without details
+            self._hooks.calls.open()
         number = self.step
         self._tell(Observer.step_ended, number)
         self._tell(Observer.closing, "step", number)

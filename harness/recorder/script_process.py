@@ -53,7 +53,8 @@ def run(config: RunConfig, shared: str = "") -> int:
     log.write("files", own=has_own_folder, why=shared)
     spec = config.mode if config.world_size == 1 else on_own_device(config.mode, int(os.environ["LOCAL_RANK"]))
     mode = registry.load(spec.base)(spec)
-    os.environ.setdefault("DEVICE", mode.device)
+    if not config.as_is:
+        os.environ.setdefault("DEVICE", mode.device)
     variables = numeric_variables()  # read before a backend starts and sets some of them
     code = compile(Path(config.script).read_bytes(), config.script, "exec")
     try:
@@ -63,7 +64,8 @@ def run(config: RunConfig, shared: str = "") -> int:
         log.write("end", status=frames.REFUSED, steps=0, seconds=0.0, message=str(error), exit_code=error.exit_code)
         return error.exit_code
     outside, patches = OutsideFiles(config.files, log.write, own=has_own_folder), Patches("the script's files")
-    outside.start(patches)
+    if not config.as_is:
+        outside.start(patches)
     if has_own_folder:
         renamed_folders.install(patches)
     os.register_at_fork(after_in_child=recorder.forget)
@@ -93,6 +95,11 @@ def _prepare(
     script = ScriptFacts(names)
     device_settings.declare(mode.device_settings)
     mode.prepare(script, swaps)
+    if config.as_is:
+        recorder = Recorder(config, mode, log, facts)
+        numeric_facts = fingerprint(variables, numpy=script.imports("numpy"))
+        log.write("environment", seeded=[], digest=recorder.digest_implementation, **numeric_facts)
+        return recorder
     parallel.install(mode.device, facts)
     seed = config.unseeded_seed if config.mode.seed is None else config.mode.seed
     seeded = _seed_generators(seed, config.unseeded_seed, config.seed_shift)
@@ -165,7 +172,7 @@ def _record(
             print(ended.code, file=sys.stderr)
     elif end.is_plain:
         print(f"numdrift: {end.message}", file=sys.stderr)
-    elif ended is not None and not isinstance(ended, KeyboardInterrupt):
+    elif ended is not None and (config.as_is or not isinstance(ended, KeyboardInterrupt)):
         traceback.print_exception(type(ended), ended, own_trace(ended, config.script))
     with suppress(OSError):
         log.write("modules", files=_own_modules(config.script))

@@ -1,7 +1,7 @@
 """The journal's files and the binary frames in them, for both the recorder and the readers.
 
     events.jsonl    one JSON object per line: start, initial, adopted, compiling, compiled, hyper, tensors, step,
-                    logged, notice, end
+                    logged, spike, thinned, overhead, notice, end
     digests.bin     one frame per step: the digest records of its tensors
     values-N.bin    one frame per kept step: the tensors' bytes; 2**N is the largest power of two that divides the step
     values-last.bin the last step's values, written when the script ends

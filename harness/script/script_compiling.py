@@ -31,6 +31,18 @@ class Compiler(Protocol):
         """Exclude a module from compilation, because a compiled function of the script calls it."""
 
 
+class AsWritten:
+    """The compiler of a script that is run as it is: each call of torch.compile keeps all of its arguments."""
+
+    backend = ""
+
+    def settings(self, mode: str | None, options: Mapping[str, Any] | None, dynamic: bool | None) -> Mapping[str, Any]:
+        return {}
+
+    def leave_alone(self, module: torch.nn.Module) -> None:
+        """Do nothing: only what the script itself compiles is compiled."""
+
+
 class ScriptCompiles:
     """Replaces `torch.compile` and `Module.compile`. `compiler` is None if the mode compiles nothing."""
 
@@ -79,6 +91,9 @@ class ScriptCompiles:
         if self._compiler is None or kwargs.get("disable"):
             self._notes.note("compile", f"{call} stays eager")
             return
+        if isinstance(self._compiler, AsWritten):
+            self._notes.note("compile", f"{call} compiles as the script says")
+            return
         arguments = self._arguments(kwargs)
         settings = ", ".join(f"{name}={_shown(arguments[name])}" for name in SHOWN if arguments.get(name) is not None)
         self._notes.note("compile", f"{call} compiles with {settings}")
@@ -86,6 +101,8 @@ class ScriptCompiles:
     def _arguments(self, kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments that torch.compile receives in place of the script's arguments."""
         assert self._compiler is not None
+        if isinstance(self._compiler, AsWritten):
+            return dict(kwargs)
         # If the script names a backend other than Inductor, that backend's `mode` and `options` are dropped with it:
         # they mean nothing to Inductor.
         script_arguments = {name: value for name, value in kwargs.items() if name not in ("backend", "mode", "options")}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -126,6 +128,17 @@ WALKS = (
             "numdrift batch experiments.toml --jobs 4 --parquet table.parquet": A_DRIFT,
             "numdrift batch runs/experiments/main --json -": A_DRIFT,
         },
+    ),
+    Walk(
+        "watch",
+        (*guide("watch"), *help_of("numdrift watch")),
+        {"train.py": "tests/docs/scripts/spiking.py"},
+        before=(
+            "numdrift watch --name prod train.py --steps 30",
+            "numdrift watch --name prod train.py --epochs 1 --steps 30",
+        ),
+        codes={"numdrift run train.py --modes cpu --record ops --steps 40 --name nan -- --fault nan": 3},
+        variables={"PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])},
     ),
     Walk("run", guide("run"), {**TRAIN, **TWO_SETTINGS, "pkg/train.py": STAND_IN}),
     Walk(
@@ -330,7 +343,11 @@ OPS = "takes ten seconds for each op; tests/e2e/test_check.py checks two"
 A_CLUSTER = "needs a cluster; tests/harness/engines has Slurm's programs and a Ray cluster of this machine"
 FOUNDING = "takes four minutes; tests/e2e/test_batch_of_experiments.py takes the first steps of it"
 ONE_OP = "takes ten seconds for each op; tests/e2e/test_check.py checks one on this engine"
+WATCHED = "needs a launcher, or a package of its own; tests/e2e/test_watch.py"
 NOT_EXECUTED = {
+    "numdrift watch --name prod python -m package.train --config large.yaml": WATCHED,
+    "numdrift watch --name prod python -u -m package.train --config large.yaml": WATCHED,
+    "torchrun --nproc-per-node 8 -m numdrift watch --name prod train.py": WATCHED,
     (
         "numdrift run train.py --modes cpu --nnodes 2 --nproc 2 --rdzv-endpoint node0:29400 --out /shared/runs --name four"
     ): SEVERAL,

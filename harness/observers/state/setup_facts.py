@@ -133,7 +133,7 @@ class SetupFacts(Observer):
         if self._batches is None:
             return False
         if self._mode_compiles or compiled_frames() <= self._compiled_before:
-            return True
+            return self._share.has_details(step + 1)
         # From now on, hooks on calls would be traced and would change the code that the script compiles.
         self._batches = None
         text = "the script compiles functions itself: the arguments of its models are not recorded after this step"

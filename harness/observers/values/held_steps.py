@@ -76,18 +76,13 @@ class HeldSteps:
         turn: the number of the optimizer that ended the step; optimizers that take turns train different losses
         """
         self._last = step
-        rule = self._rules.setdefault(turn, SpikeRule())
-        usual = rule.usual()
-        loss = float(losses[0]) if losses else 0.0
-        is_spike = bool(losses) and rule.is_spike(loss)
-        if not math.isfinite(loss):
+        self._found = None
+        if losses and not math.isfinite(loss := float(losses[0])):
             self._found = ("nonfinite", {"loss": losses[0]})
-        elif is_spike:
-            assert usual is not None
+            return self._finite or step <= self._until
+        if losses and (usual := self._rules.setdefault(turn, SpikeRule()).exceeded(loss)) is not None:
             self._found = ("spike", {"loss": loss, "median": usual.median, "limit": usual.limit})
-        else:
-            self._found = None
-        return step <= self._until or (is_spike and (self._finite or math.isfinite(loss)))
+        return self._found is not None or step <= self._until
 
     def hold(self, held: DigestedStep, *, is_written: bool) -> None:
         """Take the digests of the step that `judge` has seen. `is_written` says that the file has them already."""

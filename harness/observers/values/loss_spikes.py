@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections import deque
 from dataclasses import dataclass
@@ -40,7 +39,7 @@ class SpikeRule:
 
         median + 6 * max(1.4826 * median(|loss - median|), 0.01 * |median|)
 
-    of the last 64 losses, or if it is not finite. This is the Hampel identifier (Davies and Gather, The identification
+    of the last 64 finite losses. This is the Hampel identifier (Davies and Gather, The identification
     of multiple outliers, JASA 88, 1993) in one direction, with a floor. Median and deviation hardly move while less
     than half of the losses are outliers, so a spike does not hide the next one. Losses of a spike belong to the window:
     a loss that stays high is no spike for longer than half a window.
@@ -49,18 +48,18 @@ class SpikeRule:
     def __init__(self) -> None:
         self._losses: deque[float] = deque(maxlen=WINDOW)
 
-    def usual(self) -> UsualLoss | None:
-        """Return what is usual at this step, None if too few losses are known."""
+    def exceeded(self, loss: float) -> UsualLoss | None:
+        """Return what was usual before the next step if the step's loss, a finite number, is a spike; None otherwise.
+
+        Add the loss to the losses.
+        """
+        usual = self._usual()
+        self._losses.append(loss)
+        return usual if usual is not None and loss > usual.limit else None
+
+    def _usual(self) -> UsualLoss | None:
         if len(self._losses) < LEAST:
             return None
         median = statistics.median(self._losses)
-        deviation = CONSISTENT * statistics.median(abs(loss - median) for loss in self._losses)
+        deviation = CONSISTENT * statistics.median([abs(loss - median) for loss in self._losses])
         return UsualLoss(median, median + DEVIATIONS * max(deviation, FLOOR * abs(median)))
-
-    def is_spike(self, loss: float) -> bool:
-        """Return whether the loss of the next step is a spike, and add it to the losses."""
-        if not math.isfinite(loss):
-            return True
-        usual = self.usual()
-        self._losses.append(loss)
-        return usual is not None and loss > usual.limit

@@ -74,13 +74,11 @@ class RecordingShare:
         """Return whether the details of a step are recorded: the same answer until the step is recorded."""
         if self._limit is None:
             return True
-        return self._chosen.setdefault(step, step <= self._until or step % self.every == 0)
+        return step <= self._until or self._chosen.setdefault(step, step % self.every == 0)
 
-    def insist(self, step: int, until: int) -> None:
-        """Record the details of a step and of those that follow it up to `until`, whatever that takes."""
+    def insist(self, until: int) -> None:
+        """Record the details of this step and of those that follow up to step `until`, whatever that takes."""
         self._until = max(self._until, until)
-        if self._limit is not None:
-            self._chosen[step] = True
 
     @contextmanager
     def measured(self) -> Iterator[None]:
@@ -99,7 +97,7 @@ class RecordingShare:
         """Take the time of a step that was recorded. `is_selected` says that its details were wanted."""
         if self._limit is None:
             return
-        had_details = self._chosen.pop(step, True)
+        had_details = self._chosen.pop(step, True) or step <= self._until
         self.left_out += is_selected and not had_details
         self._wanted.append(is_selected)
         now = self._clock()

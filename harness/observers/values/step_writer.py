@@ -23,6 +23,7 @@ from .ended_step import EndedStep, LoggedStep, Table, described, scalar
 from .fetched_values import on_host
 from .held_steps import HELD, DigestedStep, HeldSteps
 from .sketch import Sketcher
+from .tensor_sample import sample_of
 from .value_files import ValueFiles
 
 RETRIED_AFTER = 100
@@ -46,6 +47,8 @@ class StepWriter(Observer):
         self._held = HeldSteps(self._digests, around.write) if config.steps.spikes else None
         self._share = around.share
         self._tensors: Sequence[NamedTensor] | None = None
+        self._sampled_from: Sequence[NamedTensor] | None = None
+        self._sample: Sequence[NamedTensor] = ()
         self._table: Table | None = None
         self._described: list[dict[str, Any]] | None = None
         self._ended: dict[int, EndedStep] = {}
@@ -76,7 +79,7 @@ class StepWriter(Observer):
             self._keep(step)
 
     def _keep(self, step: int) -> None:
-        tensors, table = self._around.table(), self._table
+        tensors, table = self._recorded(), self._table
         if table is None or tensors is not self._tensors:
             # Only a change in the descriptions needs a new table. New tensors with the same descriptions, such as the
             # arguments of a function, need none.
@@ -95,6 +98,15 @@ class StepWriter(Observer):
             if named.kind == "parameter"
         )
         self._ended[step] = EndedStep(step, self._around.losses(), gradients, table, self._around.logged_values())
+
+    def _recorded(self) -> Sequence[NamedTensor]:
+        """Return the tensors that are recorded: the same list until they change."""
+        tensors = self._around.table()
+        if not self._config.sampled:
+            return tensors
+        if tensors is not self._sampled_from:
+            self._sampled_from, self._sample = tensors, sample_of(tensors)
+        return self._sample
 
     def settled(self, moment: Moment, step: int) -> None:
         ended = self._ended.pop(step, None) if moment == "step" else None
@@ -129,7 +141,7 @@ class StepWriter(Observer):
         self._note_nonfinite(number, fields["losses"])
         other_fields = self._around.fields(number)
         if self._held is not None and self._held.judge(number, fields["losses"], other_fields.get("optimizer", 0)):
-            self._share.insist(number, number + HELD)
+            self._share.insist(number + HELD)
             if not with_state and self._is_selected(number) and self._mode.capabilities.has_values:
                 state, with_state = self._mode.in_place([*ended.state]), True
                 digests_of_state = self._digester.launch(state)

@@ -179,6 +179,11 @@ class RunRequest:
     kill: bool = False
     """End the training after `max_steps` as a crash does: the process is killed, so nothing of the script runs after
     that."""
+    as_is: bool = False
+    """Run the script as `python` does: seed nothing, move nothing to the mode's device, and compile what the script
+    compiles."""
+    sampled: bool = False
+    """Record one parameter of each module instead of all tensors."""
     module: str = ""
     """The module's name if the script was requested with `-m`, else ""."""
     strict: bool = False

@@ -15,12 +15,12 @@ from ...records.run.adoption_facts import AdoptionFacts
 from ...tape.origin import short_place
 from ...torch_private.patches import Patches
 from ...torch_private.profiling.compile_work import compiled_regions, graph_breaks
-from ..script_compiling import ScriptCompiles
+from ..script_compiling import AsWritten, ScriptCompiles
 from ..understood import ScriptNotes
 from .autocast import AutocastRedirection
 from .cuda import CudaStandIns
 from .devices import ACCELERATORS, DeviceRedirection
-from .placement import Placement
+from .placement import LeftInPlace, Placement
 from .xla_stand_ins import XlaStandIns
 
 NAMED_BREAKS = 3
@@ -31,17 +31,19 @@ class ScriptAdoption:
     """Device redirection, placement, and the routing of torch.compile for one script in one mode.
 
     Placement and routing are active from the beginning. Call `redirect` only in a process that runs nothing but the
-    script.
+    script. With `as_is`, nothing is placed, and torch.compile does what the script says.
     """
 
-    def __init__(self, script: str, mode: Mode, facts: AdoptionFacts, *, draws_on_the_cpu: bool = False) -> None:
+    def __init__(
+        self, script: str, mode: Mode, facts: AdoptionFacts, *, draws_on_the_cpu: bool = False, as_is: bool = False
+    ) -> None:
         self._mode = mode
         self._draws_on_the_cpu = draws_on_the_cpu
         self._notes = ScriptNotes(facts, script)
         compiler: Any = mode if mode.capabilities.compiles else None
         self._compiles = compiler is not None
-        self.placement = Placement(mode.device, self._notes)
-        self.compiles = ScriptCompiles(compiler, self._notes)
+        self.placement = (LeftInPlace if as_is else Placement)(mode.device, self._notes)
+        self.compiles = ScriptCompiles(AsWritten() if as_is else compiler, self._notes)
         self._patches = Patches("the adoption of the script")
 
     def redirect(self, *, speaks_of_xla: bool = False) -> None:

@@ -103,6 +103,19 @@ class Placement:
         self.meet()
 
 
+class LeftInPlace(Placement):
+    """Leaves everything where the script has put it."""
+
+    def place(self, module: torch.nn.Module, optimizers: Iterable[Optimizer]) -> None:
+        """Do nothing."""
+
+    def optimizer_made(self, optimizer: Optimizer) -> None:
+        """Do nothing."""
+
+    def check(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Do nothing."""
+
+
 class MovedArguments:
     """A forward pre-hook that moves the module's arguments to `device`."""
 

@@ -80,7 +80,7 @@ def test_a_schedule_counts_by_how_often_it_wants_details() -> None:
 
 def test_steps_that_are_insisted_on_are_recorded() -> None:
     loop = Loop(0.03, 10, 1e6).train(500)
-    loop.share.insist(500, 504)
+    loop.share.insist(504)
     before = len(loop.detailed)
     loop.train(20)
     assert loop.detailed[before:] == [500, 501, 502, 503, 504]

@@ -92,6 +92,8 @@ def test_a_config_is_read_and_says_the_same() -> None:
         "kill": False,
         "subject": None,
         "overhead": None,
+        "as_is": False,
+        "sampled": False,
     }
     assert config.to_json() == content("config.json") | later
 
