@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -184,3 +185,45 @@ def test_one_process_of_many_is_recorded(tmp_path: Path) -> None:
     run = load_run(tmp_path / "runs/ddp/watch")
     assert run.journal.losses[-1].hex() == losses[1]
     assert any("rank 1 of 2, started by torchrun" in notice for notice in run.manifest.notices)
+
+
+TYPED = """
+import os, signal, time
+count = 0
+def interrupted(number, _):
+    global count
+    count += 1
+    print("interrupted", count, flush=True)
+signal.signal(signal.SIGINT, interrupted)
+print("ready", os.isatty(0), os.isatty(1), os.getpgid(0) == os.tcgetpgrp(0), flush=True)
+while count < 2:
+    time.sleep(0.05)
+print("read", input(), flush=True)
+"""
+
+
+OF_A_TERMINAL = """
+import fcntl, os, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+"""
+
+
+def test_the_script_has_the_terminal(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(TYPED)
+    ours, its = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-c", OF_A_TERMINAL, "-m", "numdrift", "watch", "--quiet", "train.py"],
+        cwd=tmp_path, stdin=its, stdout=its, stderr=its, start_new_session=True,
+    )  # fmt: skip
+    os.close(its)
+    seen = ""
+    # Ctrl-C reaches the whole group, so the command itself must not pass it on once more
+    for awaited, typed in (("ready True True True", "\x03"), ("interrupted 1", "\x03"), ("interrupted 2", "words\n")):
+        while awaited not in seen:
+            seen += os.read(ours, 1024).decode()
+        os.write(ours, typed.encode())
+    while "read words" not in seen:
+        seen += os.read(ours, 1024).decode()
+    assert process.wait(60) == 0 and "interrupted 3" not in seen
+    os.close(ours)

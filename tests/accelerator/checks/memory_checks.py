@@ -6,10 +6,12 @@ import ctypes
 import os
 import signal
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
 
+from numdrift.harness.observers.values.fetched_values import fetching
 from numdrift.harness.tape.recording.probed_graph import Probes
 
 MEGABYTE = 1 << 20
@@ -126,3 +128,17 @@ def check_what_probes_show_lies_in_the_hosts_memory(standin: Any) -> None:
     _, seen = probes.seen(lambda: torch.ops.numdrift.probe(values, 3))
     assert standin.memory_allocated() == before
     assert seen[3].device.type == "cpu" and torch.equal(seen[3], values.cpu())
+
+
+def check_values_are_fetched_by_a_host_that_cannot_pin_memory(standin: Any) -> None:
+    empty = torch.empty
+
+    def refusing(*args: Any, **kwargs: Any) -> torch.Tensor:
+        if kwargs.get("pin_memory"):
+            raise RuntimeError("cannot pin memory")
+        return empty(*args, **kwargs)
+
+    values = torch.arange(1000.0, device="standin")
+    with patch.object(torch, "empty", refusing):
+        fetched = fetching(values)
+    assert fetched().device.type == "cpu" and fetched().tolist() == list(range(1000))
