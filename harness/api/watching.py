@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
-from ..errors import NumdriftError, UsageError
+from ..errors import CollisionError, NumdriftError, UsageError
 from ..launch.attached_process import run_attached
-from ..launch.batch_plan import BatchPlan, check_plan, planned
+from ..launch.batch_plan import BatchPlan, check_plan, find_script, planned
 from ..launch.execute_batch import FinishedRun, close_run
 from ..launch.guest_process import guest_command, interpreter
 from ..launch.own_folders import began
@@ -33,6 +33,9 @@ MODE = "watch"
 
 MOST_SHOWN = 5
 """The number of spikes that are printed at the end."""
+
+MOST_TRIES = 100
+"""The number of folders that are tried where many trainings are started at once."""
 
 NO_STEP = (
     "no step was recorded: a step ends with an optimizer's step(), and this process made none (ranks that a script "
@@ -115,6 +118,12 @@ def task_to_watch(rank: int | None) -> tuple[StartedTask | None, bool]:
     return task, task is None or task.rank == (rank or 0)
 
 
+def plain_command(script: WatchedScript) -> list[str]:
+    """Return the command that runs the script without numdrift. Raises UsageError."""
+    found = script if script.script is None else replace(script, script=str(find_script(script.script)))
+    return found.plain_command()
+
+
 def watch(script: WatchedScript, request: WatchRequest, task: StartedTask | None) -> WatchedRun:
     """Run a script as `python` does, with this process's streams and signals, and record it in its own process.
 
@@ -138,11 +147,19 @@ def watch(script: WatchedScript, request: WatchRequest, task: StartedTask | None
 def _prepared(script: WatchedScript, request: WatchRequest, task: StartedTask | None) -> PreparedRun:
     spec = parse_mode(f"{MODE}=cpu" + (f",python={script.python}" if script.python else ""))
     of_script = replace(request, script=script.script, module=script.module, arguments=script.arguments, modes=(spec,))
-    plan = _with_free_folder(
-        planned(of_script, keep_params=KeepParams(0), in_place=True, pass_through=True, as_is=True, sampled=True)
-    )
-    check_plan(plan)
-    prepared = prepare_run(plan, spec, began(plan.investigation.path))
+    tries = 0
+    while True:
+        plan = _with_free_folder(
+            planned(of_script, keep_params=KeepParams(0), in_place=True, pass_through=True, as_is=True, sampled=True)
+        )
+        try:
+            check_plan(plan)
+            prepared = prepare_run(plan, spec, began(plan.investigation.path))
+            break
+        except CollisionError:
+            tries += 1
+            if request.force or tries == MOST_TRIES:
+                raise  # otherwise another training of a sweep was started at the same time, and has taken the folder
     if task is not None:
         text = f"this is rank {task.rank} of {task.world_size}, started by {task.launcher.name}; no other is recorded"
         frames.append_event(prepared.launch.events, "notice", step=0, text=text)
@@ -152,7 +169,10 @@ def _prepared(script: WatchedScript, request: WatchRequest, task: StartedTask | 
 def _with_free_folder(plan: BatchPlan) -> BatchPlan:
     """Return the plan with a suffix that no run has: a launcher that starts a training again must not be refused."""
     number, numbered = 1, plan
-    while not plan.force and numbered.investigation.run(MODE, numbered.suffix).path.exists():
+    while not plan.force:
+        folder = numbered.investigation.run(MODE, numbered.suffix)
+        if not (folder.path.exists() or folder.pickle.exists()):
+            break
         number += 1
         numbered = replace(plan, suffix=str(number))
     return numbered

@@ -68,7 +68,7 @@ def command(
         watching: Any = importlib.import_module("numdrift.harness.api.watching")
         task, is_recorded = watching.task_to_watch(rank)
         if not is_recorded:
-            replace_this_process(script.plain_command(), os.environ)
+            replace_this_process(watching.plain_command(script), os.environ)
         require_new(json_path, force=settings["force"])
         request = watching.WatchRequest.of(None, (), (), settings)
         watched = watching.watch(script, request, task)

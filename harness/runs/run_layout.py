@@ -86,7 +86,11 @@ class RunFolder:
         if force:
             self.pickle.unlink(missing_ok=True)
         self.refuse_collision()
-        self.journal.mkdir(parents=True)
+        try:
+            self.journal.mkdir(parents=True)
+        except FileExistsError:  # another command has created it since
+            self.refuse_collision()
+            raise
 
     def refuse_collision(self) -> None:
         for path in (self.path, self.pickle):

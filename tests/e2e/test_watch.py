@@ -115,6 +115,14 @@ def test_the_end_of_the_script_is_the_end_of_the_command(what: str, code: int, f
     assert len(run.journal.steps) == 40 and run.manifest.status in ("crashed", "killed")
 
 
+def test_trainings_of_a_sweep_that_start_at_once_are_all_recorded(folder: Path) -> None:
+    command = [sys.executable, "-m", "numdrift", "watch", "--name", "sweep", "train.py", "--steps", "3"]
+    processes = [subprocess.Popen(command, cwd=folder, stdin=subprocess.DEVNULL) for _ in range(3)]
+    assert [process.wait(120) for process in processes] == [0, 0, 0]
+    runs = [load_run(folder / "runs/sweep" / name) for name in ("watch", "watch_2", "watch_3")]
+    assert [len(run.journal.steps) for run in runs] == [3, 3, 3]
+
+
 def test_a_process_that_does_not_train_is_told(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("print('nothing')\n")
     done = watched(tmp_path, "train.py")
