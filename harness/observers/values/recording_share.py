@@ -103,16 +103,17 @@ class RecordingShare:
         now = self._clock()
         spent, passed = self._spent, now - self._ended
         self._spent, self._ended = 0.0, now
-        self._total += spent
         if step < FIRST:
+            self._began = now
             return
+        self._total += spent
         (self._detailed if had_details and is_selected else self._plain).append(spent)
         self._training.append(max(passed - spent, 1e-9))
         if had_details and is_selected and len(self._detailed) >= LEAST_TIMES:
             self._adapt(step, self._limit)
 
     def total(self) -> dict[str, Any]:
-        """Return the share of the time since the beginning, and the number of steps whose details were left out."""
+        """Return the share of the time since the first steps, and the number of steps whose details were left out."""
         others = max(self._ended - self._began - self._total, 1e-9)
         return {"share": round(self._total / others, 6), "left_out": self.left_out, "every": self.every}
 

@@ -51,6 +51,15 @@ def test_the_details_are_thinned_until_they_fit(details: float, every: int) -> N
     assert loop.share.total()["left_out"] == 3000 - len(loop.detailed)
 
 
+def test_the_share_of_a_run_is_that_of_its_times() -> None:
+    loop = Loop(0.5, 10, 1.0, losses=1.0)
+    loop.training = 1000  # the first steps compile, and count as no time of the training
+    loop.train(FIRST)
+    loop.training = 10
+    loop.train(100)
+    assert loop.share.total() == {"share": 0.2, "left_out": 0, "every": 1}
+
+
 def test_losses_that_take_more_than_the_limit_leave_some_details() -> None:
     loop = Loop(0.01, 10, 1.0, losses=0.5).train(2000)
     assert loop.share.every == 128  # of which the details take an eighth of 1 %
