@@ -117,6 +117,15 @@ WORKLOADS = (
     ordinary("diffusion", "a diffusion U-Net (8 million parameters) on 8 images of 32 x 32", 10),
     ordinary("glow", "a Glow of 24 steps (1 million parameters) on 8 images of 32 x 32", 10),
     ordinary("gpt2", "a GPT-2 small (124 million parameters) on 4 x 256 words", 5),
+    Workload(
+        "integrator",
+        "an integrator of small calls, 100,000 in a step, 3 steps, cpu against cpu with one slope that is 2 % too large",
+        "tests/performance/integrator.py",
+        ("--calls", "100000"),
+        modes=("cpu", "faulty=cpu,env.FAULT=scale"),
+        bare=(Bare(), Bare(variables={"FAULT": "scale"})),
+        ordinary="aten.mul (forward)",
+    ),
 )
 
 TRAININGS_A_MODE = 2
