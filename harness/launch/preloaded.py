@@ -126,6 +126,23 @@ class PreloadedProcesses:
                         preloaded.close()
         return self._started.start(guest, stdout, stderr, stdin=stdin)
 
+    def start_isolated(self, guest: Guest, program: Path, descriptors: Sequence[int]) -> GuestProcess | None:
+        """Start a program with these open files, as `python -I` would, in place of what the guest would run.
+
+        Return None, so that the caller starts it, if no preloaded process has the guest's environment, or if that
+        process has imported anything that an isolated interpreter would not.
+        """
+        key = self._key(guest)
+        preloaded = None if key is None else self._processes.get(key)
+        if preloaded is None:
+            return None
+        try:
+            with Path(os.devnull).open("wb") as stream:
+                return preloaded.fork(guest, stream.fileno(), stream.fileno(), program, descriptors)
+        except OSError as error:
+            logger.info("%s was started because no fork was available: %s", program.name, error)
+            return None
+
     def _key(self, guest: Guest) -> Key | None:
         """Return a key that is equal for guests that may be forked from one process.
 
@@ -178,12 +195,17 @@ class PreloadedProcess:
                 start_new_session=True,
             )
 
-    def fork(self, guest: Guest, stdout: int, stderr: int) -> ForkedProcess:
-        """Start a guest. Raises OSError if it could not be started; in that case none of the guest's code has run."""
+    def fork(
+        self, guest: Guest, stdout: int, stderr: int, program: Path | None = None, descriptors: Sequence[int] = ()
+    ) -> ForkedProcess:
+        """Start a guest, or an isolated `program` with open files, whose numbers are its first arguments.
+
+        Raises OSError if it could not be started; in that case none of its code has run.
+        """
         connection, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             with its:
-                request = json.dumps(guest.imports).encode()
+                request = json.dumps({"imports": guest.imports, "isolated": program is not None}).encode()
                 socket.send_fds(self._connection, [request], [stdout, stderr, its.fileno()])
             connection.settimeout(PATIENCE)
             number = connection.recv(32)
@@ -192,7 +214,12 @@ class PreloadedProcess:
             # The fork learns its task only now, so a fork that was abandoned earlier has done nothing.
             variables = {name: value for name, value in guest.environment.items() if name in READ_LATE}
             arguments = [str(PACKAGE), str(guest.config), *([guest.module] if guest.module else [])]
-            connection.sendall(json.dumps({"arguments": arguments, "variables": variables}).encode())
+            instructions = {
+                "program": str(program or ""),
+                "arguments": guest.imports if program else arguments,
+                "variables": variables,
+            }
+            socket.send_fds(connection, [json.dumps(instructions).encode()], descriptors)
         except BaseException:
             connection.close()
             raise

@@ -4,12 +4,14 @@
 while it is idle. `launch/preloaded.py` has the client. The exchange for each requested process:
 
     the client sends two streams and a connection   -->  this process imports the modules, forks, sends the process id
-    the client sends the instructions               -->  the fork runs `bootstrap.py` with them
+    the client sends the instructions               -->  the fork runs `bootstrap.py`, or another program, with them
     the client waits                                <--  this process sends the exit code of the fork
 
-A fork has the streams, session, variables, arguments and generators of a newly started process. This process runs no op
-and starts no thread, so a fork can take over its whole state. If an import fails, starts a thread or opens a device,
-this process no longer forks: it closes the connection of each request without an answer.
+A program other than `bootstrap.py` is one for which `python -I` would otherwise be started. It is refused unless this
+process is like such an interpreter. A fork has the streams, session, variables, arguments and generators of a newly
+started process. This process runs no op and starts no thread, so a fork can take over its whole state. If an import
+fails, starts a thread or opens a device, this process no longer forks: it closes the connection of each request without
+an answer.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ import random
 import runpy
 import select
 import signal
+import site
 import socket
 import sys
 import time
@@ -49,6 +52,7 @@ class Preloaded:
 
     under_way: the process id and connection of each running fork, by the descriptor that reports the fork's end.
     is_fit: whether a fork would still be like a newly started process.
+    imported: the modules that it has imported by name.
     """
 
     def __init__(self, asking: socket.socket) -> None:
@@ -59,6 +63,7 @@ class Preloaded:
         for descriptor in (asking.fileno(), self.asker):
             self.watched.register(descriptor, select.POLLIN)
         self.is_fit = False
+        self.imported: set[str] = set()
         self.filling: list[object] = []
 
     def serve(self, ahead: list[str]) -> dict[str, Any]:
@@ -87,6 +92,7 @@ class Preloaded:
         try:
             for name in missing:
                 importlib.import_module(name)
+            self.imported.update(missing)
             if "torch._inductor.compile_fx" in missing:
                 runpy.run_path(str(INDUCTOR_START))["start_inductor"]()
         except Exception:  # noqa: BLE001, a process that needs the module meets the error itself
@@ -101,7 +107,7 @@ class Preloaded:
         self.is_fit = is_alone() and not has_device()
         return self.is_fit
 
-    def answer(self, imports: list[str], descriptors: list[int]) -> dict[str, Any] | None:
+    def answer(self, request: dict[str, Any], descriptors: list[int]) -> dict[str, Any] | None:
         """Fork the requested process, or silently close its connection.
 
         Return the instructions in the fork, and None in this process.
@@ -109,7 +115,8 @@ class Preloaded:
         *streams, connection_number = descriptors
         connection = socket.socket(fileno=connection_number)
         process, parent = -1, os.getpid()
-        if self.load(imports):
+        imports = request["imports"]
+        if self.load(imports) and (not request["isolated"] or (self.imported <= set(imports) and is_like_isolated())):
             process = fork()
         if process == 0:
             ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGTERM)
@@ -176,11 +183,29 @@ def has_device() -> bool:
     return False
 
 
+def ignored_folders() -> set[str]:
+    """Return the folders in which `python -I` finds no module: those of PYTHONPATH, and the user's site-packages."""
+    folders = [site.getusersitepackages(), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    return {str(Path(folder).absolute()) for folder in folders}
+
+
+def is_like_isolated() -> bool:
+    """Check whether `python -I` would have imported the same files, and would execute a program in the same way."""
+    ignored = ignored_folders()
+    for name, module in list(sys.modules.items()):
+        path = getattr(module, "__file__", None)
+        if path and "." not in name and name != "__main__":
+            file = Path(path).absolute()
+            if str(file.parents[1] if hasattr(module, "__path__") else file.parent) in ignored:
+                return False
+    return not sys.flags.optimize and not sys.warnoptions
+
+
 def begin(connection: socket.socket, streams: list[int]) -> dict[str, Any]:
     """Become a separate process with these streams. Return its instructions."""
     os.setsid()
     with connection:
-        message = connection.recv(1 << 20)
+        message, passed, _, _ = socket.recv_fds(connection, 1 << 20, 8)
     if not message:  # nobody waits for this process any longer
         os._exit(1)
     for number, stream in zip((1, 2), streams, strict=True):
@@ -191,6 +216,7 @@ def begin(connection: socket.socket, streams: list[int]) -> dict[str, Any]:
         while printed:
             printed = printed[os.write(number, printed) :]
     instructions: dict[str, Any] = json.loads(message)
+    instructions["arguments"][:0] = map(str, passed)
     return instructions
 
 
@@ -239,14 +265,19 @@ def main() -> None:
     folder = sys.path.pop(0)  # this folder: the imports must not find numdrift's files
     preloaded = Preloaded(socket.socket(fileno=int(sys.argv[1])))
     instructions = preloaded.serve(sys.argv[2].split(","))
-    sys.path.insert(0, folder)
+    path = Path(instructions["program"] or BOOTSTRAP)
+    if path == BOOTSTRAP:
+        sys.path.insert(0, folder)
+    else:
+        ignored = ignored_folders()
+        sys.path[:] = [entry for entry in sys.path if entry not in ignored]
     os.environ.update(instructions["variables"])
-    sys.argv = [str(BOOTSTRAP), *instructions["arguments"]]
+    sys.argv = [str(path), *instructions["arguments"]]
     sys.orig_argv = [sys.executable, *sys.argv]
     program = types.ModuleType("__main__")
-    program.__dict__.update(__file__=str(BOOTSTRAP), __builtins__=__builtins__, _elsewhere=elsewhere())
+    program.__dict__.update(__file__=str(path), __builtins__=__builtins__, _elsewhere=elsewhere())
     sys.modules["__main__"] = program
-    exec(compile(BOOTSTRAP.read_bytes(), str(BOOTSTRAP), "exec"), program.__dict__)  # noqa: S102, our own program
+    exec(compile(path.read_bytes(), str(path), "exec"), program.__dict__)  # noqa: S102, our own program
 
 
 if __name__ == "__main__":

@@ -9,13 +9,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, Self
 
 from ...errors import NumdriftError, UsageError
 from ...launch.batch_plan import BatchPlan, check_plan, script_sha256
 from ...launch.execute_batch import FinishedRun, execute_together
-from ...launch.guest_process import COMPILER, environment
+from ...launch.guest_process import COMPILER, EAGER, Guest, environment
 from ...launch.preloaded import PreloadedProcesses
 from ...launch.prepared_runs import run_config
 from ...launch.running_process import Running
@@ -93,9 +94,9 @@ class Laboratory:
 
     def __exit__(self, *_: object) -> None:
         self.workers.close()
-        self.processes.close()
-        if self._interpreter is not None:
+        if self._interpreter is not None:  # before the process from which it was forked
             self._interpreter.close()
+        self.processes.close()
 
     def begin_anew(self) -> None:
         """Begin another investigation in the same processes: its time and its counts begin at zero."""
@@ -120,12 +121,14 @@ class Laboratory:
     def scripts(self, reference: ModeSpec, others: Sequence[ModeSpec]) -> Path:
         """Return the address of the interpreter that executes the scripts of culprits.
 
-        The first call starts the interpreter, which then imports its modules in the background.
+        The first call starts the interpreter.
         """
         if self._interpreter is None:
             compiles = any(spec.capabilities.compiles for spec in (reference, *others))
-            imports = COMPILER if compiles else ("torch",)
-            self._interpreter = ScriptInterpreter(imports, environment(reference, os.environ))
+            imports = COMPILER if compiles else EAGER
+            variables = environment(reference, os.environ)
+            guest = Guest(Path(), variables, imports=imports)
+            self._interpreter = ScriptInterpreter(imports, variables, partial(self.processes.start_isolated, guest))
         return self._interpreter.address
 
     def free(self, plan: BatchPlan) -> list[RecordedRun]:

@@ -1,6 +1,7 @@
-"""`python -I forking_interpreter.py LIFELINE MODULE...`: imports modules, then executes scripts, each in a fork.
+"""`python -I forking_interpreter.py LISTENING LIFELINE MODULE...`: imports modules, then executes scripts in forks.
 
-Standard input is a listening socket, and `script_interpreter.py` has the client. The exchange for each script:
+LISTENING is the file descriptor of a listening socket, and `script_interpreter.py` has the client. The exchange for
+each script:
 
     the client asks, and passes a socket for the answers  -->  this process forks a process, which forks the script
     the client waits                                      <--  the fork answers with the script's process id,
@@ -20,25 +21,34 @@ import signal
 import socket
 import sys
 from pathlib import Path
+from typing import Any
 
 INDUCTOR_START = Path(__file__).parents[2] / "torch_private/compiler/inductor_start.py"
 
 
 def main() -> None:
-    listening, lifeline = socket.socket(fileno=os.dup(0)), socket.socket(fileno=int(sys.argv[1]))
+    listening, lifeline = (socket.socket(fileno=int(number)) for number in sys.argv[1:3])
     asking: dict[int, socket.socket] = {}
     watched = select.poll()
     for endpoint in (listening, lifeline):
         watched.register(endpoint, select.POLLIN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the operating system reaps the forks
-    ahead = sys.argv[2:]
+    signal.signal(signal.SIGTERM, lambda *_: os.killpg(0, signal.SIGKILL))  # a preloaded process has forked this one
+    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # do not start Inductor's pool of compile processes
+    config: Any = sys.modules.get("torch._inductor.config")
+    if config is not None:  # it has read the variable
+        config.compile_threads = 1
+    ahead = sys.argv[3:]
     while True:
         ready = {number for number, _ in watched.poll(0 if ahead else None)}
         if lifeline.fileno() in ready:
             os.killpg(0, signal.SIGKILL)
         # Import everything before serving a client: otherwise each fork would have to import it.
         if ahead:
-            importlib.import_module(name := ahead.pop(0))
+            name = ahead.pop(0)
+            if name in sys.modules:
+                continue
+            importlib.import_module(name)
             if name == "torch._inductor.compile_fx":
                 runpy.run_path(str(INDUCTOR_START))["start_inductor"]()
             gc.collect()
@@ -64,7 +74,8 @@ def main() -> None:
 
 def execute(request: dict[str, str], answers: socket.socket) -> None:
     """Execute a script in a fork. Only that fork returns from this function."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    for handled in (signal.SIGCHLD, signal.SIGTERM):
+        signal.signal(handled, signal.SIG_DFL)
     process = os.fork()
     if process:
         answers.send(str(process).encode())

@@ -1,8 +1,8 @@
 """An interpreter that executes each script in a fork, as a bare interpreter would, but with torch already imported.
 
 The interpreter is isolated (`python -I`): it ignores PYTHONPATH, numdrift's folders and the user's site-packages. It
-executes no op itself, so that no fork inherits the state of an op. It imports in the background, so starting it early
-costs nothing.
+executes no op itself, so that no fork inherits the state of an op. It is a fork of the preloaded process of the runs if
+that is like an isolated interpreter. Otherwise it imports in the background, so starting it early costs nothing.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Self
+from typing import Protocol, Self
 
 from ...records.modes.mode_registry import registry
 
@@ -84,24 +84,41 @@ def vendors_folders() -> list[str]:
     return sorted({str(Path(spec.origin).parent.parent) for spec in specs if spec is not None and spec.origin})
 
 
-class ScriptInterpreter:
-    """A running interpreter. It ends, with its scripts, when its context is left or when this process ends."""
+class ForkingProcess(Protocol):
+    """The process of `forking_interpreter.py`, such as a `subprocess.Popen`."""
 
-    def __init__(self, imports: Sequence[str] = ("torch",), environment: Mapping[str, str] | None = None) -> None:
+    pid: int
+
+    def wait(self) -> int: ...
+
+
+class ScriptInterpreter:
+    """A running interpreter. It ends, with its scripts, when its context is left or when this process ends.
+
+    `fork` forks the program from a process that has imported the modules already, with open files whose numbers are the
+    program's first arguments. It returns None if that is not possible.
+    """
+
+    def __init__(
+        self,
+        imports: Sequence[str] = ("torch",),
+        environment: Mapping[str, str] | None = None,
+        fork: Callable[[Path, Sequence[int]], ForkingProcess | None] = lambda program, files: None,
+    ) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="numdrift-")  # a socket's path has at most 108 bytes
         self.address = Path(self._folder.name) / "scripts.sock"
         self._lifeline, far_end = socket.socketpair()
         with far_end, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
             listening.bind(str(self.address))
             listening.listen(MOST_WAITING)  # clients queue, and are answered after the imports
-            self._process = subprocess.Popen(
-                [sys.executable, "-I", str(PROGRAM), str(far_end.fileno()), *imports],
-                # do not start Inductor's pool of compile processes
-                env={**(os.environ if environment is None else environment), "TORCHINDUCTOR_COMPILE_THREADS": "1"},
-                stdin=listening.fileno(),
+            ends = listening.fileno(), far_end.fileno()
+            self._process: ForkingProcess = fork(PROGRAM, ends) or subprocess.Popen(
+                [sys.executable, "-I", str(PROGRAM), *map(str, ends), *imports],
+                env=environment,
+                stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                pass_fds=[far_end.fileno()],
+                pass_fds=ends,
                 start_new_session=True,
             )
 
