@@ -82,3 +82,29 @@ def test_a_step_is_localized_by_itself_and_bundled(recorded: Standin) -> None:
     # then where no package tells torch of the device, what is in the bundle is read all the same
     opened = numdrift_in(recorded.folder, "bundle", "open", "recorded.numdrift.zip")
     assert opened.returncode == 0, opened.stdout + opened.stderr
+
+
+SHARED = """
+import torch
+
+
+def doubled(whole, part, repeated):
+    whole.mul_(2)
+    return part + 1, repeated.stride(0) * torch.ones(3)
+
+
+def inputs():
+    buffer = torch.randn(16)
+    return [buffer, buffer[::2], torch.randn(8).expand(4, 8)]
+"""
+
+
+def test_the_inputs_of_a_call_share_memory_on_the_device_as_they_do_on_the_cpu(standin: Standin) -> None:
+    (standin.folder / "shared.py").write_text(SHARED)
+    found = answer(
+        standin, "check", "shared.py:doubled", "--modes", "cpu,standin", "--seeds", "1", "--quick", "--no-gradients"
+    )
+
+    (mode,) = found["modes"]
+    assert not mode["differences"]
+    assert mode["verdict"] in ("identical", "rounding")

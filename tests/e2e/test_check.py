@@ -303,6 +303,17 @@ def test_memory_that_cannot_be_seen_is_not_compared(numdrift: Numdrift, tmp_path
     assert found["modes"][0]["verdict"] == "identical"
 
 
+def test_inputs_that_share_memory_do_so_on_a_device_that_defers_ops(numdrift: Numdrift, tmp_path: Path) -> None:
+    (tmp_path / "ops.py").write_text(
+        "import torch\n\n\ndef doubled(whole, part):\n    whole.mul_(2)\n    return part + 1\n\n\n"
+        "def inputs():\n    buffer = torch.arange(6.0)\n    return [buffer, buffer[1::2]]\n"
+    )
+    found = checked(numdrift, tmp_path, "ops.py:doubled", *TWO, "lazy", "--seeds", "1", "--no-gradients", code=0)
+    assert found["modes"][0]["verdict"] == "identical"
+    values = package.load_run(tmp_path / "runs/ops/lazy").parameters(0)
+    assert values["output"].tolist() == [3, 7, 11]
+
+
 @pytest.mark.parametrize(
     ("fault", "verdict", "words"),
     [

@@ -227,10 +227,8 @@ def execute(call: PlannedCall, function: Callable[..., Any], device: str) -> Exe
 
     The backward starts from fixed gradients of the outputs. They are drawn when the call is first made.
     """
-    args, kwargs = call.inputs()
     is_elsewhere = device not in ("", "cpu")
-    if is_elsewhere:
-        args, kwargs = replaced((args, kwargs), lambda tensor: tensor.detach().to(device))
+    args, kwargs = call.inputs(device if is_elsewhere else "")
     leaves = named_inputs(call.function, args, kwargs)
     for (_, leaf), (_, original) in zip(leaves, call.names(), strict=True):
         leaf.requires_grad_(original.requires_grad and call.grad)

@@ -51,9 +51,9 @@ class PlannedCall:
         """Return the input tensors by name: the parameter's name, with the path within a container."""
         return named_inputs(self.function, self.args, self.kwargs)
 
-    def inputs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return copies of the inputs, with the layouts of the inputs and their overlaps in memory."""
-        args, kwargs = copied((self.args, dict(self.kwargs)))
+    def inputs(self, device: str = "") -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return copies of the inputs, on a device if one is named, with their layouts and overlaps in memory."""
+        args, kwargs = copied((self.args, dict(self.kwargs)), device)
         return args, kwargs
 
     @contextmanager
