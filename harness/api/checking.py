@@ -91,7 +91,9 @@ class CheckRequest(InvestigationRequest):
         flag="--edge",
     )
     shrink: bool = option(
-        False, "Also write a script for each proven cause with the smallest inputs that show it, without other files."
+        False,
+        "Also write a script with the smallest inputs for each proven cause, or with the smallest call for an error in "
+        "one mode alone.",
     )
     dynamic: bool = option(False, "Compile with dynamic shapes in all modes that compile.")
 
@@ -182,7 +184,9 @@ def calls_checked(request: CheckRequest, batch: BatchPlan, target: str, laborato
         modes = [made_alone(mode, (runs[0], run), batch, laboratory) for mode, run in zip(modes, runs[1:], strict=True)]
     if request.shrink:
         laboratory.workers.close_processes()
-        modes = [with_shrunk(mode) for mode in modes]
+        modes = [
+            with_shrunk(mode, (runs[0], run), batch, laboratory) for mode, run in zip(modes, runs[1:], strict=True)
+        ]
     return CallCheck(
         target,
         reference,

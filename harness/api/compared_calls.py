@@ -95,6 +95,11 @@ def checked_mode(
         verdict = RAISES if any(RAISED.search(text) for text in differences) else RESULTS
         what = "does something else than" if verdict == RESULTS else "raises errors in other calls than"
         return CheckedMode(b, verdict, f"{b} {what} {a}: {differences[0]}", differences=differences)
+    if findings is None and run.manifest.failed:
+        calls, reached = facts_of(reference), len(facts_of(run))
+        place = f" in {calls[reached].label}, where {a} raises {calls[reached].raised}" if reached < len(calls) else ""
+        ended = f"{run.manifest.status} {run.manifest.message}".strip()
+        return CheckedMode(b, RAISES, f"{b} ends its process{place}: {ended}")
     if findings is None:  # no call returns in either mode
         return CheckedMode(b, "identical", f"{b} raises errors in the same calls as {a}; nothing to do")
     pair = next(pair for pair in findings.pairs if pair.b == b)

@@ -108,11 +108,16 @@ WALKS = (
     Walk(
         "check",
         (*guide("check"), *help_of("numdrift check")),
-        {"issue.py": ("docs/guide/check.md", "python", 0), "ops.py": ("docs/guide/check.md", "python", 1)},
+        {
+            "issue.py": ("docs/guide/check.md", "python", 0),
+            "ops.py": ("docs/guide/check.md", "python", 1),
+            "index.py": ("docs/guide/check.md", "python", 3),
+        },
         codes={
             "numdrift check issue.py": A_DRIFT,
             "numdrift check issue.py --markdown issue.md --force": A_DRIFT,
             "numdrift check issue.py --shrink": A_DRIFT,
+            "numdrift check index.py --shrink": A_DRIFT,
         },
     ),
     Walk(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -185,10 +187,40 @@ def test_compiled_code_of_an_earlier_call_is_told_apart(numdrift: Numdrift, tmp_
 def test_a_call_that_cannot_be_compiled_after_other_calls(numdrift: Numdrift, tmp_path: Path) -> None:
     # given an image without a batch after one with a batch, which Inductor of torch 2.13 cannot compile for any size
     (tmp_path / "issue.py").write_text(ANY_SIZE)
-    (mode,) = checked(numdrift, tmp_path, "issue.py", code=1)["modes"]
+    (mode,) = checked(numdrift, tmp_path, "issue.py", "--shrink", code=1)["modes"]
     assert mode["verdict"] == "raises"
     assert "cannot compile issue.py:9 after the earlier calls" in mode["answer"]
     assert "InductorError" in mode["differences"][0]
+    # the script makes both calls, and raises the error without numdrift and issue.py
+    (script,) = mode["shrunk"]
+    text = Path(tmp_path, script["path"]).read_text()
+    assert text.count("torch.conv2d(") == 1 and text.count("calls") == 3
+    (tmp_path / "alone").mkdir()
+    done = subprocess.run(
+        [sys.executable, "-I", tmp_path / script["path"]],
+        cwd=tmp_path / "alone", capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    assert done.stdout.startswith("cpu returns\ncompile raises InductorError: ")
+
+
+@pytest.mark.slow
+def test_a_process_that_ends_where_the_reference_raises_an_error(numdrift: Numdrift, tmp_path: Path) -> None:
+    # given a division of integers by zero, which compiled code executes
+    (tmp_path / "ops.py").write_text(
+        "import torch\n\n\ndef divided(x, y):\n    z = torch.div(x, y, rounding_mode='trunc')\n    return z.abs() + 1\n\n\n"
+        "def inputs():\n    return [torch.arange(6), torch.arange(6)]\n"
+    )
+    (mode,) = checked(numdrift, tmp_path, "ops.py:divided", "--seeds", "1", "--shrink", code=1)["modes"]
+    assert mode["verdict"] == "raises"
+    assert mode["answer"] == (
+        "compile ends its process in the call, where cpu raises RuntimeError: ZeroDivisionError: killed by SIGFPE"
+    )
+    (script,) = mode["shrunk"]
+    done = subprocess.run(
+        [sys.executable, "-I", tmp_path / script["path"]], capture_output=True, text=True, check=False
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (-8, "cpu raises RuntimeError: ZeroDivisionError\n")
 
 
 @pytest.mark.slow

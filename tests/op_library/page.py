@@ -9,7 +9,7 @@ from numdrift.harness.records.results.findings import WITHIN
 from numdrift.harness.records.results.op_table import FAILED, UNDECIDED, CheckedOp, OpTable
 
 PAGE = Path(__file__).parents[2] / "docs/reference/ops.md"
-SHRUNK = "shrunk-1.py"
+SHRUNK = ("evidence/*/shrunk-1.py", "errors/*/shrunk-error.py")
 
 
 def page(table: OpTable, folder: Path, samples: int, measured: str) -> str:
@@ -61,5 +61,6 @@ def in_markdown(text: str) -> str:
 
 def script_of(row: CheckedOp, folder: Path) -> list[str]:
     """Return the smallest script that shows the cause, as a block of code; nothing if there is none."""
-    scripts = sorted((folder / Path(row.folder).name / "evidence").glob(f"*/{SHRUNK}")) if row.folder else []
+    of_op = folder / Path(row.folder).name
+    scripts = [path for place in SHRUNK for path in sorted(of_op.glob(place))] if row.folder else []
     return ["```python", scripts[0].read_text(encoding="utf-8").rstrip(), "```", ""] if scripts else []

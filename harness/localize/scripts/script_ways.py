@@ -92,7 +92,7 @@ def script_in(way: Way, block: ShownBlock, culprit: Culprit, modes: Mapping[Side
         exact=exact,
         reference=block.reference,
         ulps=block.ulps,
-        settings=ScriptSettings(compiled, _inductor(modes["b"].spec) if compiled else ()),
+        settings=ScriptSettings(compiled, inductor_lines(modes["b"].spec) if compiled else ()),
         threads=torch.get_num_threads(),
         values=values,
     )
@@ -106,7 +106,7 @@ def _code(block: ShownBlock, side: Side, values: Values, is_recorded: bool) -> S
     return CallWriter(block.slices[side], values, aligned=block.by_layout).code(results, RECORDED[side])
 
 
-def _inductor(spec: str) -> tuple[str, ...]:
+def inductor_lines(spec: str) -> tuple[str, ...]:
     """Return the lines that configure Inductor's numerics as in a mode."""
     try:
         mode = parse_mode(spec)

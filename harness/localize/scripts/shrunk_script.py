@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -38,6 +38,12 @@ SIDES = re.compile(r"^for name, side, expected in (?P<sides>\(.*\)):$", re.MULTI
 
 Tensors = Mapping[str, torch.Tensor]
 Side = Callable[..., Sequence[torch.Tensor]]
+
+
+class Shown(Protocol):
+    """Something that some values show and others do not."""
+
+    def is_shown(self, values: Tensors) -> bool: ...
 
 
 @dataclass
@@ -85,20 +91,14 @@ def shrunk(difference: SideDifference, values: Tensors) -> Tensors:
     difference.needed = LEAST * difference.distance(values)
     if not difference.is_shown(values):
         raise UsageError("the script does not show its difference here, so nothing can be shrunk")
-    values = _with_smaller_shapes(difference, values)
-    for name in values:
-        for candidate in _simpler(values[name]):
-            changed = {**values, name: candidate}
-            if difference.is_shown(changed):
-                values = changed
-                break
+    values = with_simpler_values(difference, with_smaller_shapes(difference, values))
     for name, value in values.items():
         if value.is_floating_point() and 1 < value.numel() <= MOST_ELEMENTS:
             values = _with_zeros(difference, values, name)
     return values
 
 
-def _with_smaller_shapes(difference: SideDifference, values: Tensors) -> Tensors:
+def with_smaller_shapes(difference: Shown, values: Tensors) -> Tensors:
     """Return the values with the smallest sizes of dimensions that still show the difference."""
     sizes = sorted({size for value in values.values() for size in value.shape if size > 1}, reverse=True)
     for original in sizes:
@@ -111,6 +111,17 @@ def _with_smaller_shapes(difference: SideDifference, values: Tensors) -> Tensors
                 if difference.is_shown(changed):
                     values, size = changed, smaller
                     break
+    return values
+
+
+def with_simpler_values(difference: Shown, values: Tensors) -> Tensors:
+    """Return the values with zeros, ones or rounded numbers in the tensors that still show the difference then."""
+    for name in values:
+        for candidate in _simpler(values[name]):
+            changed = {**values, name: candidate}
+            if difference.is_shown(changed):
+                values = changed
+                break
     return values
 
 

@@ -36,6 +36,7 @@ class CallSubject:
     gradients: whether gradients are computed
     op: the name of an op, which is called with samples of PyTorch's test suite; then `seeds` is the number of samples
     only: the number of the one call that is made, None for all calls
+    traced: whether the ops of that call and of those before it are written to the file TRACED in the journal's folder
     """
 
     function: str = ""
@@ -46,6 +47,7 @@ class CallSubject:
     gradients: bool = True
     op: str = ""
     only: int | None = None
+    traced: bool = False
 
 
 def target_of(text: str) -> tuple[Path, str]:
@@ -110,6 +112,8 @@ def _statements(body: Sequence[ast.stmt]) -> list[ast.stmt]:
 
 OUTPUT, GRADIENT, WRITTEN = "output", "grad_", "written_"
 """The beginnings of the names of a call's results: an output, the gradient of an input, an input that it wrote to."""
+
+TRACED = "traced_calls.pt"
 
 CALLED = "called"
 """The journal's event for a call. Its fields are those of `CallFacts`."""

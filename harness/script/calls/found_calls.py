@@ -7,8 +7,10 @@ import types
 from collections.abc import Callable
 from pathlib import Path
 
+import torch
+
 from ...errors import NumdriftError, UsageError
-from ...records.run.call_subject import TIMES, CallSubject
+from ...records.run.call_subject import TIMES, TRACED, CallSubject
 from ...records.run.run_config import RunConfig
 from ..main_module import execute, first_line, place_of
 from .call_steps import expected_results, make_calls, targets_of
@@ -16,6 +18,7 @@ from .call_targets import ReadSaved, op_calls, planned_calls
 from .captured_calls import CallCapture
 from .edge_inputs import edge_calls
 from .planned_call import PlannedCall
+from .traced_call import traced_call
 
 Write = Callable[..., None]
 
@@ -43,6 +46,8 @@ def found_calls(
     results = [expected_results(call) for call in calls]
     targets = targets_of(calls, results)
     chosen = calls if subject.only is None else calls[subject.only : subject.only + 1]
+    if subject.traced and subject.only is not None:
+        torch.save([traced_call(call) for call in calls[: subject.only + 1]], Path(config.journal) / TRACED)
     # Each call is made twice: the second one is the control of the first, which may start from the reference's state.
     repeated = [call for call in chosen for _ in range(TIMES)]
     compiles = config.mode.capabilities.compiles

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import importlib
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -32,6 +33,12 @@ def start_inductor() -> None:
         cpu_vec_isa.valid_vec_isa_list.cache_clear()
         for vectors in (instructions, cpu_vec_isa.invalid_vec_isa):
             precompile_header(vectors)
+
+
+def load_inductor() -> None:
+    """Import Inductor, and make its preparations, for the forks of this process."""
+    importlib.import_module("torch._inductor.compile_fx")
+    start_inductor()
 
 
 @contextlib.contextmanager
