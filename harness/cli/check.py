@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import click
 
-from ..api.checking import CheckRequest, checked
+from ..api.checking import CheckRequest
 from ..api.investigating import DEFAULT_MODES
 from ..api.op_batching import OpEngine, ops_checked_on_engine
 from ..api.op_checking import SAMPLES, ops_checked
@@ -17,12 +16,10 @@ from ..errors import UsageError
 from ..records.modes.mode_spec import parse_modes
 from ..records.results.op_table import UNDECIDED
 from ..records.run.call_subject import target_of
-from ..report.call_issue import issue_text
 from . import command_options as options
-from .investigate import CommandLineProgress, frames_option, suspects_option
+from .investigate import CommandLineProgress, check_calls, frames_option, suspects_option
 from .on_engine import EngineChoice, engine_options
-from .output import INTERRUPTED, console, number, require_new, table, write_json, write_text
-from .shown_calls import show_calls
+from .output import INTERRUPTED, console, number, require_new, table, write_json
 
 WIDTH = 100
 """The number of characters of an answer in a table."""
@@ -112,21 +109,7 @@ def command(
     if choice.is_elsewhere():
         of_file = replace(request, script=str(target_of(target)[0])) if target is not None else request
         return choice.execute(of_file)
-    progress = CommandLineProgress(quiet=True)
-    try:
-        found = checked(request, progress)
-    except KeyboardInterrupt:
-        progress.interrupted()
-        return INTERRUPTED
-    if json_path:
-        write_json(json_path, found.to_json(), force=request.force)
-    if markdown == "-":
-        console().print(issue_text(found), soft_wrap=True)
-    elif markdown:
-        write_text(Path(markdown), issue_text(found))
-    if "-" not in (json_path, markdown) and not (quiet and found.is_equal):
-        show_calls(console(), found, suspects=suspects, frames=frames)
-    return found.exit_code
+    return check_calls(request, json_path, markdown, quiet=quiet, suspects=suspects, frames=frames)
 
 
 def _check_ops(

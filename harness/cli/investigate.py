@@ -20,11 +20,12 @@ from ..launch.supervise import Reporter
 from ..records.modes.mode_spec import parse_modes
 from ..records.results.findings import Findings, PairFindings
 from ..report.answer import answers_of
+from ..report.call_issue import issue_text
 from ..report.report_page import NAME, page_of
 from ..report.rows import report_of
 from . import command_options as options
 from .on_engine import EngineChoice, engine_options
-from .output import INTERRUPTED, console, number, require_new, table, write_json
+from .output import INTERRUPTED, console, number, require_new, table, write_json, write_text
 from .progress import UnderstoodLines, reporter_for
 from .shown_calls import show_calls
 from .shown_culprits import show_culprits
@@ -136,7 +137,9 @@ def command(
     if is_file and not any(ending.steps or ending.status != "complete" for ending in endings):
         progress.say(f"{script} never trains, so the calls that it makes are compared, as by numdrift check:")
         with suppress(UsageError):  # it calls nothing, either
-            return _compare_calls(request, folder, json_path, quiet=quiet, suspects=suspects, frames=frames)
+            chosen = {field.name: getattr(request, field.name) for field in fields(InvestigationRequest)}
+            of_calls = CheckRequest(**chosen | {"name": f"{folder.name}-calls"})
+            return check_calls(of_calls, json_path, quiet=quiet, suspects=suspects, frames=frames)
     page = folder / NAME
     try:
         page.write_text(page_of(report_of(folder)), encoding="utf-8")
@@ -211,20 +214,29 @@ class CommandLineProgress:
         )
 
 
-def _compare_calls(
-    request: InvestigationRequest, folder: Path, json_path: str | None, *, quiet: bool, suspects: bool, frames: bool
+def check_calls(
+    request: CheckRequest,
+    json_path: str | None,
+    markdown: str | None = None,
+    *,
+    quiet: bool,
+    suspects: bool,
+    frames: bool,
 ) -> int:
-    """Compare the calls of a script that does not train; `folder` is that of its runs."""
-    chosen = {field.name: getattr(request, field.name) for field in fields(InvestigationRequest)}
+    """Compare calls, and show or write the result. `markdown` is the file for the text of an issue, - for stdout."""
     progress = CommandLineProgress(quiet=True)
     try:
-        found = checked(CheckRequest(**chosen | {"name": f"{folder.name}-calls"}), progress)
+        found = checked(request, progress)
     except KeyboardInterrupt:
         progress.interrupted()
         return INTERRUPTED
     if json_path:
         write_json(json_path, found.to_json(), force=request.force)
-    if json_path != "-" and not (quiet and found.is_equal):
+    if markdown == "-":
+        console().print(issue_text(found), soft_wrap=True)
+    elif markdown:
+        write_text(Path(markdown), issue_text(found))
+    if "-" not in (json_path, markdown) and not (quiet and found.is_equal):
         show_calls(console(), found, suspects=suspects, frames=frames)
     return found.exit_code
 
