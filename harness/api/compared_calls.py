@@ -92,9 +92,12 @@ def checked_mode(
     """Return what is known of a mode: from its calls' facts if these differ, else from the findings on its values."""
     a, b = reference.manifest.label, run.manifest.label
     if differences:
-        verdict = RAISES if any(RAISED.search(text) for text in differences) else RESULTS
-        what = "does something else than" if verdict == RESULTS else "raises errors in other calls than"
-        return CheckedMode(b, verdict, f"{b} {what} {a}: {differences[0]}", differences=differences)
+        error = next((text for text in differences if RAISED.search(text)), None)
+        if error is None:
+            answer = f"{b} does something else than {a}: {differences[0]}"
+            return CheckedMode(b, RESULTS, answer, differences=differences)
+        call, _, does = error.partition(": ")
+        return CheckedMode(b, RAISES, f"{b} {does} ({call})", differences=differences)
     if findings is None and run.manifest.failed:
         calls, reached = facts_of(reference), len(facts_of(run))
         place = f" in {calls[reached].label}, where {a} raises {calls[reached].raised}" if reached < len(calls) else ""

@@ -366,6 +366,8 @@ def test_calls_that_do_something_else(
     (mode,) = found["modes"]
     assert mode["verdict"] == verdict
     assert any(words in text for text in (mode["answer"], *mode["differences"])), mode
+    if fault == "raises":
+        assert mode["answer"] == "b raises ValueError: a bad value, where a returns (the call)"
 
 
 @pytest.mark.slow
