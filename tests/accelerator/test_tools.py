@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from ..processes.forked import numdrift_in
 from .conftest import Standin
@@ -108,3 +109,26 @@ def test_the_inputs_of_a_call_share_memory_on_the_device_as_they_do_on_the_cpu(s
     (mode,) = found["modes"]
     assert not mode["differences"]
     assert mode["verdict"] in ("identical", "rounding")
+
+
+def test_an_error_that_only_the_device_raises_is_shrunk_to_one_op(standin: Standin) -> None:
+    graph = {
+        "imports": [],
+        "inputs": {"x": torch.randn(6, 8)},
+        "body": ["y = torch.relu(x)", "z = torch.from_numpy(y.numpy())", "w = z.sum()"],
+        "returns": ["w"],
+    }
+    torch.save([{"graphs": [graph], "grad": True, "under": [], "compiled_with": {}}], standin.folder / "calls.pt")
+    error = "TypeError: can't convert standin:0 device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first."
+    request = {
+        "traced": "calls.pt", "target": "shrunk.py", "spec": "standin", "labels": ["cpu", "standin"],
+        "errors": ["", error], "heading": ["Only standin raises an error."],
+    }  # fmt: skip
+    (standin.folder / "request.json").write_text(json.dumps(request))
+
+    done = standin.python("-m", "numdrift.harness.localize.scripts.shrunk_error", "request.json")
+    alone = standin.python("shrunk.py")
+
+    assert done.stdout.startswith("3 ops to 1; 48 elements to 1; "), done.stdout + done.stderr
+    assert (alone.returncode, alone.stdout.splitlines()[0]) == (1, "cpu returns"), alone.stderr
+    assert alone.stdout.splitlines()[1] == f"standin raises {error}"

@@ -23,6 +23,7 @@ from typing import Any
 import torch
 
 from ...errors import UsageError
+from ...records.modes.mode_registry import registry
 from ...records.modes.mode_spec import ModeSpec, parse_mode
 from ...torch_private.compiler.inductor_start import load_inductor
 from .error_script import ErrorScript, alike, outcome
@@ -86,6 +87,9 @@ def _scripts(
     own = {"backend": mode.backend, "dynamic": None if mode.dynamic is None else mode.dynamic == "on"}
     stated = {name: value for name, value in own.items() if value not in (None, "inductor")}
     settings = inductor_lines(request["spec"]) if mode.capabilities.compiles else ()
+    device = mode.accelerator or ""
+    kind = device.partition(":")[0]
+    module = registry.module_of(kind) if kind else ""
     differentiable = frozenset(name for name, value in graph["inputs"].items() if value.requires_grad and call["grad"])
     with_gradients = [(frozenset[str](), False), (differentiable, False), (differentiable, True)]
     for before in (0, 1, len(of_others)) if of_others else (0,):
@@ -93,7 +97,7 @@ def _scripts(
         for gradients, backward in with_gradients if differentiable else with_gradients[:1]:
             plain = ErrorScript(
                 heading=request["heading"],
-                imports=graph["imports"],
+                imports=[*graph["imports"], *([f"import {module}  # adds {kind} to torch"] if module else [])],
                 settings=(),
                 body=graph["body"],
                 returns=graph["returns"],
@@ -102,7 +106,7 @@ def _scripts(
                 backward=backward,
                 under=(),
                 compiled={} if mode.capabilities.compiles else None,
-                device=mode.accelerator or "",
+                device=device,
                 labels=(request["labels"][0], request["labels"][1]),
             )
             yield plain
