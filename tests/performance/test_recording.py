@@ -1,0 +1,69 @@
+"""What is measured of recording, and what the page makes of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from .journals import compare_journals
+from .recording_page import PROCESSOR, STEPS, Measurement, page
+from .turns import Way, take_turns
+
+
+def steps(way: str, *seconds: float, model: str = "char_gpt") -> list[Measurement]:
+    return [Measurement(model, f"{way}, {quantity}", seconds) for quantity in (STEPS, PROCESSOR)]
+
+
+def test_a_ratio_is_the_median_of_the_rounds() -> None:
+    text = page([*steps("bare", 1.0, 2.0, 4.0), *steps("ops", 1.5, 2.2, 8.0)], "measured today")
+    assert "| a step takes | char_gpt |" in text
+    assert "| bare | 2000.00 ms |" in text
+    assert text.count("| `--record ops` | 1.50 (1.10 to 2.00) |") == 2
+    assert (
+        "- `--record ops`, char_gpt: **missed**, 1.50 (1.10 to 2.00) times a bare step, where 1.25 is allowed" in text
+    )
+
+
+def test_the_page_says_how_much_of_a_missed_goal_is_the_dispatch_mode() -> None:
+    text = page([*steps("bare", 1.0), *steps("mode", 1.4), *steps("ops", 1.8)], "measured today")
+    assert "where 1.25 is allowed; an empty dispatch mode alone takes 1.40, 50 % of this cost" in text
+
+
+@pytest.mark.parametrize(("ratios", "word"), [((0.99, 1.01, 1.02), "met"), ((1.01, 1.02, 1.03), "**missed**")])
+def test_losses_may_exceed_the_bare_time_by_noise(ratios: tuple[float, ...], word: str) -> None:
+    text = page([*steps("bare", *(1.0 for _ in ratios)), *steps("losses", *ratios)], "measured today")
+    assert f"- `--record losses`, char_gpt: {word}, " in text
+
+
+def test_a_bandwidth_is_a_share_of_the_sum() -> None:
+    speeds = {"torch.sum": (10.0, 20.0), "digest": (6.0, 14.0), "comparison": (4.0, 4.0)}
+    text = page([Measurement("bandwidth", f"{name}, AVX2", values) for name, values in speeds.items()], "today")
+    assert "- the digest, AVX2: met, 65 % of the bandwidth of `torch.sum`" in text
+    assert "- the comparison, AVX2: **missed**, 4.0 GB/s" in text
+
+
+def test_memory_that_grows_with_the_steps_misses_the_goal() -> None:
+    grown = [
+        Measurement("char_gpt", "bare, bytes of memory", [1 << 28, 1 << 28]),
+        Measurement("char_gpt", "ops, bytes of memory", [1 << 28, (1 << 28) + (3 << 20)]),
+    ]
+    text = page([*steps("bare", 1.0, 1.0), *steps("ops", 1.0, 1.0), *grown], "measured today")
+    assert "- memory, char_gpt: **missed**, a process that records ops has grown by 3.00 MiB" in text
+
+
+@pytest.mark.slow
+def test_processes_take_turns() -> None:
+    ways = [Way("bare"), Way("hashes", tool="hashes"), Way("losses", level="losses")]
+    taken = take_turns("small", ways, steps=2, rounds=2, environment={"OMP_NUM_THREADS": "1"})
+    assert {name: len(turns) for name, turns in taken.items()} == {"bare": 2, "hashes": 2, "losses": 2}
+    assert all(turn.seconds > 0 and turn.resident > 1 << 20 for turns in taken.values() for turn in turns)
+
+
+def test_a_process_that_ends_early_is_named() -> None:
+    with pytest.raises(SystemExit, match=r"bare has ended before its first turn: (?s:.)*invalid choice: 'missing'"):
+        take_turns("missing", [Way("bare")], steps=1, rounds=1, environment={})
+
+
+def test_equal_journals_are_compared_to_their_end() -> None:
+    [compared] = compare_journals(20, 3, 1)
+    assert compared.size > 20 * 2 * 3 * 64
+    assert compared.peak > 1 << 20
