@@ -143,3 +143,28 @@ def test_what_cannot_be_run_is_said_in_one_line(
     (tmp_path / "pkg/train.py").touch()
     done = numdrift("run", *arguments, "--modes", "cpu")
     assert done.returncode == 2 and said in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
+
+
+COLLECTED = """\
+import gc
+import weakref
+
+import torch
+
+class Cycle:
+    pass
+
+cycle = Cycle()
+cycle.itself, alive = cycle, weakref.ref(cycle)
+del cycle
+kept = [[] for _ in range(200_000)]
+print(gc.isenabled(), gc.get_freeze_count() > 50_000, alive())
+"""
+
+
+@pytest.mark.slow
+def test_garbage_of_the_script_is_collected_and_what_torch_imports_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "cycle.py").write_text(COLLECTED)
+    command = [sys.executable, "-m", "numdrift", "run", "cycle.py", "--modes", "cpu", "--pass-through"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False)
+    assert (done.returncode, done.stdout) == (0, b"True True None\n"), done.stderr
