@@ -5,7 +5,7 @@
  *
  * digest.py compiles this with -ffinite-math-only and -fassociative-math, without which gcc does not vectorise
  * sums and minima. NaN and infinity are therefore recognised only by their bits, never by comparison: a block
- * whose sum of squares has the exponent of a non-finite number is read again, element by element.
+ * whose sum of squares has the exponent of a non-finite number is read again.
  */
 #include <float.h>
 #include <math.h>
@@ -15,6 +15,7 @@
 #ifdef __AVX2__
 #include <immintrin.h>
 #endif
+#include "strided.h"
 
 #define STRIPE 64 /* bytes: 8 lanes of two 32-bit words */
 #define BLOCK 4096 /* bytes that are in the L1 cache together */
@@ -23,7 +24,8 @@
 #define KEY_SEED 0x6E756D6472696674ull /* "numdrift" */
 #define LENGTH_FACTOR 0xD6E8FEB86659FD93ull
 
-struct item { const void *data; uint64_t numel; uint64_t code; };
+/* geometry: see strided.h; NULL for a contiguous tensor. */
+struct item { const void *data; uint64_t numel; uint64_t code; const int64_t *geometry; };
 struct record { uint64_t hash, numel, nan, inf; double minimum, maximum, mean, l2; };
 struct stats { uint64_t nan, inf, finite; double minimum, maximum, sum, squares; };
 
@@ -157,18 +159,41 @@ static void merge(struct stats *s, uint64_t count, double sum, double squares, d
         return 1;                                                                                          \
     }
 
-/* The same, one element at a time, for the rare block with NaN, infinity or squares that overflow. */
-#define DEFINE_SIFT(NAME, T, LOAD)                                                                         \
+/* The same for a block with NaN or infinity, which a mask of scores has many of. Their elements are recognised by their
+ * bits, those without the sign, and count as zeros. EXPONENT: the bits of infinity, FROM_BITS: conversion of T to float. */
+#define DEFINE_SIFT(NAME, T, EXPONENT, FROM_BITS)                                                          \
     static void NAME(const unsigned char *bytes, size_t count, struct stats *s) {                          \
         const T *x = (const T *)bytes;                                                                     \
+        double sum = 0, squares = 0;                                                                       \
+        float low = FLT_MAX, high = -FLT_MAX;                                                              \
+        uint32_t nan = 0, inf = 0;                                                                         \
         for (size_t i = 0; i < count; i++) {                                                               \
-            double v = (double)LOAD(x[i]);                                                                 \
-            uint64_t size = exponent_and_fraction(v);                                                      \
-            s->nan += size > NON_FINITE;                                                                   \
-            s->inf += size == NON_FINITE;                                                                  \
-            if (size < NON_FINITE) merge(s, 1, v, v * v, v, v);                                            \
+            uint32_t word = x[i], size = word & (EXPONENT | (EXPONENT - 1));                               \
+            int finite = size < EXPONENT;                                                                  \
+            float v = FROM_BITS(finite ? word : 0);                                                        \
+            float least = finite ? v : FLT_MAX, most = finite ? v : -FLT_MAX;                              \
+            nan += size > EXPONENT;                                                                        \
+            inf += size == EXPONENT;                                                                       \
+            sum += (double)v;                                                                              \
+            squares += (double)v * (double)v;                                                              \
+            low = least < low ? least : low;                                                               \
+            high = most > high ? most : high;                                                              \
         }                                                                                                  \
+        s->nan += nan;                                                                                     \
+        s->inf += inf;                                                                                     \
+        if (nan + inf < count) merge(s, count - nan - inf, sum, squares, low, high);                       \
     }
+
+/* The same for float64, one element at a time: squares may overflow, too. */
+static void sift_f64(const unsigned char *bytes, size_t count, struct stats *s) {
+    const f64 *x = (const f64 *)bytes;
+    for (size_t i = 0; i < count; i++) {
+        uint64_t size = exponent_and_fraction(x[i]);
+        s->nan += size > NON_FINITE;
+        s->inf += size == NON_FINITE;
+        if (size < NON_FINITE) merge(s, 1, x[i], x[i] * x[i], x[i], x[i]);
+    }
+}
 
 DEFINE_SUM(sum_f32, f32, float, double, AS_IS)
 DEFINE_SUM(sum_f64, f64, double, double, AS_IS)
@@ -182,10 +207,9 @@ DEFINE_SUM(sum_i32, i32, int32_t, double, AS_IS)
 DEFINE_SUM(sum_u32, u32, uint32_t, double, AS_IS)
 DEFINE_SUM(sum_i64, i64, int64_t, double, AS_IS)
 DEFINE_SUM(sum_u64, u64, uint64_t, double, AS_IS)
-DEFINE_SIFT(sift_f32, f32, AS_IS)
-DEFINE_SIFT(sift_f64, f64, AS_IS)
-DEFINE_SIFT(sift_f16, u16, from_f16)
-DEFINE_SIFT(sift_bf16, u16, from_bf16)
+DEFINE_SIFT(sift_f32, u32, 0x7F800000u, from_bits)
+DEFINE_SIFT(sift_f16, u16, 0x7C00u, from_f16)
+DEFINE_SIFT(sift_bf16, u16, 0x7F80u, from_bf16)
 
 #ifdef __AVX512F__
 struct lanes { __m512d sum[2], squares[2]; __m512 low, high; };
@@ -287,8 +311,14 @@ static void digest_one(const struct item *item, struct record *out) {
     size_t count = item->numel * (item->code >> 8);
     struct stats s = {0, 0, 0, DBL_MAX, -DBL_MAX, 0.0, 0.0};
     uint64_t hash = 0;
-    for (size_t at = 0; at < count; at += BLOCK)
-        hash += add_block(kind, bytes + at, count - at < BLOCK ? count - at : BLOCK, at / (BLOCK / 8), &s);
+    struct gathering g;
+    unsigned char gathered[BLOCK] __attribute__((aligned(64)));
+    if (item->geometry && count) begin_gathering(&g, bytes, item->geometry, item->code >> 8);
+    for (size_t at = 0; at < count; at += BLOCK) {
+        size_t size = count - at < BLOCK ? count - at : BLOCK;
+        if (item->geometry) gather(&g, gathered, (int64_t)(size / (item->code >> 8)));
+        hash += add_block(kind, item->geometry ? gathered : bytes + at, size, at / (BLOCK / 8), &s);
+    }
     hash = mix64(hash + count * LENGTH_FACTOR);
     *out = (struct record){
         hash ? hash : 1, item->numel, s.nan, s.inf, or_nan(s.finite, s.minimum), or_nan(s.finite, s.maximum),

@@ -82,8 +82,12 @@ def hash_text(record: bytes) -> str:
     return f"{int.from_bytes(record[:8], 'little'):016x}"
 
 
-Item = tuple[int, int, int]
-"""`struct item` of digest.c: address, number of elements, and row of the table `kinds` | bytes per element << 8."""
+Item = tuple[int, int, int, int]
+"""`struct item` of digest.c: address, number of elements, row of the table `kinds` | bytes per element << 8, and the
+address of the geometry, which is 0 for a contiguous tensor."""
+
+MOST_DIMENSIONS = 64
+"""The number of dimensions of the largest geometry that strided.h accepts."""
 
 _ROWS = "- float32 float64 float16 bfloat16 int8 uint8 int16 uint16 int32 uint32 int64 uint64"
 _KINDS = {name: row for row, name in enumerate(_ROWS.split()) if row} | {"bool": 6}
@@ -122,7 +126,7 @@ class Digester:
     def digest(self, tensors: Sequence[torch.Tensor]) -> bytes:
         """Return records of RECORD_BYTES each, in the order of `tensors`.
 
-        The tensors are neither changed nor tracked by autograd. Contiguous CPU tensors are read in place. Others are
+        The tensors are neither changed nor tracked by autograd. Ordinary CPU tensors are read in place. Others are
         first copied: a lazy tensor is thereby computed, a sparse one densified. A tensor without values (meta, fake,
         wrapper subclass, freed storage), or one that cannot be copied, has a record with hash 0; nothing is raised.
         """
@@ -130,28 +134,34 @@ class Digester:
             if self._function is None:
                 return self._digest_copies(tensors)
             items: list[int] = []
-            copies: list[torch.Tensor] = []  # these must outlive the native call
+            kept: list[object] = []  # copies and geometries, which must outlive the native call
             unread: list[tuple[int, int]] = []
             for position, tensor in enumerate(tensors):
-                # The hot path: an ordinary contiguous CPU tensor is read in place.
+                # The hot path: an ordinary CPU tensor is read in place.
                 item = None
                 try:
                     if (
                         type(tensor) in _PLAIN
                         and tensor.is_cpu
-                        and tensor.is_contiguous()
-                        and not tensor.is_neg()
                         and (code := _CODES.get(tensor.dtype)) is not None
+                        and not tensor.is_neg()
                     ):
-                        item = _item(tensor, code)
+                        if tensor.is_contiguous():
+                            item = _item(tensor, code)
+                        elif (
+                            tensor.layout == torch.strided and not tensor.is_nested and tensor.dim() <= MOST_DIMENSIONS
+                        ):
+                            geometry = array("q", (tensor.dim(), *tensor.shape, *tensor.stride()))
+                            kept.append(geometry)
+                            item = _item(tensor, code, geometry.buffer_info()[0])
                 except _UNREADABLE_ERRORS:
                     item = None
                 if item is None and (copy := _plain_copy(tensor)) is not None:
-                    copies.append(copy)
+                    kept.append(copy)
                     item = _item(copy, _ALL_CODES.get(copy.dtype, copy.dtype.itemsize << 8))
                 if item is None:
                     unread.append((position, _numel(tensor)))
-                    item = (0, 0, 0)
+                    item = (0, 0, 0, 0)
                 items += item
             arguments, records = array("Q", items), array("Q", bytes(RECORD_BYTES * len(tensors)))
             self._function(arguments.buffer_info()[0], len(tensors), records.buffer_info()[0])
@@ -258,7 +268,11 @@ def _lies_there(tensor: torch.Tensor) -> bool:
         return False
 
 
-def _item(tensor: torch.Tensor, code: int) -> Item | None:
+def _has_geometry(tensor: torch.Tensor) -> bool:
+    return tensor.layout == torch.strided and not tensor.is_nested and tensor.dim() <= MOST_DIMENSIONS
+
+
+def _item(tensor: torch.Tensor, code: int, geometry: int = 0) -> Item | None:
     """Return the native item of a tensor, or None if its storage was freed.
 
     The address of a freed storage is 0; with a storage offset, `data_ptr` is 0 plus that offset.
@@ -266,7 +280,7 @@ def _item(tensor: torch.Tensor, code: int) -> Item | None:
     numel, address = tensor.numel(), tensor.data_ptr()
     if numel and (not address or (tensor.storage_offset() and not tensor.untyped_storage().nbytes())):
         return None
-    return address, numel, code
+    return address, numel, code, geometry
 
 
 def _plain_copy(tensor: torch.Tensor) -> torch.Tensor | None:

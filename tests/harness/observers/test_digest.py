@@ -255,3 +255,25 @@ def test_bits_matter_and_strides_do_not(digester: Digester) -> None:
     assert digester.digest([strided, matrix.t(), conjugate, conjugate.imag]) == digester.digest(
         [matrix, matrix.t().contiguous(), conjugate.resolve_conj(), -matrix]
     )
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.integers(1, 13), max_size=5), DTYPES, st.data())
+def test_a_view_has_the_digest_of_its_copy(shape: list[int], dtype: torch.dtype, data: Any) -> None:
+    # given a view with transposed dimensions, steps, an offset, and dimensions that repeat elements or have one element
+    view = random_bits(math.prod(shape), dtype, 7).view(shape)
+    view = view.permute(data.draw(st.permutations(range(view.dim()))))
+    for dimension, size in enumerate(view.shape):
+        begin, step = data.draw(st.integers(0, size - 1)), data.draw(st.integers(1, 3))
+        view = view[(slice(None),) * dimension + (slice(begin, None, step),)]
+    if data.draw(st.booleans()):
+        place = data.draw(st.integers(0, view.dim()))
+        view = view.unsqueeze(place).expand(*view.shape[:place], data.draw(st.integers(1, 40)), *view.shape[place:])
+    # then not a bit of the record differs from that of a copy
+    assert NATIVE.digest([view]) == NATIVE.digest([view.clone(memory_format=torch.contiguous_format)])
+
+
+def test_a_large_transposed_view_has_the_digest_of_its_copy() -> None:
+    value = torch.randn(16, 128, 4, 33)
+    for view in (value.transpose(1, 2), value.permute(3, 0, 2, 1), value[:, ::2, 1], value.to(torch.float64).mT):
+        assert NATIVE.digest([view, value]) == NATIVE.digest([view.contiguous(), value])
