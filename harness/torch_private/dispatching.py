@@ -81,8 +81,9 @@ class InterceptedOps(TorchDispatchMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         outputs = self.around(func, args, kwargs or {})
-        defers = any(module in sys.modules for module in DEFERRING_MODULES)
-        return as_deferring_device_gives(outputs, args, kwargs or {}) if defers else outputs
+        if sys.modules.keys().isdisjoint(DEFERRING_MODULES):
+            return outputs
+        return as_deferring_device_gives(outputs, args, kwargs or {})
 
     def __exit__(self, *raised: object) -> None:
         modes = dispatch_modes()

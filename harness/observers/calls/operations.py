@@ -6,7 +6,7 @@ Compiled regions are opaque to this recorder: compilers ignore its dispatch mode
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -18,12 +18,33 @@ from ...records import frames
 from ...records.modes.mode_registry import DEFERRED_DEVICES
 from ...records.values.digest_record import RECORD_BYTES
 from ...tape.files.journal_writing import AppendFile, FrameFile, bytes_of
-from ...tape.recording.followed_calls import FollowedOps, OpCall
+from ...tape.recording.followed_calls import IDLE
 from ...tape.tape import leaves
+from ...torch_private.dispatching import InterceptedOps
 from ..values.digest import Digester
 
 FLUSH_AT = 1 << 16
 """Number of bytes of op lines that are buffered before they are written. A killed run loses no more than that."""
+
+DESCRIPTIONS_KEPT = 10_000
+"""The number of kept texts that describe an op and the shapes of its tensors. Steps repeat their calls."""
+
+
+class RecordedOps(InterceptedOps):
+    """A dispatch mode that passes each op that has run to `record`, except ops that compute nothing.
+
+    It does what `FollowedOps` does for consumers that need nothing before an op runs, with fewer calls of functions.
+    """
+
+    def __init__(self, record: Callable[[Any, tuple[Any, ...], Mapping[str, Any], Any], None]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._record = record
+
+    def around(self, operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        outputs = operation(*args, **kwargs)
+        if operation.namespace not in IDLE:
+            self._record(operation, args, kwargs, outputs)
+        return outputs
 
 
 class OperationRecorder:
@@ -49,7 +70,8 @@ class OperationRecorder:
         self._guard = guard
         self._pending: list[bytes] = []
         self._pending_bytes = 0
-        self._mode: FollowedOps | None = None
+        self._mode: RecordedOps | None = None
+        self._descriptions: dict[Any, str] = {}
         self._step = 0
         self._index = 0
         self._stopped = False
@@ -61,7 +83,7 @@ class OperationRecorder:
 
     def enter(self, step: int) -> None:
         self.phase, self._step, self._index = "forward", step, 0
-        self._mode = FollowedOps(lambda call: call, self.record)
+        self._mode = RecordedOps(self.record)
         self._mode.__enter__()  # type: ignore[no-untyped-call]
 
     def leave(self) -> None:
@@ -76,35 +98,61 @@ class OperationRecorder:
         if lines:
             self._lines.append(lines)
 
-    def record(self, call: OpCall, outputs: Any) -> None:
+    def record(self, operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], outputs: Any) -> None:
         """Record a call that has run."""
         if self._stopped:
             return
         with self._guard:
-            produced = [value for value in leaves(outputs) if isinstance(value, torch.Tensor)]
-            line: dict[str, Any] = {
-                "step": self._step,
-                "index": self._index,
-                "phase": self.named_phases[-1] if self.named_phases else self.phase,
-                "op": str(call.operation),
-                "inputs": [[str(tensor.dtype).removeprefix("torch."), list(tensor.shape)] for tensor in call.tensors],
-                "outputs": [[str(tensor.dtype).removeprefix("torch."), list(tensor.shape)] for tensor in produced],
-            }
+            if isinstance(outputs, torch.Tensor):
+                produced = [outputs]
+            else:
+                produced = [value for value in leaves(outputs) if isinstance(value, torch.Tensor)]
+            arguments: list[torch.Tensor] = []
+            for value in (*args, *kwargs.values()):
+                if isinstance(value, torch.Tensor):
+                    arguments.append(value)
+                elif isinstance(value, (list, tuple)):
+                    arguments += [leaf for leaf in leaves(value) if isinstance(leaf, torch.Tensor)]
+            phase = self.named_phases[-1] if self.named_phases else self.phase
+            # A step has thousands of calls, which the next step repeats: only their numbers and digests are new.
+            signature = [(tensor.dtype, tensor.shape) for tensor in (*arguments, *produced)]
+            key = (phase, operation, len(arguments), *signature)
+            described = self._descriptions.get(key)
+            if described is None:
+                if len(self._descriptions) >= DESCRIPTIONS_KEPT:
+                    self._descriptions.clear()
+                described = self._descriptions[key] = _described(phase, operation, arguments, produced)
+            digests = ""
             if produced:
-                digests = self._digester.digest(produced)
-                starts = range(0, len(digests), RECORD_BYTES)
-                line["digests"] = [digests[start : start + RECORD_BYTES].hex() for start in starts]
-            for tensor in produced:
-                # If a tensor has no values or is not dense, only its digest is written.
-                if self._tensors is not None and not tensor.is_meta and tensor.layout == torch.strided:
-                    buffer = bytes_of(tensor.detach().cpu())
-                    self._tensors.frame(self._index, self._step, [buffer], len(buffer))
-            text = json.dumps(line, separators=(",", ":")).encode() + b"\n"
+                text = self._digester.digest(produced).hex()
+                starts = range(0, len(text), 2 * RECORD_BYTES)
+                digests = '","'.join([text[start : start + 2 * RECORD_BYTES] for start in starts])
+                digests = f',"digests":["{digests}"]'
+            if self._tensors is not None:
+                self._write_values(self._tensors, produced)
+            line = f'{{"step":{self._step},"index":{self._index},{described}{digests}}}\n'.encode()
             self._index += 1
-            self._pending.append(text)
-            self._pending_bytes += len(text)
+            self._pending.append(line)
+            self._pending_bytes += len(line)
             if self._pending_bytes >= FLUSH_AT:
                 self.flush()
+
+    def _write_values(self, file: FrameFile, produced: Sequence[torch.Tensor]) -> None:
+        for tensor in produced:
+            # If a tensor has no values or is not dense, only its digest is written.
+            if not tensor.is_meta and tensor.layout == torch.strided:
+                buffer = bytes_of(tensor.detach().cpu())
+                file.frame(self._index, self._step, [buffer], len(buffer))
+
+
+def _described(phase: str, operation: Any, arguments: Sequence[torch.Tensor], produced: Sequence[torch.Tensor]) -> str:
+    """Return the part of an op's line that other calls may share, as JSON without braces."""
+    inputs, outputs = (
+        [[str(tensor.dtype).removeprefix("torch."), list(tensor.shape)] for tensor in tensors]
+        for tensors in (arguments, produced)
+    )
+    fields = {"phase": phase, "op": str(operation), "inputs": inputs, "outputs": outputs}
+    return json.dumps(fields, separators=(",", ":"))[1:-1]
 
 
 class RecordedOperations(Observer):

@@ -194,3 +194,24 @@ def test_lines_are_written_in_between(tmp_path: Path) -> None:
         assert early
     assert names(tmp_path) == ["aten.mul.Tensor"] * (FLUSH_AT // 100)
     assert len(early) < len(lines(tmp_path))
+
+
+def test_calls_of_one_op_are_told_apart_by_their_tensors_and_phases(tmp_path: Path) -> None:
+    # given calls of one op, some of which are repeated
+    def calls() -> list[torch.Tensor]:
+        values = [torch.ones(2, 3), torch.ones(3, 2), torch.ones(2, 3, dtype=torch.float64)]
+        return [value.mul(other) for value in values for other in (2.0, torch.ones(()))]
+
+    # when
+    with recorded(tmp_path) as recorder:
+        products = [*calls(), *calls()]
+        recorder.phase = "backward"
+        products += calls()
+    # then each line is that of its own call
+    found = [line for line in lines(tmp_path) if line["op"] == "aten.mul.Tensor"]
+    assert [line["phase"] for line in found] == 12 * ["forward"] + 6 * ["backward"]
+    described = [[[str(product.dtype).removeprefix("torch."), list(product.shape)]] for product in products]
+    assert [line["outputs"] for line in found] == described
+    assert [line["digests"] for line in found] == [[digest_of(product)] for product in products]
+    assert [line["inputs"][1] for line in found[1::2]] == 9 * [["float32", []]]
+    assert [line["inputs"] for line in found[:6]] == [line["inputs"] for line in found[6:12]]
