@@ -23,7 +23,7 @@ from pathlib import Path
 from .bandwidths import CAPABILITIES
 from .benchmark import provenance
 from .journals import compare_journals
-from .recording_page import COMPARED_STEPS, COMPARED_TENSORS, PAGE, PROCESSOR, STEPS, Measurement, page
+from .recording_page import CALLS, COMPARED_STEPS, COMPARED_TENSORS, PAGE, PROCESSOR, SIZE, STEPS, Measurement, page
 from .turns import NUMDRIFT, Way, take_turns
 from .workloads import ROOT
 
@@ -104,7 +104,10 @@ def steps(model: str, rounds: int) -> list[Measurement]:
     found = []
     for ways in (EAGER, COMPILED):
         turns = take_turns(model, ways, steps=TURNS[model], rounds=rounds, environment=PASSIVE)
-        for name, taken in turns.items():
+        for name, step in turns.ops.items():
+            found.append(Measurement(model, f"{name}, {CALLS}", [step.calls]))
+            found.append(Measurement(model, f"{name}, {SIZE}", [step.size]))
+        for name, taken in turns.taken.items():
             found.append(Measurement(model, f"{name}, {STEPS}", [turn.seconds for turn in taken]))
             found.append(Measurement(model, f"{name}, {PROCESSOR}", [turn.processor for turn in taken]))
             # The first turns still fill caches and pools.

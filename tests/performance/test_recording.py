@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from .journals import compare_journals
-from .recording_page import PROCESSOR, STEPS, Measurement, page
+from .recording_page import CALLS, PROCESSOR, SIZE, STEPS, Measurement, page
 from .turns import Way, take_turns
 
 
@@ -26,6 +26,15 @@ def test_a_ratio_is_the_median_of_the_rounds() -> None:
 def test_the_page_says_how_much_of_a_missed_goal_is_the_dispatch_mode() -> None:
     text = page([*steps("bare", 1.0), *steps("mode", 1.4), *steps("ops", 1.8)], "measured today")
     assert "where 1.25 is allowed; an empty dispatch mode alone takes 1.40, 50 % of this cost" in text
+
+
+def test_the_page_says_how_long_the_digest_reads_the_outputs_of_a_step() -> None:
+    step = [Measurement("char_gpt", f"ops, {CALLS}", [1430]), Measurement("char_gpt", f"ops, {SIZE}", [5e8])]
+    speed = Measurement("bandwidth", "digest, AVX2", [10.0])
+    text = page([*steps("bare", 0.1), *steps("ops", 0.2), *step, speed], "measured today")
+    assert (
+        "a step calls 1,430 ops, whose outputs take 500 MB, which the digest reads in 50.0 ms, 0.50 of a bare" in text
+    )
 
 
 @pytest.mark.parametrize(("ratios", "word"), [((0.99, 1.01, 1.02), "met"), ((1.01, 1.02, 1.03), "**missed**")])
@@ -52,10 +61,13 @@ def test_memory_that_grows_with_the_steps_misses_the_goal() -> None:
 
 @pytest.mark.slow
 def test_processes_take_turns() -> None:
-    ways = [Way("bare"), Way("hashes", tool="hashes"), Way("losses", level="losses")]
-    taken = take_turns("small", ways, steps=2, rounds=2, environment={"OMP_NUM_THREADS": "1"})
-    assert {name: len(turns) for name, turns in taken.items()} == {"bare": 2, "hashes": 2, "losses": 2}
-    assert all(turn.seconds > 0 and turn.resident > 1 << 20 for turns in taken.values() for turn in turns)
+    ways = [Way("bare"), Way("hashes", tool="hashes"), Way("ops", level="ops")]
+    found = take_turns("small", ways, steps=2, rounds=2, environment={"OMP_NUM_THREADS": "1"})
+    assert {name: len(turns) for name, turns in found.taken.items()} == {"bare": 2, "hashes": 2, "ops": 2}
+    assert all(turn.seconds > 0 and turn.resident > 1 << 20 for turns in found.taken.values() for turn in turns)
+    # two of the optimizer's tensors have the shape of each parameter, so a step writes more than three times its 410 kB
+    assert found.ops["ops"].calls > 100
+    assert found.ops["ops"].size > 3 * 410_000
 
 
 def test_a_process_that_ends_early_is_named() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import socket
@@ -14,6 +15,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
+
+import torch
+
+from numdrift.harness.records.frames import OPS
 
 from .workloads import ROOT
 
@@ -50,10 +55,24 @@ class Turn:
     resident: int
 
 
-def take_turns(
-    model: str, ways: Sequence[Way], *, steps: int, rounds: int, environment: Mapping[str, str]
-) -> dict[str, list[Turn]]:
-    """Train `steps` steps in each way in turn, `rounds` times, and return the turns of each way.
+@dataclass(frozen=True, slots=True)
+class StepOps:
+    """The number of ops in a recorded step, and the bytes of all their outputs."""
+
+    calls: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """The turns of each way, and the last step of each way that records ops."""
+
+    taken: dict[str, list[Turn]]
+    ops: dict[str, StepOps]
+
+
+def take_turns(model: str, ways: Sequence[Way], *, steps: int, rounds: int, environment: Mapping[str, str]) -> Turns:
+    """Train `steps` steps in each way in turn, `rounds` times.
 
     Raises SystemExit if a process ends early.
     """
@@ -77,6 +96,8 @@ def take_turns(
                 stderr=log,
                 env=os.environ | dict(environment),
                 cwd=ROOT,
+                # Linux shares a busy machine between sessions, and the script of a recorded run has its own.
+                start_new_session=True,
             )
             undone.callback(process.wait)
             undone.callback(process.terminate)
@@ -97,7 +118,21 @@ def take_turns(
             turns.close()
         for process in processes:
             process.wait(END)
-    return taken
+        journals = {way.name: next((folder / way.name).rglob(OPS)) for way in ways if way.level == "ops"}
+        return Turns(taken, {name: last_step(path) for name, path in journals.items()})
+
+
+def last_step(journal: Path) -> StepOps:
+    """Return the ops of the last step but one in a file of ops: the last one may be incomplete."""
+    steps: dict[int, list[int]] = {}
+    with journal.open(encoding="utf-8") as lines:
+        for line in lines:
+            op = json.loads(line)
+            sizes = [math.prod(shape) * getattr(torch, dtype).itemsize for dtype, shape in op["outputs"]]
+            steps.setdefault(op["step"], []).append(sum(sizes))
+            steps.pop(op["step"] - 3, None)
+    chosen = steps[max(steps) - 1]
+    return StepOps(len(chosen), sum(chosen))
 
 
 def _connection(server: socket.socket, process: subprocess.Popen[bytes], log: Path) -> TextIO:
