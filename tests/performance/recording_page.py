@@ -184,7 +184,12 @@ def goals(results: Results) -> Iterator[str]:
         low = ratio.middle_half[0]
         is_met = low <= most if most == 1.0 else ratio.median <= most
         aim = "1.00 within the middle half of the rounds is" if most == 1.0 else f"{most:.2f} is"
-        why = "" if is_met or way != "ops" else _limits(results, model, ratio)
+        bare_step = results.find(model, f"bare, {STEPS}")
+        why = ""
+        if not is_met and way == "ops":
+            why = _limits(results, model, ratio)
+        elif not is_met and bare_step is not None:
+            why = f"; that is {1e3 * (ratio.median - 1) * bare_step.median:.2f} ms more than a bare step"
         yield f"{WAYS[way]}, {model}: {met(is_met)}, {ratio} times a bare step, where {aim} allowed{why}"
     for model in MODELS:
         bare, ops = results.growth(model, "bare"), results.growth(model, "ops")

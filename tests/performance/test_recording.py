@@ -41,6 +41,7 @@ def test_the_page_says_how_long_the_digest_reads_the_outputs_of_a_step() -> None
 def test_losses_may_exceed_the_bare_time_by_noise(ratios: tuple[float, ...], word: str) -> None:
     text = page([*steps("bare", *(1.0 for _ in ratios)), *steps("losses", *ratios)], "measured today")
     assert f"- `--record losses`, char_gpt: {word}, " in text
+    assert ("that is 20.00 ms more than a bare step" in text) == (word != "met")
 
 
 def test_a_bandwidth_is_a_share_of_the_sum() -> None:
