@@ -58,7 +58,7 @@ def test_a_script_is_executed_in_a_fork_as_it_is_alone(tmp_path: Path) -> None:
         (replace(SCRIPT, compiled=None, under=()), 0, "a returns"),
         (raising, 0, "RuntimeError: shape '[-1, 5]' is invalid"),
         # a call on a device that does not exist is an error of side b alone
-        (replace(SCRIPT, compiled=None, backward=False, device="lazy"), 1, "b raises"),
+        (replace(SCRIPT, compiled=None, backward=False, device="xpu"), 1, "b raises"),
     ):
         path = tmp_path / "script.py"
         path.write_text(script.text())
