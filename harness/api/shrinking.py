@@ -15,10 +15,9 @@ from ..launch.batch_plan import BatchPlan
 from ..records.codec import json_text
 from ..records.results.call_check import RAISES, CheckedMode, ShrunkScript
 from ..records.run.call_subject import TIMES, TRACED
-from ..records.run.run_config import RunConfig
 from ..records.run.step_selection import KeepParams
 from ..runs.recorded_run import RecordedRun
-from ..runs.run_layout import InvestigationFolder
+from ..runs.run_layout import JOURNAL, InvestigationFolder
 from .compared_calls import facts_of
 
 SCRIPTS = "numdrift.harness.localize.scripts"
@@ -78,7 +77,7 @@ def _shrunk_error(runs: Sequence[RecordedRun], batch: BatchPlan, laboratory: Lab
         force=True,
     )
     [again] = laboratory.free(plan)
-    traced = Path(RunConfig.load(again.path / "config.json").journal) / TRACED
+    traced = again.path / JOURNAL / TRACED
     if not traced.exists():
         return ShrunkScript("", "the ops of the call cannot be traced, so there is nothing to shrink")
     labels = [of_run.manifest.label for of_run in runs]

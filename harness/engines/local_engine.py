@@ -15,7 +15,7 @@ from typing import Self
 
 from ..errors import UsageError, nearest
 from .engine import Ended, EngineSettings
-from .engine_task import GRACE_SECONDS, EngineTask, TaskEnd, last_line, passed_on, read_end
+from .engine_task import GRACE_SECONDS, LOG, EngineTask, TaskEnd, last_line, passed_on, read_end
 
 POLL_SECONDS = 0.02
 
@@ -151,7 +151,7 @@ def _started(task: EngineTask, devices: Sequence[str]) -> subprocess.Popen[bytes
 def _lost(running: RunningTask) -> TaskEnd:
     """Return the end of a task whose process ended without having written how."""
     code = running.process.returncode
-    log = running.task.folder / "task.log"
+    log = running.task.folder / LOG
     return TaskEnd(code if code < 0 else -signal.SIGKILL, attempts=running.restarts + 1, message=last_line(log))
 
 

@@ -16,7 +16,7 @@ from ..errors import NumdriftError, UsageError, nearest
 from ..tools.bundle.archive import is_url
 from ..tools.export.optional_library import optional_library
 from .engine import Ended, EngineSettings, missing_paths
-from .engine_task import GRACE_SECONDS, EngineTask, TaskEnd, execute_task, last_line
+from .engine_task import GRACE_SECONDS, LOG, EngineTask, TaskEnd, execute_task, last_line
 from .moved_task import execute_moved, fetch_results, send, url_of
 
 OPTIONS = ("address", "num_cpus", "namespace")
@@ -130,7 +130,7 @@ class RayEngine:
             return end
         except self._ray.exceptions.RayError as error:
             task = self._tasks[reference]
-            reason = last_line(task.folder / "task.log") or str(error).strip().partition("\n")[0]
+            reason = last_line(task.folder / LOG) or str(error).strip().partition("\n")[0]
             return TaskEnd(-signal.SIGKILL, attempts=self.settings.retries + 1, message=reason)
 
     def _brought(self, task: EngineTask, end: TaskEnd) -> TaskEnd:

@@ -123,7 +123,7 @@ class Describer:
         if cause.kind != STRUCTURE or len(sides) != 1:
             return False
         (side,) = sides
-        made = (use.value for block in cause.blocks for node in self._pair.nodes(block, side) for use in node.made)
+        made = (use.value for block in cause.blocks for use in self._pair.made(block, side))
         return all(self._pair.readers[side].get(value, set()) <= cause.blocks for value in made)
 
     def _culprit(self, measured: MeasuredCause, significance: str) -> Culprit:

@@ -140,17 +140,13 @@ def _joined_rewired(pair: TapePair, sites: Sequence[SwapSite]) -> dict[SwapSite,
     for block in home:
         reached = {block}
         for _ in range(NEAR):
-            made = [(side, use.value) for n in reached for side in SIDES for use in _made(pair, n, side)]
+            made = [(side, use.value) for n in reached for side in SIDES for use in pair.made(n, side)]
             readers = [pair.readers[side].get(value, set()) - {END} for side, value in made]
             reached = {reader for reading in readers if len(reading) <= MOST_READERS for reader in reading}
             for reader in reached & home.keys():
                 groups.join(block, reader)
     joined = [members for members in groups.members() if len(members) > 1]
     return {home[block]: SwapSite(frozenset(members), members[0]) for members in joined for block in members}
-
-
-def _made(pair: TapePair, number: int, side: Side) -> list[Use]:
-    return [use for node in pair.nodes(number, side) for use in node.made]
 
 
 Left = Mapping[int, Sequence[tuple[Use, Use]]]
@@ -226,7 +222,7 @@ def _spans(pair: TapePair, site: SwapSite) -> list[range]:
         phases.setdefault(pair.phase(number), []).append(number)
 
     def is_read_only_inside(number: int) -> bool:
-        made = ((side, use.value) for side in SIDES for use in _made(pair, number, side))
+        made = ((side, use.value) for side in SIDES for use in pair.made(number, side))
         return all(pair.readers[side].get(value, set()) <= site.blocks for side, value in made)
 
     for numbers in phases.values():
@@ -241,7 +237,7 @@ def _spans(pair: TapePair, site: SwapSite) -> list[range]:
 def _left_behind(pair: TapePair, region: _SiteRegion) -> Left:
     """Return the values that either side makes in this region and that blocks outside of the cause's regions read."""
     left: dict[int, dict[tuple[FlowValue, FlowValue], tuple[Use, Use]]] = {}
-    made = ((side, use) for side in SIDES for n in region.span for use in _made(pair, n, side))
+    made = ((side, use) for side in SIDES for n in region.span for use in pair.made(n, side))
     for side, use in made:
         uses = pair.counterparts(side, use)
         if uses is None:

@@ -72,7 +72,7 @@ def sites_of(pair: TapePair, examined: Mapping[int, Examined], overridden: Colle
 
 def _makes_only_constants(pair: TapePair, number: int) -> bool:
     """Check whether a block only makes constants of one side alone, which every hybrid makes where it needs them."""
-    made = [(side, use.value) for side in SIDES for node in pair.nodes(number, side) for use in node.made]
+    made = [(side, use.value) for side in SIDES for use in pair.made(number, side)]
     return all(
         value in pair.flows[side].constants
         and value not in pair.links.of[side]

@@ -58,8 +58,7 @@ class HybridExecution:
         # By side, what both versions of the swapped blocks make. A block of the base that reads none of it reads only
         # its own side's values.
         self._of_swapped: dict[Side, set[FlowValue]] = {
-            side: {use.value for block in hybrid.blocks for node in pair.nodes(block, side) for use in node.made}
-            for side in SIDES
+            side: {use.value for block in hybrid.blocks for use in pair.made(block, side)} for side in SIDES
         }
 
     def run(self, number: int) -> None:

@@ -67,6 +67,10 @@ class TapePair:
         nodes = self.flows[side].nodes
         return [nodes[node] for node in self.blocks[number].of(side)]
 
+    def made(self, number: int, side: Side) -> list[Use]:
+        """Return the values that a side of a block makes."""
+        return [use for node in self.nodes(number, side) for use in node.made]
+
     def all_nodes(self, number: int) -> list[FlowNode]:
         """Return the nodes of a block, side a's first."""
         return [*self.nodes(number, "a"), *self.nodes(number, "b")]

@@ -97,18 +97,14 @@ class EventLog(AppendFile):
     def write(self, event: str, **fields: Any) -> None:
         """Write a line. Raises OSError, but for a full disk only once WAITING_BYTES of lines wait."""
         line = json.dumps({"event": event, **fields}, separators=(",", ":")).encode() + b"\n"
-        if not self._waiting:
-            try:
-                self.append([line])
-            except OSError as error:
-                self._wait(line, error)
-                why = os.strerror(error.errno or 0)
-                print(f"numdrift: {self.path}: {why}; its lines wait in memory", file=sys.stderr)
-            return
+        is_first = not self._waiting
         try:
             self.append([*self._waiting, line])
         except OSError as error:
             self._wait(line, error)
+            if is_first:
+                why = os.strerror(error.errno or 0)
+                print(f"numdrift: {self.path}: {why}; its lines wait in memory", file=sys.stderr)
         else:
             self._waiting, self._waiting_bytes = [], 0
 
