@@ -143,17 +143,21 @@ def close_run(run: PreparedRun, end: ProcessEnd) -> FinishedRun:
 
 
 def close_rank(run: PreparedRun, end: ProcessEnd) -> FinishedRun:
-    """Write the pickle and the final manifest of a run, or of one of its ranks, from its journal."""
+    """Write the pickle and the final manifest of a run, or of one of its ranks, from its journal.
+
+    An experiment of an investigation has no pickle: its journal has the same values, and only numdrift reads it.
+    """
     folder = run.folder
     removed = not folder.manifest.exists()
     if removed:
         folder.journal.mkdir(parents=True, exist_ok=True)
     journal = Journal(folder.journal)
     notices = [event["text"] for event in journal.events("notice")]
-    try:
-        write_pickle(folder.pickle, run.manifest.mode, journal)
-    except (OSError, JournalError) as error:
-        notices.append(f"{folder.pickle.name} could not be written: {error}")
+    if run.manifest.experiment is None:
+        try:
+            write_pickle(folder.pickle, run.manifest.mode, journal)
+        except (OSError, JournalError) as error:
+            notices.append(f"{folder.pickle.name} could not be written: {error}")
     outcome = Ending("crashed", REMOVED) if removed else ending(journal, end, folder.stderr)
     spec = run.launch.spec
     # A process without an end in its journal crashed in native code, possibly in a swapped kernel.

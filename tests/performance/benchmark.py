@@ -5,6 +5,7 @@
     scripts/bench investigate --ordinary       # with the models of ordinary size as well, which take an hour
     scripts/bench investigate --only mnist,char_gpt --rounds 1 --page -
     scripts/bench investigate --keep runs/performance.jsonl    # goes on with what is measured there
+    scripts/bench investigate --ordinary --cache runs/cache --rounds 0    # fills the cache, and measures nothing
 
 Each round runs, one after the other, the bare script of each mode and the investigation of both, all of them from one Inductor
 cache, which one round that does not count has filled. The investigation is `--no-confirm`: the verdict, the causes with
@@ -45,17 +46,20 @@ TEST = ["tests/bisector/good_or_bad.py", "--steps", "10"]
 def main(argv: Sequence[str] | None = None) -> int:
     args = parse_arguments(argv)
     taken = read(args.keep) if args.keep else []
-    with tempfile.TemporaryDirectory() as cache:
+    with tempfile.TemporaryDirectory() as folder:
+        cache = args.cache or Path(folder)
         for workload in args.workloads:
             known = {(one.round, one.way) for one in taken if one.workload == workload.name}
-            rounds = 1 if workload.long or workload.ordinary else args.rounds
+            rounds = min(1, args.rounds) if workload.long or workload.ordinary else args.rounds
             missing = [number for number in range(rounds) if (number, "numdrift") not in known]
-            if missing and not workload.long:
-                one_round(workload, -1, Path(cache))
+            filled = cache / f"{workload.name}.filled"
+            if (missing or not rounds) and workload.compiles and not workload.long and not filled.exists():
+                one_round(workload, -1, cache)
+                filled.touch()
             for number in missing:
-                keep(one_round(workload, number, Path(cache)), taken, args)
+                keep(one_round(workload, number, cache), taken, args)
         if args.memory and not any(one.workload == DEEP.name for one in taken):
-            keep([deep(Path(cache))], taken, args)
+            keep([deep(cache)], taken, args)
     if args.page != Path("-"):
         print(f"Wrote {args.page}")
     return 0
@@ -75,6 +79,7 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         "--only", default="", help=f"of {', '.join([*names, 'memory'])} (default: all but the long one)"
     )
     parser.add_argument("--keep", type=Path, metavar="FILE", help="keep what is measured there, and go on with it")
+    parser.add_argument("--cache", type=Path, metavar="FOLDER", help="keep Inductor's cache there, for a later call")
     parser.add_argument("--page", type=Path, default=PAGE, help="where the page is written, `-` for standard output")
     args = parser.parse_args(argv)
     only = [name for name in args.only.split(",") if name]
@@ -86,7 +91,10 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         for one in WORKLOADS
         if (one.name in only if only else (args.long or not one.long) and (args.ordinary or not one.ordinary))
     ]
-    args.memory = "memory" in only or not only
+    args.memory = ("memory" in only or not only) and args.rounds > 0
+    if args.cache:
+        args.cache = args.cache.resolve()
+        args.cache.mkdir(parents=True, exist_ok=True)
     return args
 
 

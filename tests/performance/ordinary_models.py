@@ -93,7 +93,8 @@ def masks(generator: torch.Generator) -> Batch:
     return pictures, (pictures.mean(1) > 0.5).long()
 
 
-# gpt2: 124 million parameters, 4 x 256 words; bert: a tiny one, 4.4 million parameters
+# gpt2: 124 million parameters, 4 x 256 words; gpt2-medium: 354 million parameters, 2 x 64 words; bert: a tiny one, 4.4
+# million parameters
 
 
 class Block(nn.Module):
@@ -135,6 +136,15 @@ def gpt2() -> nn.Module:
 
 def following(generator: torch.Generator) -> Batch:
     words = torch.randint(50257, (4, 257), generator=generator)
+    return words[:, :-1], words[:, 1:]
+
+
+def gpt2_medium() -> nn.Module:
+    return Transformer(50257, 1024, 24, 16, 64, causal=True)
+
+
+def short(generator: torch.Generator) -> Batch:
+    words = torch.randint(50257, (2, 65), generator=generator)
     return words[:, :-1], words[:, 1:]
 
 
@@ -275,6 +285,7 @@ ORDINARY: dict[str, Model] = {
     "resnet18": (ResNet18, images, classes),
     "unet": (UNet, masks, classes),
     "gpt2": (gpt2, following, words),
+    "gpt2-medium": (gpt2_medium, short, words),
     "bert": (bert, masked, words),
     "diffusion": (Diffusion, noised, F.mse_loss),
     "glow": (Glow, pictures, average),

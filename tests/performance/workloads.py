@@ -39,6 +39,10 @@ class Workload:
     long: bool = False
     ordinary: str | None = None
 
+    @property
+    def compiles(self) -> bool:
+        return any("compile" in mode for mode in self.modes)
+
 
 VERDICT, CAUSES = (2.2, 20.0), (4.0, 60.0)
 """The seconds that the verdict and the whole investigation of an ordinary model may take: a multiple of the bare seconds,

@@ -17,6 +17,7 @@ from numdrift.harness.tape.tape import CompiledNode, Tape, Watched
 from .pairs import taped
 
 X = torch.linspace(-3, 3, 24).view(4, 6)
+PLANE = torch.complex(X / 8, X.flip(1) / 8)
 WORDS = (torch.arange(24) * 37 % 1009).view(4, 6)
 
 
@@ -77,6 +78,10 @@ GRAPHS = {
     "within rounding of the later content": Graph(
         cloned, X, "sin", lambda alone, late: late * (1 + 2e-7), lambda x: (x * 2).exp().sin(), ("sin", "exp")
     ),
+    "complex numbers within rounding of the later content": Graph(
+        cloned, PLANE, "sin", lambda alone, late: late * (1 + 2e-7), lambda x: (x * 2).exp().sin(), ("sin", "exp")
+    ),
+    "complex numbers of a wrong kernel": Graph(cloned, PLANE, "sin", lambda alone, late: alone * 1.001, torch.sin, None),
     "another rounding": Graph(cloned, X, "sin", lambda alone, late: alone * (1 + 2e-7), torch.sin, None),
     "a wrong kernel": Graph(cloned, X, "sin", lambda alone, late: alone * 1.001, torch.sin, None),
     "one element that is neither": Graph(

@@ -20,7 +20,7 @@ WRONG: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "rolled": lambda own, later: own.roll(1, 0) if own.dim() else own + 1,
     "later": lambda own, later: later,
     "half later": lambda own, later: torch.where(torch.arange(own.numel()).view(own.shape) % 2 == 0, own, later),
-    "huge": lambda own, later: torch.full_like(own, 1000),
+    "huge": lambda own, later: torch.full_like(own, 100 if own.dtype == torch.uint8 else 1000),
 }
 """What a node may have returned, from its own result and one of a later node of the same size and dtype."""
 
