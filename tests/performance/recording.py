@@ -1,6 +1,6 @@
 """What recording costs a training, and the speed of the native code that recording needs.
 
-    scripts/bench recording                  # writes docs/reference/performance-recording.md; about ten minutes
+    scripts/bench recording                  # writes docs/reference/performance-recording.md; half an hour
     scripts/bench recording --only small,start --rounds 3 --page -
     scripts/bench recording --keep runs/recording.jsonl     # goes on with what is measured there
 
@@ -23,6 +23,7 @@ from pathlib import Path
 from .bandwidths import CAPABILITIES
 from .benchmark import provenance
 from .journals import compare_journals
+from .large import large_model_peaks
 from .recording_page import CALLS, COMPARED_STEPS, COMPARED_TENSORS, PAGE, PROCESSOR, SIZE, STEPS, Measurement, page
 from .turns import NUMDRIFT, Way, take_turns
 from .workloads import ROOT
@@ -66,6 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "bandwidth": bandwidth,
         "start": start,
         "journals": journals,
+        "large": large,
     }
     parser.add_argument("--rounds", type=int, default=25, help="how often each turn is taken (default: 25)")
     parser.add_argument("--only", default="", help=f"of {', '.join(parts)} (default: all)")
@@ -174,6 +176,11 @@ def journals(rounds: int) -> list[Measurement]:
         Measurement("journals", "bytes of memory", [each.peak for each in compared]),
         Measurement("journals", "bytes of a journal", [compared[0].size]),
     ]
+
+
+def large(rounds: int) -> list[Measurement]:
+    """Measure the memory of a large model, once."""
+    return [Measurement("large", f"{way}, bytes of memory", [peak]) for way, peak in large_model_peaks().items()]
 
 
 if __name__ == "__main__":

@@ -48,6 +48,9 @@ LATER_START, HELP, SPEED, SHARE, BYTES = 0.3, 0.1, 5.0, 0.6, 2048
 """Seconds by which recording delays the first line, seconds of `--help`, GB/s of the comparison, bandwidth of the digest
 as a share of torch.sum's, and bytes of journal for a tensor and 1,000 steps."""
 
+MEMORY_TIMES = 3.0
+"""The peak of the memory of all processes that record a large model, as a multiple of that of the bare script."""
+
 HEAD = """# The cost of recording
 
 This page shows how much longer a training step takes while numdrift records it, and how fast the native code is that recording and comparing
@@ -226,6 +229,16 @@ def goals(results: Results) -> Iterator[str]:
     if (helped := results.find("start", "--help")) is not None:
         yield f"`numdrift --help`: {met(helped.median <= HELP)}, {helped.median:.3f} s, where {HELP:g} s are allowed"
     yield from _journal_goals(results)
+    bare_peak = results.find("large", "bare, bytes of memory")
+    for way, title in (("params", WAYS["params"]), ("ops", WAYS["ops"]), ("tape", "the tape of a step and its replays")):
+        peak = results.find("large", f"{way}, bytes of memory")
+        if bare_peak is not None and peak is not None:
+            times = peak.median / bare_peak.median
+            yield (
+                f"memory of a transformer of 354 million parameters, {title}: {met(times <= MEMORY_TIMES)}, "
+                f"{peak.median / 2**30:.1f} GiB at the peak of all processes together, {times:.2f} times the bare script's "
+                f"{bare_peak.median / 2**30:.1f} GiB, where {MEMORY_TIMES:g} times are allowed"
+            )
 
 
 def _limits(results: Results, model: str, ratio: Ratio) -> str:

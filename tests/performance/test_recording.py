@@ -51,6 +51,13 @@ def test_a_bandwidth_is_a_share_of_the_sum() -> None:
     assert "- the comparison, AVX2: **missed**, 4.0 GB/s" in text
 
 
+def test_the_memory_of_a_large_model_is_compared_with_the_bare_script() -> None:
+    peaks = {"bare": 6.0, "params": 9.0, "tape": 24.0}
+    text = page([Measurement("large", f"{way}, bytes of memory", [gib * 2**30]) for way, gib in peaks.items()], "today")
+    assert "parameters, `--record params`, the default: met, 9.0 GiB at the peak" in text
+    assert "the tape of a step and its replays: **missed**, 24.0 GiB at the peak of all processes together, 4.00" in text
+
+
 def test_memory_that_grows_with_the_steps_misses_the_goal() -> None:
     grown = [
         Measurement("char_gpt", "bare, bytes of memory", [1 << 28, 1 << 28]),
