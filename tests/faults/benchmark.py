@@ -2,6 +2,7 @@
 
     scripts/bench faults                                    # everything; writes docs/reference/score.md
     scripts/bench faults --models gru,cnn --kinds loop,benign
+    scripts/bench faults --mode compile                     # those of compiled trainings
     scripts/bench faults --keep runs/faults                 # leaves the investigations there, and goes on with them
     scripts/bench faults --unrepeatable                     # on trainings that do not repeat their own bits
     scripts/bench faults --xla                              # those of mode xla; writes docs/reference/score-xla.md
@@ -98,6 +99,7 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     for name, known in (("models", models), ("kinds", kinds)):
         parser.add_argument(f"--{name}", default=",".join(known), help=f"of {', '.join(known)} (default: all)")
     parser.add_argument("--cases", default="", help="names of cases (default: all)")
+    parser.add_argument("--mode", default="", help="only trials of a mode that begins with this word, as in compile")
     parser.add_argument("--xla", action="store_true", help="the part of mode xla, which needs .venv-xla")
     parser.add_argument(
         "--unrepeatable", action="store_true", help="the products of every training add in another order each time"
@@ -122,7 +124,7 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         unknown = [name for name in given if name not in known]
         if unknown:
             parser.error(f"there is no {unknown[0]!r}; there are {', '.join(known)}")
-    args.whole = args.models == models and args.kinds == kinds and not args.cases and not args.unrepeatable
+    args.whole = args.models == models and args.kinds == kinds and not (args.cases or args.mode or args.unrepeatable)
     return args
 
 
@@ -136,7 +138,8 @@ def can_be_unrepeatable(trial: Trial) -> bool:
 
 
 def named(trial: Trial, args: argparse.Namespace) -> bool:
-    return not args.cases or trial.case.name in args.cases
+    is_of_mode = any(mode.startswith(args.mode) for mode in (trial.mode, trial.against) if mode is not None)
+    return is_of_mode and (not args.cases or trial.case.name in args.cases)
 
 
 def calibrate(score: Score, provenance: calibration.Provenance) -> None:

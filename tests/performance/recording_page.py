@@ -230,7 +230,11 @@ def goals(results: Results) -> Iterator[str]:
         yield f"`numdrift --help`: {met(helped.median <= HELP)}, {helped.median:.3f} s, where {HELP:g} s are allowed"
     yield from _journal_goals(results)
     bare_peak = results.find("large", "bare, bytes of memory")
-    for way, title in (("params", WAYS["params"]), ("ops", WAYS["ops"]), ("tape", "the tape of a step and its replays")):
+    for way, title in (
+        ("params", WAYS["params"]),
+        ("ops", WAYS["ops"]),
+        ("tape", "the tape of a step and its replays"),
+    ):
         peak = results.find("large", f"{way}, bytes of memory")
         if bare_peak is not None and peak is not None:
             times = peak.median / bare_peak.median

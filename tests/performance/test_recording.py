@@ -55,7 +55,9 @@ def test_the_memory_of_a_large_model_is_compared_with_the_bare_script() -> None:
     peaks = {"bare": 6.0, "params": 9.0, "tape": 24.0}
     text = page([Measurement("large", f"{way}, bytes of memory", [gib * 2**30]) for way, gib in peaks.items()], "today")
     assert "parameters, `--record params`, the default: met, 9.0 GiB at the peak" in text
-    assert "the tape of a step and its replays: **missed**, 24.0 GiB at the peak of all processes together, 4.00" in text
+    assert (
+        "the tape of a step and its replays: **missed**, 24.0 GiB at the peak of all processes together, 4.00" in text
+    )
 
 
 def test_memory_that_grows_with_the_steps_misses_the_goal() -> None:
