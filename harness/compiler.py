@@ -16,7 +16,7 @@ import shutil
 import stat
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +24,11 @@ from .errors import CompileError, NotAvailable, UsageError
 
 BUILD_SECONDS = 60
 CHECKSUM_BYTES = hashlib.sha256().digest_size
+_FAILURES = (OSError, RuntimeError, ValueError, subprocess.SubprocessError)
 COMPILERS = ("cc", "gcc", "clang")
+Execute = Callable[[Sequence[str]], "subprocess.CompletedProcess[str]"]
+"""Executes the command of a compiler, and returns its exit status and its messages."""
+
 REMEDY = "install one, on Debian with apt-get install gcc, or name it in CC"
 
 
@@ -62,28 +66,53 @@ def cache_folder() -> Path:
     return Path.home() / ".cache" / "numdrift"
 
 
-def compile_library(source: CSource) -> Library:
-    """Return the library of a C file, compiling it unless it is cached.
+def run_compiler(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """Execute a compiler for BUILD_SECONDS at most."""
+    return subprocess.run(
+        command,
+        check=False,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        env=os.environ | {"LC_ALL": "C"},
+        text=True,
+        errors="replace",
+        timeout=BUILD_SECONDS,
+    )
+
+
+def compile_library(source: CSource, execute: Execute = run_compiler) -> Library:
+    """Return the library of a C file, compiling it with `execute` unless it is cached.
 
     Raises UsageError if the file cannot be read, CompileError if it does not compile, and NotAvailable if there is no
     compiler, or no private folder for the library.
     """
     content = source.content()
     try:
-        return _library(source, content)
-    except (OSError, RuntimeError, ValueError, subprocess.SubprocessError) as error:
+        libraries = _libraries(source, content)
+        return _cached(libraries) or _build(source, libraries, execute)
+    except _FAILURES as error:
         raise _unavailable(" ".join(str(error).split()) or type(error).__name__) from error
 
 
-def _library(source: CSource, content: str) -> Library:
+def cached_library(source: CSource) -> Library | None:
+    """Return the library of a C file if it is cached. Raises UsageError and NotAvailable as `compile_library` does."""
+    content = source.content()
+    try:
+        return _cached(_libraries(source, content))
+    except _FAILURES as error:
+        raise _unavailable(" ".join(str(error).split()) or type(error).__name__) from error
+
+
+def _libraries(source: CSource, content: str) -> list[Library]:
+    """Return the libraries that the tunings would build, which may not exist yet."""
     compiler = find_compiler()
     folder = cache_folder()
     _make_private(folder)
-    libraries = [_place(source, content, compiler, folder, tuning) for tuning in source.tunings]
-    for library in libraries:
-        if _intact(library.path):
-            return library
-    return _build(source, libraries)
+    return [_place(source, content, compiler, folder, tuning) for tuning in source.tunings]
+
+
+def _cached(libraries: Sequence[Library]) -> Library | None:
+    return next((library for library in libraries if _intact(library.path)), None)
 
 
 def find_compiler() -> tuple[str, ...]:
@@ -169,7 +198,7 @@ def _intact(library: Path) -> bool:
     return hashlib.sha256(image).digest() == checksum
 
 
-def _build(source: CSource, libraries: list[Library]) -> Library:
+def _build(source: CSource, libraries: Sequence[Library], execute: Execute) -> Library:
     """Compile next to the target and rename, so that processes that build at the same time replace equal files.
 
     Return the first library that compiles. The error quotes the compiler's message for the last library, which has the
@@ -179,7 +208,7 @@ def _build(source: CSource, libraries: list[Library]) -> Library:
     for library in libraries:
         with tempfile.TemporaryDirectory(dir=library.path.parent, prefix="build-") as scratch:
             built = Path(scratch) / library.path.name
-            complaint = _compile(source.path, library, built)
+            complaint = _compile(source.path, library, built, execute)
             if not complaint:
                 image = built.read_bytes()
                 built.write_bytes(image + hashlib.sha256(image).digest())
@@ -188,18 +217,9 @@ def _build(source: CSource, libraries: list[Library]) -> Library:
     raise CompileError(source.path, complaint)
 
 
-def _compile(path: Path, library: Library, target: Path) -> str:
+def _compile(path: Path, library: Library, target: Path, execute: Execute) -> str:
     """Run the compiler; return its first error, "" if there is none."""
-    process = subprocess.run(
-        [*library.compiler, *library.flags, str(path.absolute()), "-o", str(target), "-lm"],
-        check=False,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        env=os.environ | {"LC_ALL": "C"},
-        text=True,
-        errors="replace",
-        timeout=BUILD_SECONDS,
-    )
+    process = execute([*library.compiler, *library.flags, str(path.absolute()), "-o", str(target), "-lm"])
     if process.returncode == 0 and target.exists():
         return ""
     return first_error(process.stderr) or f"{library.compiler[0]} ended with exit status {process.returncode}"

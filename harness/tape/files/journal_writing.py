@@ -41,16 +41,21 @@ class AppendFile:
         self._descriptor: int | None = None
         self._cached = 0
 
-    def append(self, parts: Sequence[Any]) -> int:
-        """Write the buffers one after the other, and return the number of bytes.
-
-        Raises OSError, for example if the disk is full. Then the file is as it was before.
-        """
+    def descriptor(self) -> int:
+        """Return the descriptor of the file, which is opened by the first call."""
         if self._descriptor is None:
             # The file has no buffer, so written records survive if the process is killed. Because of O_CLOEXEC,
             # programs that the script starts do not inherit the file.
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
             self._descriptor = os.open(self.path, flags, 0o644)
+        return self._descriptor
+
+    def append(self, parts: Sequence[Any]) -> int:
+        """Write the buffers one after the other, and return the number of bytes.
+
+        Raises OSError, for example if the disk is full. Then the file is as it was before.
+        """
+        descriptor = self.descriptor()
         total = 0
         try:
             for start in range(0, len(parts), MOST_PARTS):
@@ -58,7 +63,7 @@ class AppendFile:
                 while pending:
                     # writev may write only some of the bytes, and stop within a buffer. The next iteration writes the
                     # rest.
-                    written = os.writev(self._descriptor, pending)
+                    written = os.writev(descriptor, pending)
                     total += written
                     while pending and written >= len(pending[0]):
                         written -= len(pending.pop(0))
@@ -66,7 +71,7 @@ class AppendFile:
                         pending[0] = pending[0][written:]
         except OSError:
             with suppress(OSError):  # a record that is written in part would make all later ones unreadable
-                os.ftruncate(self._descriptor, os.fstat(self._descriptor).st_size - total)
+                os.ftruncate(descriptor, os.fstat(descriptor).st_size - total)
             raise
         self._cached += total
         if self._cached >= RELEASE_AFTER:
@@ -74,7 +79,7 @@ class AppendFile:
             # system may ignore this advice.
             self._cached = 0
             with suppress(OSError, AttributeError):
-                os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
         return total
 
     def close(self) -> None:
