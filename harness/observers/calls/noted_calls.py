@@ -23,7 +23,7 @@ from ...torch_private.dispatching import (
 from ...torch_private.operators import returns_view
 from ..state.script_generators import GeneratorDigests
 from ..values.digest import Digester, hash_text
-from .operations import FLUSH_AT
+from .operation_recorder import FLUSH_AT
 
 MOST_TEXT = 200
 """Maximum number of characters that are kept of a call's arguments other than tensors."""

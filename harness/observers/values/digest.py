@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import ctypes
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -102,6 +102,13 @@ def _codes(kinds: dict[str, int]) -> dict[torch.dtype, int]:
 
 _CODES = _codes(_KINDS)
 _ALL_CODES = _CODES | _codes(_COMPLEX_KINDS)
+
+
+def native_codes() -> Mapping[str, tuple[int, int]]:
+    """Return each dtype's codes: of a tensor that is read in place (0: a copy is read), and of its copy."""
+    return {str(dtype).removeprefix("torch."): (_CODES.get(dtype, 0), code) for dtype, code in _ALL_CODES.items()}
+
+
 _PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
 _UNREADABLE_ERRORS = (RuntimeError, TypeError, ValueError, AttributeError)
 _REFUSALS = _UNREADABLE_ERRORS

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from numdrift.harness.observers.calls.operations import FLUSH_AT, OperationRecorder
+from numdrift.harness.observers.calls.operation_recorder import FLUSH_AT, OperationRecorder
 from numdrift.harness.observers.values.digest import Digester
 from numdrift.harness.records import frames
 from numdrift.harness.records.values.digest_record import RECORD_BYTES, unpack

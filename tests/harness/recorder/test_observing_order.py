@@ -19,7 +19,7 @@ from torch import nn
 
 from numdrift.harness.backends.capturing.eager_capture import EagerCapture
 from numdrift.harness.backends.eager.mode import EagerMode
-from numdrift.harness.observers.calls.operations import OperationRecorder
+from numdrift.harness.observers.calls.operation_recorder import OperationRecorder
 from numdrift.harness.observers.experiments import tape_recording
 from numdrift.harness.observers.experiments.forced_steps import ForcedSteps
 from numdrift.harness.observers.experiments.step_experiments import OutcomeFiles
