@@ -17,8 +17,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
+
+from numdrift.harness.compiler import compile_library
+from numdrift.harness.errors import NumdriftError
+from numdrift.harness.observers.calls.native_ops import native_source
 
 from .bandwidths import CAPABILITIES
 from .benchmark import provenance
@@ -103,6 +108,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def steps(model: str, rounds: int) -> list[Measurement]:
     """Measure the seconds of a step in each way, and how the memory of the process grows."""
+    with suppress(NumdriftError):
+        compile_library(native_source())  # which the trainings would otherwise do while they are measured
     found = []
     for ways in (EAGER, COMPILED):
         turns = take_turns(model, ways, steps=TURNS[model], rounds=rounds, environment=PASSIVE)
