@@ -85,7 +85,7 @@ class Audience:
         self._present: dict[Observer, None] = {}
         self._seats: dict[Observer, Seat] = {}
         self._guards: dict[Observer, Guard] = {}
-        self._overriding: dict[str, tuple[Observer, ...]] = {}
+        self._listeners: dict[str, Sequence[tuple[Observer, Callable[..., Any], Guard]]] = {}
         self._stopped: set[Part] = set()
 
     def take_seats(self, seats: Sequence[Seat], config: RunConfig, around: Callable[[Seat], Surroundings]) -> None:
@@ -111,16 +111,19 @@ class Audience:
         """Call `moment`, a method of Observer, on all observers that override it, and return their answers."""
         name = moment.__name__
         # Most observers override few moments, and `called_with` is reported at every call of a model: search only once.
-        listeners = self._overriding.get(name)
+        listeners = self._listeners.get(name)
         if listeners is None:
             original = getattr(Observer, name)
             overriding = [watcher for watcher in self._seats if getattr(type(watcher), name) is not original]
-            listeners = self._overriding[name] = tuple(reversed(overriding) if name in OUTWARDS else overriding)
+            ordered = reversed(overriding) if name in OUTWARDS else overriding
+            listeners = self._listeners[name] = [
+                (observer, getattr(observer, name), self._guards[observer]) for observer in ordered
+            ]
         answers: list[R] = []
-        for observer in listeners:
+        for observer, listen, guard in listeners:
             if observer in self._present:  # an observer may leave while the others are notified
-                with self._guards[observer]:
-                    answers.append(getattr(observer, name)(*args, **kwargs))
+                with guard:
+                    answers.append(listen(*args, **kwargs))
         return answers
 
     def guard(self, observer: Observer) -> Guard:

@@ -97,9 +97,10 @@ class Mode(Protocol):
         """
 
     def in_place(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Return the values where they lie, without autograd: as the training's own memory, on the mode's device.
+        """Return the values where they lie, as the training's own memory, on the mode's device.
 
-        They are the values of this moment only until the training continues. A mode whose tensors are not in a device's
+        They may be the script's own tensors: read their memory, and let autograd see no op on them. They are the values
+        of this moment only until the training continues. A mode whose tensors are not in a device's
         memory returns CPU tensors, as `read` does.
         """
         return self.read(tensors)

@@ -70,7 +70,8 @@ class Recorder:
         self.adoption = ScriptAdoption(
             config.script, mode, facts, draws_on_the_cpu=config.mode.draws == "cpu", as_is=config.as_is
         )
-        self._hooks = Hooks(self, self.losses, self.adoption.compiles)
+        compiling = mode.capabilities.compiles or config.as_is or bool(config.instruments) or config.graphs
+        self._hooks = Hooks(self, self.losses, self.adoption.compiles, compiling=compiling)
         self._settings = FollowedSettings(config.mode, config.script, facts)
         self._execution = ChangedExecution(config.mode, config.script, facts)
         self._table: list[NamedTensor] | None = None
@@ -226,8 +227,8 @@ class Recorder:
             self._tell(Observer.begins, self.step)
 
     def backward_started(self, losses: list[torch.Tensor], found: Found = "backward") -> None:
-        if not self._config.as_is and not self._training.root_classes():
-            require_device(losses, self._mode.device)
+        if not self._config.as_is:
+            require_device(losses, self._mode.device, self._training)
         script_losses = self.losses.backward_started(losses, found)
         self._begin_first()
         self._tell(Observer.backward_started, self.step, losses, script_losses)

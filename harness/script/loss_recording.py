@@ -158,14 +158,14 @@ class LossRecording:
         return Guard(self._failed, doing)
 
 
-def require_device(losses: Sequence[torch.Tensor], device: str) -> None:
+def require_device(losses: Sequence[torch.Tensor], device: str, training: TrainingTensors) -> None:
     """Refuse a script without modules if its loss is not on the mode's device: it would run in a different mode.
 
     Raises AdoptionError.
     """
     kind = device.partition(":")[0]
     elsewhere = next((loss.device.type for loss in losses if loss.device.type != kind), None)
-    if elsewhere is not None:
+    if elsewhere is not None and not training.root_classes():
         raise AdoptionError(
             f"the loss is on {elsewhere}, but this mode runs on {kind}, and there is no model to move there: "
             'let the script take the device from os.environ["DEVICE"]'

@@ -21,25 +21,34 @@ class ModuleCalls:
     `torch.nn.Module.__call__` is replaced only between outermost calls and restored during each of them, so calls of
     inner modules never reach the replacement. If a compiled function of the script calls a module, the compiler may
     trace the replacement, which then only calls torch's own `__call__`.
+
+    With `stays`, it is also replaced during the calls, in which the replacement calls torch's own. This is for modes
+    that compile nothing. Each replacement changes all classes of modules, so that Python forgets where it has found
+    their attributes, which takes longer than many calls of inner modules.
     """
 
-    def __init__(self, called: Called, returned: Returned = lambda module, outputs: None) -> None:
+    def __init__(
+        self, called: Called, returned: Returned = lambda module, outputs: None, *, stays: bool = False
+    ) -> None:
         self._original = torch.nn.Module.__call__
         self._called = called
-        self._open = False
+        self._open = self._inside = False
         original = self._original
 
         def call(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-            if torch.compiler.is_compiling():
+            if self._inside or torch.compiler.is_compiling():
                 return original(module, *args, **kwargs)
-            self._replace_call(original)
+            self._inside = True
+            if not stays:
+                self._replace_call(original)
             try:
                 self._called(module, args, kwargs)
                 outputs = original(module, *args, **kwargs)
                 returned(module, outputs)
                 return outputs
             finally:
-                if self._open:  # the call may have ended the recording
+                self._inside = False
+                if self._open and not stays:  # the call may have ended the recording
                     self._replace_call(self._replacement)
 
         self._replacement: Callable[..., Any] = call
@@ -68,7 +77,7 @@ class ModuleCalls:
     @property
     def outside(self) -> bool:
         """True if a module call at this moment would be an outermost one, and would be reported."""
-        return torch.nn.Module.__call__ is self._replacement
+        return torch.nn.Module.__call__ is self._replacement and not self._inside
 
     def _replace_call(self, function: Callable[..., Any]) -> None:
         torch.nn.Module.__call__ = function  # type: ignore[method-assign]

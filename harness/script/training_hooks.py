@@ -2,7 +2,7 @@
 
 The hooks are on the outermost module calls, on `backward` and its replacements (`torch.autograd.grad`,
 `torch.func.grad`), on the optimizers' steps, and on the gradient scaler, which acts between a loss and its backward.
-No hook is active inside a module's call, so compilers trace the same code as in a bare run.
+If anything is compiled, no hook is active inside a module's call, so compilers trace the same code as in a bare run.
 """
 
 from __future__ import annotations
@@ -101,13 +101,23 @@ class StepNesting:
 
 
 class Hooks:
-    """Installs every hook; `remove` uninstalls them."""
+    """Installs every hook; `remove` uninstalls them.
 
-    def __init__(self, observer: TrainingListener, gradients: GradientObserver, compiles: ScriptCompiles) -> None:
+    compiling: whether anything may be compiled while the hooks are installed
+    """
+
+    def __init__(
+        self,
+        observer: TrainingListener,
+        gradients: GradientObserver,
+        compiles: ScriptCompiles,
+        *,
+        compiling: bool = True,
+    ) -> None:
         self._observer = observer
         self._compiles = compiles
         self._gradients = gradients
-        self.calls = ModuleCalls(observer.module_called, observer.module_returned)
+        self.calls = ModuleCalls(observer.module_called, observer.module_returned, stays=not compiling)
         self._nesting = StepNesting()
         self._in_backward = False
         self._stepped_in_backward: Optimizer | None = None
@@ -116,7 +126,7 @@ class Hooks:
 
     def install(self) -> None:
         with self._patches as patches:
-            # This only claims `__call__`. ModuleCalls restores it during every outermost call.
+            # This only claims `__call__`, which ModuleCalls replaces and restores.
             patches.claim(torch.nn.Module, "__call__")
             self.calls.open()
             patches.also(self.calls.close)

@@ -24,7 +24,8 @@ def is_sharded(tensor: torch.Tensor) -> bool:
 
 def some_are_sharded(tensors: Sequence[torch.Tensor]) -> bool:
     """Return whether a DTensor is among the tensors."""
-    return "torch.distributed.tensor" in sys.modules and any(is_sharded(tensor) for tensor in tensors)
+    loaded = sys.modules.get("torch.distributed.tensor")
+    return loaded is not None and any(issubclass(kind, loaded.DTensor) for kind in set(map(type, tensors)))
 
 
 def shard_of(tensor: torch.Tensor) -> Shard | None:

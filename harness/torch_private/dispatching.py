@@ -41,7 +41,9 @@ def current_autograd_node() -> Any:
 
 def next_sequence_number() -> int:
     """Return the number of this thread's next autograd node. The number links a backward op to its forward op."""
-    return int(private("torch.autograd", "_get_sequence_nr")())
+    autograd: Any = torch.autograd
+    require(autograd, "_get_sequence_nr")
+    return int(autograd._get_sequence_nr())
 
 
 NO_SEQUENCE = 2**64 - 1

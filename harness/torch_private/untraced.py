@@ -19,22 +19,31 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 def untraced(function: Function) -> Function:
     """Wrap a function so that dynamo traces neither it nor the functions that it calls: the graph breaks at its call.
 
-    This does not load dynamo, which would take seconds: while dynamo is not loaded, nothing is traced.
+    Outside of compiled functions, where dynamo traces nothing, the function is called as it is. This does not load
+    dynamo, which would take seconds.
     """
     hidden: Callable[..., Any] | None = None
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         nonlocal hidden
+        if not _may_trace():
+            return function(*args, **kwargs)
         if hidden is None:
-            if "torch._dynamo" not in sys.modules:
-                return function(*args, **kwargs)
             hidden = torch.compiler.disable(lambda *args, **kwargs: function(*args, **kwargs))
         return hidden(*args, **kwargs)
 
     call._torchdynamo_disable = True  # type: ignore[attr-defined]
     skip_frame(call)
     return call  # type: ignore[return-value]
+
+
+def _may_trace() -> bool:
+    """Return whether dynamo may trace a Python function that this thread calls; True if torch does not report it."""
+    if "torch._dynamo" not in sys.modules:
+        return False
+    callback = getattr(getattr(torch._C._dynamo, "eval_frame", None), "get_eval_frame_callback", None)
+    return callback is None or callback() is not None
 
 
 def skip_frame(function: Callable[..., Any]) -> None:

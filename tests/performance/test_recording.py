@@ -37,6 +37,16 @@ def test_the_page_says_how_long_the_digest_reads_the_outputs_of_a_step() -> None
     )
 
 
+def test_the_page_says_what_a_dispatch_mode_costs_beside_compiled_graphs() -> None:
+    calls = [
+        Measurement("char_gpt", f"{way}, {CALLS}", [count]) for way, count in (("ops", 1000), ("ops compiled", 500))
+    ]
+    compiled = [*steps("bare compiled", 0.5), *steps("ops compiled", 0.8)]
+    text = page([*steps("bare", 1.0), *steps("mode", 1.4), *compiled, *calls], "measured today")
+    assert "that is 300.00 ms more than a bare step; a step calls 500 ops outside of the compiled graphs" in text
+    assert "takes 400 µs for an op, so that these ops alone would make a step 1.40 times a bare one" in text
+
+
 @pytest.mark.parametrize(("ratios", "word"), [((0.99, 1.01, 1.02), "met"), ((1.01, 1.02, 1.03), "**missed**")])
 def test_losses_may_exceed_the_bare_time_by_noise(ratios: tuple[float, ...], word: str) -> None:
     text = page([*steps("bare", *(1.0 for _ in ratios)), *steps("losses", *ratios)], "measured today")

@@ -16,7 +16,7 @@ from ...hooks.graph_capture import Capture, CaptureRequest
 from ...hooks.mode_protocol import Mode, Moment, ScriptFacts
 from ...records.modes.mode_registry import PLAIN, registry
 from ...records.modes.mode_spec import ModeSpec
-from ...tape.shards import local_tensor
+from ...tape.shards import local_tensor, some_are_sharded
 from ...tape.stated_settings import put_stated, stated_settings
 from ...tape.step_settings import put_settings, read_settings
 from ...torch_private.patches import Patches
@@ -104,7 +104,9 @@ class EagerMode(Mode):
         return load_adapter("eager.adapter:EagerAdapter", self.spec)
 
     def read(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        return [tensor.cpu() for tensor in self.in_place(tensors)]
+        return [local_tensor(tensor).detach().cpu() for tensor in tensors]
 
     def in_place(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        return [local_tensor(tensor).detach() for tensor in tensors]
+        if some_are_sharded(tensors):
+            tensors = [local_tensor(tensor) for tensor in tensors]
+        return [tensor if tensor.is_cpu else tensor.detach() for tensor in tensors]

@@ -154,6 +154,10 @@ class Digester:
                         and not tensor.is_neg()
                     ):
                         if tensor.is_contiguous():
+                            address = tensor.data_ptr()
+                            if address and not tensor.storage_offset():
+                                items += (address, tensor.numel(), code, 0)
+                                continue
                             item = _item(tensor, code)
                         elif (
                             tensor.layout == torch.strided and not tensor.is_nested and tensor.dim() <= MOST_DIMENSIONS
@@ -189,8 +193,13 @@ class Digester:
         """
         by_device: dict[torch.device, list[int]] = {}
         with without_function_modes():
-            for position, tensor in enumerate(tensors):
-                if not tensor.is_cpu and tensor.device not in self._refusing and _lies_there(tensor):
+            elsewhere = [position for position, tensor in enumerate(tensors) if not tensor.is_cpu]
+            if not elsewhere:
+                found = self.digest(tensors) if tensors else b""
+                return lambda: found
+            for position in elsewhere:
+                tensor = tensors[position]
+                if tensor.device not in self._refusing and _lies_there(tensor):
                     by_device.setdefault(tensor.device, []).append(position)
             if not by_device:
                 found = self.digest(_copied(tensors))

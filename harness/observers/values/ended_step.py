@@ -19,10 +19,14 @@ LOSS = "loss"
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """The tensors that a step's frames hold, in this order. `number` identifies the table in the frames."""
+    """The tensors that a step's frames hold, in this order, and the parameters among them.
+
+    `number` identifies the table in the frames.
+    """
 
     number: int
     tensors: tuple[NamedTensor, ...]
+    parameters: tuple[NamedTensor, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +60,11 @@ class EndedStep:
     logged: Sequence[LoggedStep] = ()
 
     @property
-    def state(self) -> Iterator[torch.Tensor]:
+    def state(self) -> list[torch.Tensor]:
         """The tensors of the table, then the gradients that exist."""
-        yield from (named.tensor for named in self.table.tensors)
-        yield from (gradient for gradient in self.gradients if gradient is not None)
+        tensors = [named.tensor for named in self.table.tensors]
+        tensors += [gradient for gradient in self.gradients if gradient is not None]
+        return tensors
 
 
 def scalar(loss: torch.Tensor) -> float:

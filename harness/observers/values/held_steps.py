@@ -44,7 +44,7 @@ class DigestedStep:
             return None
         tensors = self.table.tensors
         bad = [bool(words[place + NAN] or words[place + INF]) for place in range(0, len(words), size)]
-        parameters = [named.name for named in tensors if named.kind == "parameter"]
+        parameters = [named.name for named in self.table.parameters]
         of_gradients = [name for name, is_bad in zip(parameters, bad[len(tensors) :], strict=True) if is_bad]
         if of_gradients:
             return "gradient", of_gradients[-1]

@@ -6,7 +6,7 @@ import statistics
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 FIRST = 3
@@ -80,12 +80,12 @@ class RecordingShare:
         """Record the details of this step and of those that follow up to step `until`, whatever that takes."""
         self._until = max(self._until, until)
 
+    def measured(self) -> AbstractContextManager[None]:
+        """Return a context whose time counts as time of the recording."""
+        return nullcontext() if self._limit is None or self._depth else self._measured()
+
     @contextmanager
-    def measured(self) -> Iterator[None]:
-        """Count the time in the context as time of the recording."""
-        if self._limit is None or self._depth:
-            yield
-            return
+    def _measured(self) -> Iterator[None]:
         self._depth, began = 1, self._clock()
         try:
             yield

@@ -89,13 +89,14 @@ class StepWriter(Observer):
                 number = 0 if table is None else number + 1
                 self._described = described_
                 self._log.write("tensors", table=number, tensors=described_)
-            table = Table(number, tuple(tensors))
+            table = Table(number, tuple(tensors), tuple(named for named in tensors if named.kind == "parameter"))
             self._tensors, self._table = tensors, table
-        gradients_by_name = self._around.gradients()
+        other_gradients = self._around.gradients()
         gradients = tuple(
-            gradients_by_name.get(named.name) if named.tensor.grad is None else named.tensor.grad
-            for named in table.tensors
-            if named.kind == "parameter"
+            [
+                other_gradients.get(named.name) if (gradient := named.tensor.grad) is None else gradient
+                for named in table.parameters
+            ]
         )
         self._ended[step] = EndedStep(step, self._around.losses(), gradients, table, self._around.logged_values())
 
@@ -131,7 +132,7 @@ class StepWriter(Observer):
         is_scheduled = with_state and number in self._config.steps
         numbers = [*ended.losses, *(tensor for logged in ended.logged for tensor in logged.tensors)]
         # All values are taken at once: the lazy mode may have to execute a graph for them.
-        placed = self._mode.in_place([*numbers, *(ended.state if with_state else ())])
+        placed = self._mode.in_place([*numbers, *ended.state] if with_state else numbers)
         state = placed[len(numbers) :]
         # The digests are begun before the first number is read: the device computes them before the host waits for it.
         digests_of_state = self._digester.launch(state)
@@ -143,16 +144,12 @@ class StepWriter(Observer):
         if self._held is not None and self._held.judge(number, fields["losses"], other_fields.get("optimizer", 0)):
             self._share.insist(number + HELD)
             if not with_state and self._is_selected(number) and self._mode.capabilities.has_values:
-                state, with_state = self._mode.in_place([*ended.state]), True
+                state, with_state = self._mode.in_place(ended.state), True
                 digests_of_state = self._digester.launch(state)
         if with_state:
-            # A frame has a digest for each tensor of the table, then one for each parameter's gradient.
             table, digests = ended.table, digests_of_state()
-            count, size = len(table.tensors), len(ABSENT)
-            value_digests, gradient_digests = digests[: count * size], digests[count * size :]
-            upcoming = iter([gradient_digests[start : start + size] for start in range(0, len(gradient_digests), size)])
-            self._last = (table, number, value_digests)
-            payload = [value_digests, *(ABSENT if gradient is None else next(upcoming) for gradient in ended.gradients)]
+            self._last = (table, number, digests[: len(table.tensors) * len(ABSENT)])
+            payload = _payload(digests, ended)
             if is_scheduled:
                 with self._room(number):
                     self._digests.frame(table.number, number, payload, sum(len(part) for part in payload))
@@ -229,6 +226,19 @@ class StepWriter(Observer):
             self._around.nonfinite(step)
 
 
+def _payload(digests: bytes, ended: EndedStep) -> list[bytes]:
+    """Return the parts of a frame: a digest for each tensor of the table, then one for each parameter's gradient.
+
+    `digests` are those of `ended.state`, which lacks the gradients that do not exist.
+    """
+    size = len(ABSENT)
+    if len(digests) == size * (len(ended.table.tensors) + len(ended.gradients)):
+        return [digests]
+    values = size * len(ended.table.tensors)
+    upcoming = iter([digests[start : start + size] for start in range(values, len(digests), size)])
+    return [digests[:values], *(ABSENT if gradient is None else next(upcoming) for gradient in ended.gradients)]
+
+
 def _hashes(records: bytes) -> list[str]:
     """Return the hashes of records. The sums in a record depend on the device that adds; its hash, only on the bits."""
     return [hash_text(records[start : start + RECORD_BYTES]) for start in range(0, len(records), RECORD_BYTES)]
@@ -261,8 +271,7 @@ class SketchFile:
         sketcher = self._sketcher = self._sketcher or Sketcher()
         # If a gradient is sharded differently from its parameter, its shard is recorded: the two tensors' digests do
         # not add up in the same way.
-        parameters = [entry for entry in ended.table.tensors if entry.kind == "parameter"]
-        for named, gradient in zip(parameters, ended.gradients, strict=True):
+        for named, gradient in zip(ended.table.parameters, ended.gradients, strict=True):
             if named.name in self._reported or gradient is None or not is_sharded(named.tensor):
                 continue
             gradient_shard = shard_of(gradient)

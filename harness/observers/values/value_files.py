@@ -17,8 +17,9 @@ import torch
 
 from ...records import frames
 from ...records.run.step_selection import KeepParams
-from ...tape.files.journal_writing import FrameFile, bytes_of
+from ...tape.files.journal_writing import FrameFile
 from .fetched_values import on_host
+from .tensor_buffers import TensorBuffers
 
 FIRST_STEP_LEVEL = 63
 """Level of step 0, which every power of two divides: it is never dropped."""
@@ -40,6 +41,7 @@ class ValueFiles:
         self._lowest = 0
         self._written: dict[int, int] = {}
         self._files: dict[int, FrameFile] = {}
+        self._buffers = TensorBuffers()
         self._last_kept: int | None = None
         self._last_level = 0
         self._offered = 0
@@ -55,7 +57,7 @@ class ValueFiles:
         if level < self._lowest:
             return
         file = self._files.setdefault(level, FrameFile(self._folder / frames.values_file(level)))
-        of_step = _write(file, table, step, tensors) + sum(pickled_bytes(tensor) for tensor in tensors)
+        of_step = self._write(file, table, step, tensors) + self._buffers.pickled
         self._written[level] = self._written.get(level, 0) + of_step
         self._last_kept, self._last_level = step, level
         while sum(self._written.values()) > self._budget and len(self._written) > 1:
@@ -75,16 +77,8 @@ class ValueFiles:
     def write_last(self, table: int, step: int, tensors: Sequence[torch.Tensor]) -> None:
         """Write the last step's values, unless they are already on disk."""
         if step != self._last_kept:
-            _write(FrameFile(self._folder / frames.LAST_VALUES), table, step, tensors)
+            self._write(FrameFile(self._folder / frames.LAST_VALUES), table, step, tensors)
 
-
-def pickled_bytes(tensor: torch.Tensor) -> int:
-    """Return the bytes of a tensor in a pickle, where numbers of a dtype that NumPy lacks are wider."""
-    dtype = tensor.dtype
-    is_narrow = dtype.is_floating_point and dtype.itemsize <= 2 and dtype != torch.float16
-    return tensor.numel() * (4 if is_narrow else 8 if dtype == torch.complex32 else dtype.itemsize)
-
-
-def _write(file: FrameFile, table: int, step: int, tensors: Sequence[torch.Tensor]) -> int:
-    buffers = [bytes_of(tensor) for tensor in on_host(tensors)]
-    return file.frame(table, step, buffers, sum(len(buffer) for buffer in buffers))
+    def _write(self, file: FrameFile, table: int, step: int, tensors: Sequence[torch.Tensor]) -> int:
+        values = on_host(tensors)
+        return file.frame(table, step, self._buffers.of(values), self._buffers.size)

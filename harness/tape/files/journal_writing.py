@@ -29,6 +29,8 @@ MOST_PARTS = 512
 """The largest number of buffers that are passed to one writev. Linux allows 1024 (IOV_MAX)."""
 
 
+encode = json.JSONEncoder(separators=(",", ":")).encode
+
 WAITING_BYTES = 1 << 24
 """The most bytes of lines that wait for room on a full disk: the losses of more than a hundred thousand steps."""
 
@@ -59,16 +61,19 @@ class AppendFile:
         total = 0
         try:
             for start in range(0, len(parts), MOST_PARTS):
-                pending = [memoryview(part) for part in parts[start : start + MOST_PARTS]]
+                pending = [*parts[start : start + MOST_PARTS]]
                 while pending:
                     # writev may write only some of the bytes, and stop within a buffer. The next iteration writes the
                     # rest.
                     written = os.writev(descriptor, pending)
                     total += written
-                    while pending and written >= len(pending[0]):
-                        written -= len(pending.pop(0))
+                    done = 0
+                    while done < len(pending) and written >= len(pending[done]):
+                        written -= len(pending[done])
+                        done += 1
+                    del pending[:done]
                     if pending and written:
-                        pending[0] = pending[0][written:]
+                        pending[0] = memoryview(pending[0])[written:]
         except OSError:
             with suppress(OSError):  # a record that is written in part would make all later ones unreadable
                 os.ftruncate(descriptor, os.fstat(descriptor).st_size - total)
@@ -101,7 +106,7 @@ class EventLog(AppendFile):
 
     def write(self, event: str, **fields: Any) -> None:
         """Write a line. Raises OSError, but for a full disk only once WAITING_BYTES of lines wait."""
-        line = json.dumps({"event": event, **fields}, separators=(",", ":")).encode() + b"\n"
+        line = encode({"event": event, **fields}).encode() + b"\n"
         is_first = not self._waiting
         try:
             self.append([*self._waiting, line])

@@ -19,14 +19,12 @@ from numdrift.harness.records.values.digest_record import ABSENT, Digest, pack
 from numdrift.harness.script.named_tensors import NamedTensor
 from numdrift.harness.tape.files.journal_writing import FrameFile
 
-TABLE = Table(
-    0,
-    (
-        NamedTensor("first.weight", "parameter", torch.zeros(2)),
-        NamedTensor("mask", "buffer", torch.zeros(2)),
-        NamedTensor("last.weight", "parameter", torch.zeros(2)),
-    ),
+FIRST, MASK, LAST = (
+    NamedTensor("first.weight", "parameter", torch.zeros(2)),
+    NamedTensor("mask", "buffer", torch.zeros(2)),
+    NamedTensor("last.weight", "parameter", torch.zeros(2)),
 )
+TABLE = Table(0, (FIRST, MASK, LAST), (FIRST, LAST))
 
 
 def spikes(losses: Sequence[float]) -> list[int]:

@@ -9,7 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from numdrift.harness.observers.values.value_files import ValueFiles, level_of, pickled_bytes
+from numdrift.harness.observers.values.tensor_buffers import pickled_bytes
+from numdrift.harness.observers.values.value_files import ValueFiles, level_of
 from numdrift.harness.records.frames import HEADER, LAST_VALUES, TRAILER, scan_frames
 from numdrift.harness.records.run.step_selection import KeepParams
 from numdrift.harness.runs.numpy_values import NUMPY_TYPES, as_numbers
@@ -151,3 +152,27 @@ def test_the_pickle_is_counted_as_it_will_be(dtype: str) -> None:
     tensor = torch.zeros(3, 5, dtype=getattr(torch, dtype))
     bits = np.zeros((3, 5), NUMPY_TYPES[dtype])
     assert pickled_bytes(tensor) == as_numbers(bits, dtype).nbytes
+
+
+def test_values_are_those_of_each_step_wherever_they_lie(tmp_path: Path) -> None:
+    parameter = torch.arange(6.0).reshape(2, 3)
+    steps = [
+        parameter.clone(),
+        parameter.mul_(2).clone(),  # in the same memory
+        parameter.t().clone(),  # the same memory, read in another order
+        torch.full((2, 3), 7.0),
+    ]
+    files = ValueFiles(tmp_path, KeepParams.parse("all"), 1 << 20, lambda text: None)
+
+    parameter = torch.arange(6.0).reshape(2, 3)
+    files.keep(0, 0, [parameter])
+    files.keep(0, 1, [parameter.mul_(2)])
+    files.keep(0, 2, [parameter.t()])
+    files.keep(0, 3, [torch.full((2, 3), 7.0)])
+
+    written = {
+        frame.step: path.read_bytes()[frame.offset :][: frame.length]
+        for path in tmp_path.glob("values-*.bin")
+        for frame in scan_frames(path)
+    }
+    assert written == {step: values.numpy().tobytes() for step, values in enumerate(steps)}

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 import pytest
@@ -330,6 +330,40 @@ def test_inside_a_module_call_torch_is_untouched() -> None:
         # then neither the observer nor the module sees the replacement, which is back after the call
         assert inside == [original, original]
         assert torch.nn.Module.__call__ is not original
+    finally:
+        calls.close()
+    assert torch.nn.Module.__call__ is original
+
+
+def test_calls_whose_replacement_stays_are_the_outermost_ones() -> None:
+    # given a module that fails at every second call, and modules inside it
+    original = torch.nn.Module.__call__
+    seen: list[torch.nn.Module] = []
+    inside: list[bool] = []
+
+    class Model(torch.nn.Sequential):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            inside.append(calls.outside)
+            for part in self:
+                x = part(x)
+            if len(inside) % 2 == 0:
+                raise ValueError
+            return x
+
+    calls = ModuleCalls(lambda module, args, kwargs: seen.append(module), stays=True)
+    calls.open()
+    try:
+        # when
+        replaced = torch.nn.Module.__call__
+        model = Model(torch.nn.Linear(2, 2), torch.nn.Sequential(torch.nn.Tanh()))
+        for number in range(4):
+            with pytest.raises(ValueError) if number % 2 else nullcontext():
+                model(torch.zeros(1, 2))
+        # then
+        assert [id(module) for module in seen] == [id(model)] * 4
+        assert inside == [False] * 4
+        assert calls.outside
+        assert torch.nn.Module.__call__ is replaced
     finally:
         calls.close()
     assert torch.nn.Module.__call__ is original
