@@ -48,9 +48,11 @@ from .torch_digest import Records, TorchDigests
 
 SOURCE = CSource(
     Path(__file__).with_name("digest.c"),
-    # The parts of -ffast-math that let gcc vectorise sums; digest.c explains how NaN is found nevertheless.
+    # The parts of -ffast-math that let gcc vectorise sums; plain_sums.h explains how NaN is found nevertheless.
     flags=(
         "-O3",
+        # A loop that began in the middle of a cache line read memory at 0.8 of the speed (AMD Zen 3).
+        "-falign-loops=64",
         "-fassociative-math",
         "-ffinite-math-only",
         "-fno-signed-zeros",
