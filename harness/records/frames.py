@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -83,17 +84,16 @@ def scan_frames(path: Path) -> Iterator[FrameAt]:
     # A payload may be gigabytes long, so it is skipped. A trailer and the header after it are read together, without a
     # buffer: a long run has a hundred thousand frames, and filling a buffer for each would read most of the file.
     with path.open("rb", buffering=0) as file:
-        position, size = 0, path.stat().st_size
-        begin = file.read(HEADER.size)
+        number, position, size = file.fileno(), 0, path.stat().st_size
+        begin = os.pread(number, HEADER.size, 0)
         while position + HEADER.size + TRAILER.size <= size:
             magic, table, step, length = HEADER.unpack(begin)
             offset = position + HEADER.size
             position = offset + length + TRAILER.size
             if magic != MAGIC or position > size:  # without a valid length, the next frame cannot be found
                 return
-            file.seek(offset + length)
-            ending = file.read(TRAILER.size + HEADER.size)
-            if TRAILER.unpack(ending[: TRAILER.size]) != (END_MAGIC, table, step):
+            ending = os.pread(number, TRAILER.size + HEADER.size, offset + length)
+            if TRAILER.unpack_from(ending) != (END_MAGIC, table, step):
                 return
             begin = ending[TRAILER.size :]
             yield FrameAt(step, table, offset, length)

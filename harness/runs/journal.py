@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import mmap
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
@@ -116,7 +117,7 @@ class Journal:
         with path.open("rb") as file:
             for number, line in enumerate(file, 1):
                 try:
-                    event = json.loads(line)
+                    event = json.loads(line.decode())  # of bytes, it would guess the encoding
                     self._take(event)
                 except MALFORMED:
                     # The last line may be cut off, because the process was killed while it wrote the line. That is not
@@ -243,8 +244,7 @@ class Journal:
             return
         with path.open("rb", buffering=0) as file:
             for frame in self._digest_frames():
-                file.seek(frame.offset)
-                records = file.read(frame.length)
+                records = os.pread(file.fileno(), frame.length, frame.offset)
                 if len(records) < frame.length:
                     raise JournalError(path, f"was cut off at step {frame.step} while it was being read")
                 yield frame.step, columns[frame.table].step(records)
