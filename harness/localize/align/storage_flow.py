@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 
 from ...tape.replaying.replay import Computation, executions
 from ...tape.tape import Call, Tape, View, leaves, views_in
+from ...tape.uncollected import uncollected
 
 Layout = tuple[int, tuple[int, ...], tuple[int, ...]]
 """Offset, size and stride of a view, in elements."""
@@ -25,8 +26,7 @@ def other(side: Side) -> Side:
     return "b" if side == "a" else "a"
 
 
-@dataclass(frozen=True, slots=True)
-class FlowValue:
+class FlowValue(NamedTuple):
     """The content of the storage in `slot` between two writes; the first content has version 0."""
 
     slot: int
@@ -143,6 +143,7 @@ def readers_of(flow: StorageFlow) -> dict[FlowValue, list[int]]:
     return readers
 
 
+@uncollected()
 def flow_of(tape: Tape) -> StorageFlow:
     """Return the flow of a tape, with a separate value for each content of each storage.
 
