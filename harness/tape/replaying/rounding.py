@@ -19,7 +19,7 @@ from __future__ import annotations
 import functools
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -116,7 +116,7 @@ class RandomRounding:
         untouched = {id(tensor) for tensor in written}
         # Read the precision of a copy's source before the copy runs, since the copy may overwrite its source.
         copies = name in CASTS
-        values = leaves([*arguments, *keywords.values()]) if copies else ()
+        values: Iterable[Any] = leaves([*arguments, *keywords.values()]) if copies else ()
         tensors = [value for value in values if isinstance(value, torch.Tensor)]
         read = max((_eps(value) for value in tensors if id(value) not in untouched), default=0.0)
         exact = is_exact(name, arguments, keywords)
