@@ -36,7 +36,8 @@ class ModuleCalls:
         original = self._original
 
         def call(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-            if self._inside or torch.compiler.is_compiling():
+            # A compiler that traces this does not read `_inside`, on which its code would then depend.
+            if torch.compiler.is_compiling() or self._inside:
                 return original(module, *args, **kwargs)
             self._inside = True
             if not stays:

@@ -211,25 +211,12 @@ def swaps_are_left_out() -> bool:
     return _own_kernels.wanted
 
 
-class _BareExecution:
-    """The context `bare_execution`. It is no generator, because it is entered for each value of a step."""
-
-    __slots__ = ("_guards",)
-
-    def __enter__(self) -> None:
-        require(torch._C, "_AutoDispatchBelowAutograd")
-        self._guards = without_function_modes(), without_dispatch_modes(), torch._C._AutoDispatchBelowAutograd()
-        for guard in self._guards:
-            guard.__enter__()
-
-    def __exit__(self, *raised: object) -> None:
-        for guard in reversed(self._guards):
-            guard.__exit__(*raised)
-
-
-def bare_execution() -> _BareExecution:
+@contextmanager
+def bare_execution() -> Iterator[None]:
     """Execute ops below autograd: no hook above sees them, no graph grows, and the grad mode does not change."""
-    return _BareExecution()
+    require(torch._C, "_AutoDispatchBelowAutograd")
+    with without_function_modes(), without_dispatch_modes(), torch._C._AutoDispatchBelowAutograd():
+        yield
 
 
 def registered_operation(name: str) -> Any | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
-import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
@@ -16,7 +15,7 @@ from ..errors import NotAvailable
 
 def private(module: str, name: str) -> Any:
     try:
-        return getattr(sys.modules.get(module) or importlib.import_module(module), name)
+        return getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise NotAvailable(f"{module}.{name}", f"torch {torch.__version__} does not have it") from error
 

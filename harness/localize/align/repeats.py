@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 from .storage_flow import FlowValue, StorageFlow, layout_of
@@ -51,8 +50,7 @@ def repetitions(flow: StorageFlow) -> dict[int, int]:
     return repeated
 
 
-@functools.lru_cache(maxsize=2)  # both sides of a pair ask for it several times
-def alike(flow: StorageFlow) -> Mapping[int, int]:
+def alike(flow: StorageFlow) -> dict[int, int]:
     """Return each node with the first node that computes the same values from the same inputs, often the node itself.
 
     Nodes that draw, write or return views are left out. In eager mode, views are not nodes, but the copies that replace

@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 
 from ...tape.replaying.replay import Computation, executions
 from ...tape.tape import Call, Tape, View, leaves, views_in
-from ...tape.uncollected import uncollected
 
 Layout = tuple[int, tuple[int, ...], tuple[int, ...]]
 """Offset, size and stride of a view, in elements."""
@@ -26,7 +25,8 @@ def other(side: Side) -> Side:
     return "b" if side == "a" else "a"
 
 
-class FlowValue(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class FlowValue:
     """The content of the storage in `slot` between two writes; the first content has version 0."""
 
     slot: int
@@ -143,7 +143,6 @@ def readers_of(flow: StorageFlow) -> dict[FlowValue, list[int]]:
     return readers
 
 
-@uncollected()
 def flow_of(tape: Tape) -> StorageFlow:
     """Return the flow of a tape, with a separate value for each content of each storage.
 
