@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from pathlib import Path
 
 from .memory import peak_of
 from .turns import NUMDRIFT
@@ -39,7 +38,7 @@ def large_model_peaks() -> dict[str, int]:
 
 
 def _peak(command: list[str]) -> int:
-    peak, code = peak_of(command, os.environ, Path(ROOT))
+    peak, code = peak_of(command, os.environ, ROOT)
     if code:
         raise SystemExit(f"{' '.join(command)} ended with exit code {code}")
     return peak

@@ -213,7 +213,8 @@ def _share_of_late(
     """Return the share of elements that come from the later content; None if not all elements are explained, or if
     chance may explain them."""
     count, evidence = 0, 0.0
-    for result, from_early, from_late in zip(*map(_of_real_numbers, (real, early, late)), strict=True):
+    real, early, late = map(_of_real_numbers, (real, early, late))
+    for result, from_early, from_late in zip(real, early, late, strict=True):
         is_early, is_late = _same(result, from_early), _same(result, from_late)
         if not bool((is_early | is_late).all()):
             return None
@@ -222,7 +223,7 @@ def _share_of_late(
         # An integer agrees by chance once in as many times as there are different ones.
         choices = 2.0**CERTAIN if result.is_floating_point() else float(max(2, from_late.unique().numel()))
         evidence += only_late * math.log2(choices)
-    return count / max(1, sum(result.numel() for result in _of_real_numbers(real))) if evidence >= CERTAIN else None
+    return count / max(1, sum(result.numel() for result in real)) if evidence >= CERTAIN else None
 
 
 def _of_real_numbers(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
