@@ -17,7 +17,7 @@ import torch
 
 from ...compiler import CSource, cached_library
 from ...errors import NotAvailable
-from ..values.digest import DigestFunction, load, native_codes
+from ..values.digest import load, native_codes
 
 TESTED = ("2.13",)
 """The versions of torch whose dispatcher the library is known to fit."""
@@ -45,9 +45,9 @@ class NativeOps:
     There is at most one recording in a process. Only the thread that calls `enter` is meant to call `leave`.
     """
 
-    def __init__(self, library: ctypes.CDLL, digest: DigestFunction) -> None:
+    def __init__(self, library: ctypes.CDLL, digest: ctypes.CDLL) -> None:
         self._library = library
-        self._digest = digest  # whose library must not be unloaded before
+        self._digest = digest  # which must not be unloaded before
         self._enter, self._leave = library.numdrift_ops_enter, library.numdrift_ops_leave
         self._phase = library.numdrift_ops_phase
         self._enter.argtypes = [ctypes.c_int, ctypes.c_int64]
@@ -105,12 +105,12 @@ def native_ops() -> NativeOps | None:
     return _installed[0]
 
 
-def _install(library: ctypes.CDLL, digest: DigestFunction) -> None:
+def _install(library: ctypes.CDLL, digest: ctypes.CDLL) -> None:
     """Register the fallback of the dispatcher, which stays until the process ends. Raises NotAvailable."""
     codes = native_codes()
     names = (ctypes.c_char_p * (len(codes) + 1))(*(name.encode() for name in codes), None)
     plain, copied = ((ctypes.c_uint64 * len(codes))(*row) for row in zip(*codes.values(), strict=True))
     library.numdrift_ops_install.restype = ctypes.c_char_p
-    function = ctypes.cast(digest, ctypes.c_void_p)  # type: ignore[arg-type]
+    function = ctypes.cast(digest.numdrift_digest_in_parallel, ctypes.c_void_p)
     if error := library.numdrift_ops_install(function, names, plain, copied):
         raise NotAvailable("native recording of ops", error.decode(errors="replace").partition("\n")[0])

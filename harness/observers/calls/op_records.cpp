@@ -5,12 +5,14 @@
  * in the set of a thread's included keys only while that thread records, so other threads do not come here. No tensor
  * is kept beyond its call, and a call executes as it does without the fallback. The lines are those of operation_recorder.py.
  */
+#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/library.h>
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -32,7 +34,8 @@ using Tensors = c10::SmallVector<at::Tensor, 8>;
 /* The types of digest.c. */
 struct Item { const void *data; uint64_t numel, code; const int64_t *geometry; };
 struct Record { uint64_t hash, numel, nan, inf; double minimum, maximum, mean, l2; };
-using Digest = void (*)(const Item *, size_t, Record *);
+using Parallel = void (*)(void (*)(void *), void *, unsigned, unsigned);
+using Digest = void (*)(const Item *, size_t, Record *, Parallel, unsigned);
 
 constexpr auto KEY = c10::DispatchKey::Fake;
 constexpr size_t FLUSH_AT = 1 << 16;           /* bytes of lines, as in operation_recorder.py */
@@ -56,6 +59,7 @@ struct Recording {
 
 Recording recording;
 Digest digest;
+Parallel parallel; /* of the OpenMP whose threads torch uses, nullptr if it has none */
 uint64_t all_codes[DTYPES], plain_codes[DTYPES]; /* row of `kinds` in digest.c | bytes of an element << 8; 0: none */
 
 bool dispatches_itself(const at::Tensor &tensor) { return tensor.key_set().has(c10::DispatchKey::Python); }
@@ -105,7 +109,9 @@ Record record_of(const at::Tensor &tensor) {
     }
     item.numel = static_cast<uint64_t>(read.numel());
     item.data = item.numel ? read.const_data_ptr() : nullptr;
-    digest(&item, 1, &record);
+    /* These threads wait for the next op, and no others are started. */
+    int threads = at::in_parallel_region() ? 1 : at::get_num_threads();
+    digest(&item, 1, &record, threads > 1 ? parallel : nullptr, static_cast<unsigned>(threads));
     return record;
 }
 
@@ -264,6 +270,7 @@ const char *numdrift_ops_install(Digest function, const char *const *names, cons
                 if (name == names[row]) plain_codes[dtype] = plain[row], all_codes[dtype] = all[row];
         }
         digest = function;
+        parallel = reinterpret_cast<Parallel>(dlsym(RTLD_DEFAULT, "GOMP_parallel"));
         registered = std::make_unique<torch::Library>(torch::Library::IMPL, "_", KEY, __FILE__, __LINE__);
         registered->fallback(torch::CppFunction::makeFromBoxedFunction<&call>());
         return "";

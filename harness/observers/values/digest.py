@@ -18,7 +18,7 @@ distinct. mix64 is the finaliser of splitmix64 (Steele et al., OOPSLA 2014), a b
 hash.
 
 Sums are accumulated in double precision in an unspecified order that depends on the contents' length, the CPU and the
-device, not on threads: the same bits give the same record on one device with one implementation. The hash, the counts,
+device, not on the number of threads: the same bits give the same record on one device with one implementation. The hash, the counts,
 the minimum and the maximum are the same everywhere. Squares of huge float64 overflow to inf. In a thread that flushes
 subnormals (`torch.set_flush_denormal`), the statistics count them as zeros.
 """
@@ -65,18 +65,15 @@ SOURCE = CSource(
     tunings=(("-march=native", "-mprefer-vector-width=512"), ("-march=native",), ()),
 )
 
-DigestFunction = Callable[[int, int, int], None]
-
-
-def load() -> tuple[DigestFunction | None, str | None]:
-    """Return the native function (address of items, number of items, address of records), or None and the reason."""
+def load() -> tuple[ctypes.CDLL | None, str | None]:
+    """Return the native library, or None and the reason."""
     try:
-        function = ctypes.CDLL(str(compile_library(SOURCE).path)).numdrift_digest
+        library = ctypes.CDLL(str(compile_library(SOURCE).path))
+        library.numdrift_digest.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
+        library.numdrift_digest.restype = None
     except (NumdriftError, OSError, AttributeError) as error:
         return None, " ".join(str(error).split())
-    function.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
-    function.restype = None
-    return function, None
+    return library, None
 
 
 def hash_text(record: bytes) -> str:
@@ -125,7 +122,8 @@ class Digester:
     """
 
     def __init__(self, *, native: bool = True, notice: Callable[[str], None] = lambda text: None) -> None:
-        self._function, self.reason = load() if native else (None, "native code not requested")
+        library, self.reason = load() if native else (None, "native code not requested")
+        self._function = None if library is None else library.numdrift_digest
         self.implementation = "torch" if self._function is None else "native"
         self._notice = notice
         self._torch = TorchDigests()
