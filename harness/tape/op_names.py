@@ -5,6 +5,8 @@ This module does not need torch.
 
 from __future__ import annotations
 
+import functools
+
 REDUCE_PARTS = """
 addbmm addmm addmv attention avg baddbmm bilinear bmm cdist conv1d conv2d conv3d convolution cross cumprod
 cumsum dot einsum fft gru linalg linear logcumsumexp logsumexp loss lstm matmul mean mm mv nansum nll norm
@@ -31,6 +33,7 @@ REDUCE_WHOLE = frozenset(
 )
 
 
+@functools.cache
 def sums(name: str) -> bool:
     """Return whether the op of this name sums over elements."""
     return name in REDUCE_WHOLE or not REDUCE.isdisjoint(name.strip("_").split("_"))

@@ -137,11 +137,11 @@ class StepFrames:
 
     def here(self, phase: str, sequence: int | None) -> tuple[str, ...]:
         """Return the user's frames of the call that is being made."""
+        if sequence is not None and phase == "backward" and sequence in self._forward:
+            return self._forward[sequence]
         frames = script_frames(self._script)
         if sequence is not None and phase == "forward":
             self._forward.setdefault(sequence, frames)
-        elif sequence is not None and phase == "backward":
-            frames = self._forward.get(sequence, frames)
         return frames
 
 

@@ -29,8 +29,14 @@ class HeldSlots:
 
     def bound(self, view: View, tensor: torch.Tensor) -> torch.UntypedStorage:
         """Return a storage for the view's slot that contains this tensor, in the recorded layout."""
+        if self.fits(view, tensor):
+            return tensor.untyped_storage()
         slot = replace(self._tape.slots[view.slot], size=self.size(view.slot))
         return bound(tensor, view, slot, self._dtype(view))
+
+    def fits(self, view: View, tensor: torch.Tensor) -> bool:
+        """Check whether a tensor has the dtype, the layout and the device of the view in the replay."""
+        return is_laid_out(tensor, view, self._tape.slots[view.slot], self._dtype(view))
 
     def size(self, slot: int) -> int:
         """Return the size of a slot's storage, in bytes."""
@@ -59,8 +65,9 @@ class HeldSlots:
         dtype may share a slot, since both change in the same way.
         """
         dtype, first = self._held(view.dtype), self._tape.slots[view.slot].dtype
-        unchanged = dtype == view.dtype and self._held(first) == first
-        if view.dtype == first or unchanged or view.dtype.to_real() == first.to_real():
+        if view.dtype == first or (dtype == view.dtype and self._held(first) == first):
+            return dtype
+        if view.dtype.to_real() == first.to_real():
             return dtype
         raise NotReplayable(f"the bytes of a {name_of(first)} tensor are also used as {name_of(view.dtype)}")
 
@@ -72,9 +79,15 @@ class Storages:
         self._inputs = tape.inputs
         self._slots = HeldSlots(tape, held)
         self._live: dict[int, torch.UntypedStorage] = {}
+        self._results: dict[int, tuple[View, torch.Tensor]] = {}  # by slot, the result that its storage belongs to
+
+    def read(self, view: View) -> torch.Tensor:
+        """Return the tensor of a view for an op that does not write to it, perhaps the same one each time."""
+        result = self._results.get(view.slot)
+        return result[1] if result is not None and result[0] == view else self.tensor(view)
 
     def tensor(self, view: View) -> torch.Tensor:
-        """Return the tensor of a view, on the replay's own memory."""
+        """Return a new tensor of a view, on the replay's own memory."""
         storage = self._live.get(view.slot)
         if storage is None:
             data = self._inputs.get(view.slot)
@@ -85,7 +98,11 @@ class Storages:
 
     def bind(self, view: View, tensor: torch.Tensor) -> None:
         """Set the storage of the view's slot to one that contains this tensor, in the recorded layout."""
-        self._live[view.slot] = self._slots.bound(view, tensor)
+        if self._slots.fits(view, tensor):
+            self._live[view.slot], self._results[view.slot] = tensor.untyped_storage(), (view, tensor)
+        else:
+            self._live[view.slot] = self._slots.bound(view, tensor)
+            self._results.pop(view.slot, None)
 
     def take(self, call: Call, outputs: Sequence[Any]) -> None:
         """Bind the fresh outputs of a call to their slots. Raises NotReplayable if the number of outputs differs."""
@@ -98,6 +115,7 @@ class Storages:
     def free(self, slots: Iterable[int]) -> None:
         for slot in slots:
             self._live.pop(slot, None)
+            self._results.pop(slot, None)
 
 
 def viewed(storage: torch.UntypedStorage, view: View, dtype: torch.dtype | None = None) -> torch.Tensor:
@@ -106,23 +124,23 @@ def viewed(storage: torch.UntypedStorage, view: View, dtype: torch.dtype | None 
     return empty.set_(storage, view.offset, view.size, view.stride)
 
 
+def is_laid_out(tensor: torch.Tensor, view: View, slot: Slot, dtype: torch.dtype) -> bool:
+    """Check whether a tensor has this dtype, the recorded layout and the recorded device."""
+    return (
+        tensor.dtype == dtype
+        and tensor.size() == view.size
+        and tensor.stride() == view.stride
+        and tensor.storage_offset() == view.offset
+        and ("cpu" if tensor.is_cpu else str(tensor.device)) == slot.device
+    )
+
+
 def bound(tensor: torch.Tensor, view: View, slot: Slot, dtype: torch.dtype | None = None) -> torch.UntypedStorage:
     """Return a storage for a slot that contains this tensor, in the recorded layout.
 
     Raises NotReplayable if the tensor does not have the recorded shape.
     """
-    recorded = (view.offset, view.size, view.stride)
-    is_on_device = str(tensor.device) == slot.device
-    if (
-        is_on_device
-        and tensor.dtype == (dtype or view.dtype)
-        and recorded
-        == (
-            int(tensor.storage_offset()),
-            tuple(tensor.size()),
-            tuple(tensor.stride()),
-        )
-    ):
+    if is_laid_out(tensor, view, slot, dtype or view.dtype):
         return tensor.untyped_storage()
     if tuple(tensor.size()) != view.size:
         raise NotReplayable(f"an op returned the shape {tuple(tensor.size())}, but {view.size} is recorded")

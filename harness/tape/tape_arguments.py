@@ -24,6 +24,10 @@ LAYOUTS = (torch.strided, torch.sparse_coo, torch.sparse_csr, torch.sparse_csc)
 FORMATS = (torch.contiguous_format, torch.preserve_format, torch.channels_last, torch.channels_last_3d)
 
 
+LIMIT = 2**62
+"""The least whole number that is refused: no size, stride or number of a slot is that large."""
+
+
 def name_of(value: torch.dtype | torch.layout | torch.memory_format) -> str:
     return str(value).removeprefix("torch.")
 
@@ -83,7 +87,7 @@ class Decoder:
         if value is None or isinstance(value, (bool, int, float, str)):
             return value
         if isinstance(value, list):
-            return tuple(self.decode(item) for item in value)
+            return tuple([self.decode(item) for item in value])
         [(kind, inner)] = value.items() if isinstance(value, dict) and len(value) == 1 else [("", None)]
         if kind == "view":
             return self.view(inner)
@@ -117,7 +121,8 @@ class Decoder:
         if not isinstance(size, list) or not isinstance(stride, list) or len(size) != len(stride):
             raise ValueError("a view without its layout")
         for number in (slot, offset, *size, *stride):
-            whole(number)
+            if type(number) is not int or not 0 <= number < LIMIT:
+                whole(number)  # raises the error
         return View(slot, dtype_named(dtype), offset, tuple(size), tuple(stride))
 
     def generator(self, value: Any) -> GeneratorState:
@@ -128,7 +133,7 @@ class Decoder:
 
 def whole(value: Any) -> int:
     """Return the value if it is a whole number that is not negative. Raises ValueError otherwise."""
-    if type(value) is not int or not 0 <= value < 2**62:
+    if type(value) is not int or not 0 <= value < LIMIT:
         raise ValueError(f"expected a whole number, not {value!r}")
     return value
 

@@ -211,12 +211,25 @@ def swaps_are_left_out() -> bool:
     return _own_kernels.wanted
 
 
-@contextmanager
-def bare_execution() -> Iterator[None]:
+class _BareExecution:
+    """The context `bare_execution`. It is no generator, because it is entered for each value of a step."""
+
+    __slots__ = ("_guards",)
+
+    def __enter__(self) -> None:
+        require(torch._C, "_AutoDispatchBelowAutograd")
+        self._guards = without_function_modes(), without_dispatch_modes(), torch._C._AutoDispatchBelowAutograd()
+        for guard in self._guards:
+            guard.__enter__()
+
+    def __exit__(self, *raised: object) -> None:
+        for guard in reversed(self._guards):
+            guard.__exit__(*raised)
+
+
+def bare_execution() -> _BareExecution:
     """Execute ops below autograd: no hook above sees them, no graph grows, and the grad mode does not change."""
-    require(torch._C, "_AutoDispatchBelowAutograd")
-    with without_function_modes(), without_dispatch_modes(), torch._C._AutoDispatchBelowAutograd():
-        yield
+    return _BareExecution()
 
 
 def registered_operation(name: str) -> Any | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
@@ -15,7 +16,7 @@ from ..errors import NotAvailable
 
 def private(module: str, name: str) -> Any:
     try:
-        return getattr(importlib.import_module(module), name)
+        return getattr(sys.modules.get(module) or importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise NotAvailable(f"{module}.{name}", f"torch {torch.__version__} does not have it") from error
 

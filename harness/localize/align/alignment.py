@@ -32,7 +32,7 @@ from collections.abc import Hashable, Sequence
 
 import networkx
 
-from .blocks import Block, cycles, in_place_of_each_other, waiting
+from .blocks import Block, cycles, in_executable_order, in_place_of_each_other, waiting
 from .op_units import OpUnit
 from .ordered_pairs import Pairs
 from .storage_flow import StorageFlow
@@ -48,7 +48,8 @@ def align(a: StorageFlow, b: StorageFlow, *, same_source: bool = True) -> list[B
     while True:
         blocks = _blocks(units.left, units.right, units.pairs, apart=False)
         blocks = _with_lines_apart(a, b, blocks) if same_source else blocks
-        crossed = cycles(waiting(a, b, blocks))
+        ordered = in_executable_order(a, b, blocks)
+        crossed = cycles(waiting(a, b, blocks)) if ordered is None else []
         if crossed:
             apart = _blocks(units.left, units.right, units.pairs, apart=True)
             apart = _with_lines_apart(a, b, apart) if same_source else apart
@@ -64,7 +65,8 @@ def align(a: StorageFlow, b: StorageFlow, *, same_source: bool = True) -> list[B
         crossing = {node for cycle in crossed for number in cycle for node in blocks[number].a}
         undone = {i for i in units.loose if crossing.intersection(units.left[i].nodes)}
         if not undone:
-            return _ordered(a, b, in_place_of_each_other(a, b, blocks))
+            joined = in_place_of_each_other(a, b, blocks)
+            return ordered if ordered is not None and joined == blocks else _ordered(a, b, joined)
         units.loose = {i: j for i, j in units.loose.items() if i not in undone}
 
 
@@ -130,23 +132,11 @@ def _with_lines_apart(a: StorageFlow, b: StorageFlow, blocks: Sequence[Block]) -
 
 def _ordered(a: StorageFlow, b: StorageFlow, blocks: Sequence[Block]) -> list[Block]:
     """Return the blocks in an order in which both sides can execute them; merge blocks that wait for each other."""
-    condensed = networkx.condensation(waiting(a, b, blocks))
-    merged = {}
-    for number in condensed:
-        members = [blocks[member] for member in condensed.nodes[number]["members"]]
-        a_nodes, b_nodes = (tuple(sorted(node for member in members for node in member.of(side))) for side in "ab")
-        merged[number] = members[0] if len(members) == 1 else Block(a_nodes, b_nodes, paired=False)
-
-    # For each node of side b: the first node of side a in the last preceding block that has nodes of side a
-    starts = {node: block.a[0] for block in merged.values() for node in block.b if block.a}
-    before, last = [], -1
-    for node in range(len(b.nodes)):
-        last = starts.get(node, last)
-        before.append(last)
-
-    def place(number: int) -> tuple[int, int]:
-        block = merged[number]
-        return (block.a[0] if block.a else before[block.b[0]]), (block.b[0] if block.b else -1)
-
-    order = networkx.lexicographical_topological_sort(condensed, key=place)
-    return [merged[number] for number in order]
+    merged = []
+    for members in networkx.strongly_connected_components(waiting(a, b, blocks)):
+        together = [blocks[member] for member in members]
+        a_nodes, b_nodes = (tuple(sorted(node for block in together for node in block.of(side))) for side in "ab")
+        merged.append(together[0] if len(together) == 1 else Block(a_nodes, b_nodes, paired=False))
+    ordered = in_executable_order(a, b, merged)
+    assert ordered is not None  # blocks that wait for each other are one block now
+    return ordered

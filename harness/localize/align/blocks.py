@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -39,6 +40,51 @@ def waiting(a: StorageFlow, b: StorageFlow, blocks: Sequence[Block]) -> networkx
                 if maker is not None and home[maker] != home[number]:
                     graph.add_edge(home[maker], home[number])
     return graph
+
+
+def in_executable_order(a: StorageFlow, b: StorageFlow, blocks: Sequence[Block]) -> list[Block] | None:
+    """Return the blocks in an order in which both sides can execute them, None if some blocks wait for each other.
+
+    Of the blocks that can be executed next, the one whose calls come first on side a comes first.
+    """
+    followers: list[set[int]] = [set() for _ in blocks]
+    for flow, side in ((a, "a"), (b, "b")):
+        home = homes(blocks, side)
+        for number, node in enumerate(flow.nodes):
+            own = home[number]
+            for use in node.reads:
+                maker = flow.makers.get(use.value)
+                if maker is not None and home[maker] != own:
+                    followers[home[maker]].add(own)
+    awaited = [0] * len(blocks)
+    for numbers in followers:
+        for number in numbers:
+            awaited[number] += 1
+    places = _places(blocks, len(b.nodes))
+    ready = [(places[number], number) for number, count in enumerate(awaited) if not count]
+    heapq.heapify(ready)
+    ordered: list[Block] = []
+    while ready:
+        _, first = heapq.heappop(ready)
+        ordered.append(blocks[first])
+        for number in followers[first]:
+            awaited[number] -= 1
+            if not awaited[number]:
+                heapq.heappush(ready, (places[number], number))
+    return ordered if len(ordered) == len(blocks) else None
+
+
+def _places(blocks: Sequence[Block], count_b: int) -> list[tuple[int, int]]:
+    """Return the place of each block: its first node of side a and of side b.
+
+    A block without nodes of side a takes the first node of side a in the last preceding block that has some.
+    """
+    starts = {node: block.a[0] for block in blocks for node in block.b if block.a}
+    before, last = [], -1
+    for node in range(count_b):
+        last = starts.get(node, last)
+        before.append(last)
+    return [((block.a[0] if block.a else before[block.b[0]]), (block.b[0] if block.b else -1)) for block in blocks]
 
 
 def cycles(graph: networkx.DiGraph) -> list[set[int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 from .storage_flow import FlowValue, StorageFlow, layout_of
@@ -50,7 +51,11 @@ def repetitions(flow: StorageFlow) -> dict[int, int]:
     return repeated
 
 
-def alike(flow: StorageFlow) -> dict[int, int]:
+_known: weakref.WeakKeyDictionary[StorageFlow, dict[int, int]] = weakref.WeakKeyDictionary()
+"""The result of `alike`, which a pair needs several times."""
+
+
+def alike(flow: StorageFlow) -> Mapping[int, int]:
     """Return each node with the first node that computes the same values from the same inputs, often the node itself.
 
     Nodes that draw, write or return views are left out. In eager mode, views are not nodes, but the copies that replace
@@ -58,6 +63,8 @@ def alike(flow: StorageFlow) -> dict[int, int]:
 
         a = arange(8); b = arange(8); a * x; b * x    the second arange repeats the first, so b * x repeats a * x
     """
+    if (known := _known.get(flow)) is not None:
+        return known
     firsts: dict[Hashable, int] = {}
     first_values: dict[FlowValue, FlowValue] = {}
     first_of: dict[int, int] = {}
@@ -75,6 +82,7 @@ def alike(flow: StorageFlow) -> dict[int, int]:
         for repeated_use, first_use in zip(node.makes, flow.nodes[first].makes, strict=True):
             if repeated_use is not None and first_use is not None:
                 first_values[repeated_use.value] = first_use.value
+    _known[flow] = first_of
     return first_of
 
 

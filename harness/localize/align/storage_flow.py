@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 
 from ...tape.replaying.replay import Computation, executions
 from ...tape.tape import Call, Tape, View, leaves, views_in
+from ...tape.uncollected import uncollected
 
 Layout = tuple[int, tuple[int, ...], tuple[int, ...]]
 """Offset, size and stride of a view, in elements."""
@@ -25,8 +26,7 @@ def other(side: Side) -> Side:
     return "b" if side == "a" else "a"
 
 
-@dataclass(frozen=True, slots=True)
-class FlowValue:
+class FlowValue(NamedTuple):
     """The content of the storage in `slot` between two writes; the first content has version 0."""
 
     slot: int
@@ -91,7 +91,7 @@ def common_reads(node_a: FlowNode, node_b: FlowNode) -> list[tuple[Use, Use]]:
     return [(use_a, use_b) for (_, use_a), (_, use_b) in arguments if use_a is not None and use_b is not None]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class StorageFlow:
     """A tape as nodes.
 
@@ -143,6 +143,7 @@ def readers_of(flow: StorageFlow) -> dict[FlowValue, list[int]]:
     return readers
 
 
+@uncollected()
 def flow_of(tape: Tape) -> StorageFlow:
     """Return the flow of a tape, with a separate value for each content of each storage.
 

@@ -206,11 +206,20 @@ def execute(pair: TapePair, hybrid: Hybrid) -> Values:
 def run_node(flow: StorageFlow, number: int, side: Side, kernels: Kernels, memory: Memory, instead: Instead) -> None:
     """Execute one node. It writes to copies, because the other side may still read the former contents."""
     node = flow.nodes[number]
-    storages = storages_read(node, side, memory, instead)
-    for use in node.writes:
-        storages[use.value.slot] = storages[use.value.slot].clone()
-    with torch.set_grad_enabled(node.call.grad):
-        outputs = kernels.execute(prepared(number, node, side, memory, storages))
+    storages: dict[int, torch.UntypedStorage] = {}
+    if node.writes or instead:
+        storages = storages_read(node, side, memory, instead)
+        for use in node.writes:
+            storages[use.value.slot] = storages[use.value.slot].clone()
+        call = prepared(number, node, side, memory, storages)
+    else:
+        uses = iter(node.reads)
+        call = PreparedCall(number, node, *call_arguments(node.call, lambda view: memory.read(side, next(uses))))
+    if torch.is_grad_enabled() == node.call.grad:
+        outputs = kernels.execute(call)
+    else:
+        with torch.set_grad_enabled(node.call.grad):
+            outputs = kernels.execute(call)
     for made, output in zip(node.makes, outputs, strict=True):
         if made is not None:
             memory.bind(side, made, output)

@@ -48,6 +48,7 @@ class Memory:
         self._swapped = swapped
         self._slots = {side: HeldSlots(flows[side].tape) for side in SIDES}
         self._live: dict[tuple[Side, FlowValue], torch.UntypedStorage] = {}
+        self._results: dict[tuple[Side, FlowValue], tuple[View, torch.Tensor]] = {}  # those that own their storages
         self._before: Mapping[tuple[Side, FlowValue], torch.UntypedStorage] = {}
         self._moved: Moved | None = None
 
@@ -61,16 +62,26 @@ class Memory:
     def tensor(self, side: Side, use: Use) -> torch.Tensor:
         return self.viewed(side, self.storage(side, use.value), use.view)
 
+    def read(self, side: Side, use: Use) -> torch.Tensor:
+        """Return the tensor of a view for a call that does not write to it, perhaps the same one each time."""
+        result = self._results.get((side, use.value))
+        return result[1] if result is not None and result[0] == use.view else self.tensor(side, use)
+
     def viewed(self, side: Side, storage: torch.UntypedStorage, view: View) -> torch.Tensor:
         """Return the tensor of a side's view on this storage."""
         return self._slots[side].tensor(storage, view)
 
     def bind(self, side: Side, use: Use, tensor: torch.Tensor) -> None:
         """Set a value to this tensor, in the recorded layout, whatever strides the kernel returned."""
-        self._live[side, use.value] = self._slots[side].bound(use.view, tensor)
+        key = side, use.value
+        if self._slots[side].fits(use.view, tensor):
+            self._live[key], self._results[key] = tensor.untyped_storage(), (use.view, tensor)
+        else:
+            self.put(side, use.value, self._slots[side].bound(use.view, tensor))
 
     def put(self, side: Side, value: FlowValue, storage: torch.UntypedStorage) -> None:
         self._live[side, value] = storage
+        self._results.pop((side, value), None)
 
     def across(self, side: Side, views: Sequence[Stand], *, alone: bool) -> torch.UntypedStorage:
         """Return the other side's value in the layout of this side's value, which it replaces.
@@ -92,7 +103,7 @@ class Memory:
         """Return a memory with the same contents. Changes to the copy do not affect this memory."""
         copy = Memory(self._flows, self._links, self._lifetimes, self._base, self._swapped)
         # The contents can be shared: a node writes only to copies (see run_node).
-        copy._live = dict(self._live)
+        copy._live, copy._results = dict(self._live), dict(self._results)
         copy._slots, copy._before, copy._moved = self._slots, self._before, self._moved
         return copy
 
@@ -110,6 +121,7 @@ class Memory:
         """Release the values that no later block reads."""
         for key in self._lifetimes.ending.get(number, ()):
             self._live.pop(key, None)
+            self._results.pop(key, None)
 
     def _content(self, side: Side, slot: int, data: torch.Tensor) -> torch.UntypedStorage:
         """Return the storage with a slot's recorded content."""

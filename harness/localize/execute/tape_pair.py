@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from ...tape.replaying.unwritten import NO_VALUES
 from ...tape.tape import Phase
+from ...tape.uncollected import uncollected
 from ..align.alignment import align
 from ..align.blocks import Block
 from ..align.links import Link, Links
@@ -172,6 +173,7 @@ class TapePair:
         return -1 if node is None else self.home[side][node]
 
 
+@uncollected()
 def paired(a: StorageFlow, b: StorageFlow, *, own_batch: bool = True, same_source: bool = True) -> TapePair:
     """Align two tapes; both sides get this process's kernels. For `own_batch`, see `linked`, for `same_source`
     `align`."""

@@ -14,8 +14,9 @@ these ops.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from typing import Any, get_args
 
@@ -27,6 +28,7 @@ from ...torch_private.own_operators import define_without_kernel, own_schema
 from ..placed import placed
 from ..tape import Call, CompiledNode, Draw, Phase, Slot, Tape, View, Watched, leaves, views_in
 from ..tape_arguments import Decoder, Encoder, dtype_named, name_of, text, whole
+from ..uncollected import uncollected
 from .tensor_file import read_tensors, write_tensors
 
 SCHEMA = 1
@@ -47,6 +49,7 @@ def exact_file(tape: Path) -> Path:
     return tape.with_name(tape.name.replace("tape-", "exact-", 1))
 
 
+@uncollected()
 def write_tape(path: Path, tape: Tape) -> None:
     """Write a tape. Raises OSError, for example if the disk is full."""
     write_tensors(path, *described_tape(tape))
@@ -119,6 +122,7 @@ def _described_call(call: Call, encoder: Encoder, places: dict[tuple[str, ...], 
     return described | {name: value for name, value in optional.items() if value is not None}
 
 
+@uncollected()
 def read_tape(path: Path, opened: Callable[[Collection[str]], bool] = lambda devices: True) -> Tape:
     """Read a tape, on the devices of its recording if `opened` returns True for them, otherwise on the CPU.
 
@@ -190,6 +194,7 @@ class _CallReader:
     tensors: Mapping[str, torch.Tensor]
     slots: Sequence[Slot]
     places: Sequence[tuple[str, ...]]
+    operation_of: Callable[[str], Any] = field(default_factory=lambda: functools.cache(registered_operation))
 
     def call(self, number: int, described: Mapping[str, Any]) -> Call:
         """Return the call that the file describes. Raises ValueError, TypeError or KeyError if the call is invalid.
@@ -204,7 +209,7 @@ class _CallReader:
             raise TypeError(f"call {number} has no arguments")
         if described["phase"] not in PHASES:
             raise ValueError(f"call {number} has the unknown phase {described['phase']!r}")
-        if registered_operation(text(described["op"])) is None:
+        if self.operation_of(text(described["op"])) is None:
             raise ValueError(f"torch {torch.__version__} has no op {described['op']!r} here")
         module = described.get("module")
         late = map(described.get, ("iteration", "order", "repeats"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -197,7 +197,7 @@ class CallLog:
             drawn = [value.detach().to("cpu", copy=True) for value in values if isinstance(value, torch.Tensor)]
             draw = Draw(moved, tuple(drawn))
         fresh = tuple(isinstance(output, View) and output.slot >= noted.slot_count for output in recorded)
-        call = replace(raising(noted, frames), outputs=tuple(recorded), fresh=fresh, draw=draw, compiled=compiled)
+        call = _record(noted, frames, tuple(recorded), fresh, draw, compiled)
         self.calls.append(call)
         if self.values is not None:
             self.values.add(produced_by(call, noted.call, results) if compiled is None else [])
@@ -206,18 +206,31 @@ class CallLog:
 
 def raising(noted: NotedCall, frames: tuple[str, ...]) -> Call:
     """Return the record of a call that raised an error. The record's only output is None."""
+    return _record(noted, frames, (None,), (False,))
+
+
+def _record(
+    noted: NotedCall,
+    frames: tuple[str, ...],
+    outputs: tuple[Any, ...],
+    fresh: tuple[bool, ...],
+    draw: Draw | None = None,
+    compiled: CompiledNode | None = None,
+) -> Call:
+    op = str(noted.call.operation)
     return Call(
-        op=IN_MEMORY.get(str(noted.call.operation), str(noted.call.operation)),
+        op=IN_MEMORY.get(op, op),
         arguments=noted.arguments,
         keywords=noted.keywords,
-        outputs=(None,),
-        fresh=(False,),
+        outputs=outputs,
+        fresh=fresh,
         phase=noted.place.phase,
         module=noted.place.module,
         frames=frames,
         sequence=noted.place.sequence,
         grad=noted.call.grad,
-        draw=None,
+        draw=draw,
+        compiled=compiled,
     )
 
 

@@ -35,6 +35,7 @@ class OpCall:
     kwargs: Mapping[str, Any]
     grad: bool = False
     _values: list[Any] | None = field(default=None, init=False, repr=False)
+    _tensors: list[torch.Tensor] | None = field(default=None, init=False, repr=False)
 
     @property
     def values(self) -> Sequence[Any]:
@@ -50,9 +51,11 @@ class OpCall:
         return self._values
 
     @property
-    def tensors(self) -> list[torch.Tensor]:
+    def tensors(self) -> Sequence[torch.Tensor]:
         """The tensors among the arguments."""
-        return [value for value in self.values if isinstance(value, torch.Tensor)]
+        if self._tensors is None:
+            self._tensors = [value for value in self.values if isinstance(value, torch.Tensor)]
+        return self._tensors
 
     @property
     def written(self) -> list[torch.Tensor]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -171,16 +170,9 @@ class TapeRecorder(StepRecorder):
             self._batch.clear()
             self._log = CallLog()
 
-    @contextmanager
-    def _looking(self) -> Iterator[None]:
+    def _looking(self) -> _Looking:
         """Hide the ops of the context from all modes. Suppress an exception that it raises, and abandon the tape."""
-        try:
-            with torch.no_grad(), without_dispatch_modes(), without_function_modes():
-                yield
-        except NotReplayable as refusal:
-            self.give_up(str(refusal))
-        except Exception as error:  # noqa: BLE001, the training goes on whatever fails here
-            self.give_up(f"recording an op failed: {type(error).__name__}: {error}")
+        return _Looking(self)
 
     def _ignores(self) -> bool:
         # A process that is forked from the training (a data loader's worker) inherits the mode, but its ops are not the
@@ -223,6 +215,32 @@ class TapeRecorder(StepRecorder):
     def _failed(self, noted: NotedCall | OpCall, error: BaseException) -> None:
         if isinstance(error, Exception) and isinstance(noted, NotedCall):
             self.raised = raising(noted, script_frames(self._script))
+
+
+class _Looking:
+    """The context `TapeRecorder._looking`. It is no generator, because it is entered twice for each call of a step."""
+
+    __slots__ = ("_grad", "_guards", "_recorder")
+
+    def __init__(self, recorder: TapeRecorder) -> None:
+        self._recorder = recorder
+
+    def __enter__(self) -> None:
+        self._guards = without_dispatch_modes(), without_function_modes()
+        for guard in self._guards:
+            guard.__enter__()
+        self._grad = torch.is_grad_enabled()
+        torch.set_grad_enabled(False)
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        torch.set_grad_enabled(self._grad)
+        for guard in reversed(self._guards):
+            guard.__exit__(None, None, None)
+        if isinstance(error, NotReplayable):
+            self._recorder.give_up(str(error))
+        elif isinstance(error, Exception):  # the training goes on whatever fails here
+            self._recorder.give_up(f"recording an op failed: {type(error).__name__}: {error}")
+        return error is None or isinstance(error, Exception)
 
 
 def is_off_tape(operation: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,7 +14,8 @@ from ...torch_private.dispatching import bare_execution, registered_operation
 from ...torch_private.operators import written_values
 from ...torch_private.own_operators import has_kernel
 from ..storages import Storages
-from ..tape import Call, GeneratorState, NotReplayable, Tape, View, leaves, mapped, views_in
+from ..tape import Call, GeneratorState, NotReplayable, Tape, View, leaves, views_in
+from ..uncollected import uncollected
 
 # Read and set the state of a device's default generator.
 
@@ -35,21 +37,27 @@ def set_generator_state(device: str, state: torch.Tensor) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Computation:
-    """A call that computes something, with its op. `ends` are the slots that no later call uses."""
+    """A call that computes something, with its op. `ends` are the slots that no later call uses, and `writes` says
+    whether the call writes to an argument."""
 
     position: int
     call: Call
     operation: Any
     ends: tuple[int, ...]
+    writes: bool
 
     def written(self, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[torch.Tensor]:
         """Return the tensors among these arguments that the op writes to."""
+        if not self.writes:
+            return []
         values = written_values(self.operation, arguments, keywords)
         return [value for value in values if isinstance(value, torch.Tensor)]
 
     def written_views(self) -> list[View]:
         """Return the views that the call writes to."""
         call = self.call
+        if not self.writes:
+            return []
         values = written_values(self.operation, call.arguments, call.keywords)
         return [value for value in values if isinstance(value, View)]
 
@@ -126,9 +134,10 @@ class Replay:
     def _execute(self, computation: Computation, arithmetic: Arithmetic, storages: Storages) -> None:
         # This is a separate function so that the call's arguments are freed here, before the next call is executed.
         call = computation.call
-        arguments, keywords = call_arguments(call, storages.tensor)
-        with torch.set_grad_enabled(call.grad):
-            outputs = arithmetic.execute(computation, arguments, keywords)
+        arguments, keywords = call_arguments(call, storages.tensor if computation.writes else storages.read)
+        if torch.is_grad_enabled() != call.grad:  # `set_apart` restores it
+            torch.set_grad_enabled(call.grad)
+        outputs = arithmetic.execute(computation, arguments, keywords)
         storages.take(call, outputs)
         storages.free(computation.ends)
 
@@ -138,18 +147,22 @@ def call_arguments(call: Call, tensor: Callable[[View], torch.Tensor]) -> tuple[
 
     Each generator is created anew, in its recorded state.
     """
+    arguments = tuple([_argument(recorded, tensor) for recorded in call.arguments])
+    return arguments, {name: _argument(recorded, tensor) for name, recorded in call.keywords.items()}
 
-    def value(recorded: Any) -> Any:
-        if isinstance(recorded, View):
-            return tensor(recorded)
-        if isinstance(recorded, GeneratorState):
-            generator = torch.Generator(recorded.device)
-            generator.set_state(recorded.state)
-            return generator
-        return recorded
 
-    arguments: tuple[Any, ...] = mapped(value, call.arguments)
-    return arguments, {name: mapped(value, argument) for name, argument in call.keywords.items()}
+def _argument(recorded: Any, tensor: Callable[[View], torch.Tensor]) -> Any:
+    # A function within `call_arguments` that calls itself would keep `tensor`, and with it a device's memory, until
+    # Python looks for garbage.
+    if isinstance(recorded, View):
+        return tensor(recorded)
+    if isinstance(recorded, (list, tuple)):
+        return tuple([_argument(item, tensor) for item in recorded])
+    if isinstance(recorded, GeneratorState):
+        generator = torch.Generator(recorded.device)
+        generator.set_state(recorded.state)
+        return generator
+    return recorded
 
 
 def executed(computation: Computation, arguments: Iterable[Any], keywords: Mapping[str, Any]) -> list[Any]:
@@ -158,6 +171,8 @@ def executed(computation: Computation, arguments: Iterable[Any], keywords: Mappi
     for moved in draw.states if draw is not None else ():
         set_generator_state(moved.device, moved.state)
     outputs = computation.operation(*arguments, **keywords)
+    if isinstance(outputs, torch.Tensor):
+        return [outputs]
     return [] if outputs is None else list(leaves(outputs))
 
 
@@ -191,20 +206,23 @@ def bits_of(tensor: torch.Tensor) -> torch.Tensor:
     return flat.as_strided((flat.numel(),), (1,)).view(torch.uint8)
 
 
+@uncollected()
 def executions(tape: Tape) -> list[Computation]:
     """Return the calls of a tape that compute something. Raises NotReplayable if this torch lacks one of its ops."""
     last_use: dict[int, int] = {}
-    chosen: list[tuple[int, Call, Any]] = []
+    chosen: list[tuple[int, Call, Any, bool]] = []
+    operation_of = functools.cache(registered_operation)
     for position, call in enumerate(tape.calls):
-        operation = registered_operation(call.op)
+        operation = operation_of(call.op)
         if operation is None:
             raise NotReplayable(f"torch {torch.__version__} has no op {call.op} here")
         # A call that only creates views is left out: the calls that take the views record their slots and layouts.
         computes = any(call.fresh) or call.draw is not None
         computes = computes or any(not isinstance(output, View) for output in call.outputs)
-        if not computes and not list(written_values(operation, call.arguments, call.keywords)):
+        writes = any(True for _ in written_values(operation, call.arguments, call.keywords))
+        if not computes and not writes:
             continue
-        chosen.append((position, call, operation))
+        chosen.append((position, call, operation, writes))
         for view in (*views_in(call), *(output for output in call.outputs if isinstance(output, View))):
             last_use[view.slot] = position
     # A slot that is watched after the last call that reads it is not freed.
@@ -216,7 +234,8 @@ def executions(tape: Tape) -> list[Computation]:
         if last_watched.get(slot, 0) <= position:
             ends.setdefault(position, []).append(slot)
     return [
-        Computation(position, call, operation, tuple(ends.get(position, ()))) for position, call, operation in chosen
+        Computation(position, call, operation, tuple(ends.get(position, ())), writes)
+        for position, call, operation, writes in chosen
     ]
 
 

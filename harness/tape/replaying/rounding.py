@@ -19,7 +19,7 @@ from __future__ import annotations
 import functools
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -111,14 +111,15 @@ class RandomRounding:
         return recorded
 
     def execute(self, computation: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
-        call = computation.call
+        call, name = computation.call, computation.call.name
         written = computation.written(arguments, keywords)
         untouched = {id(tensor) for tensor in written}
         # Read the precision of a copy's source before the copy runs, since the copy may overwrite its source.
-        copies = call.name in CASTS
-        tensors = [value for value in leaves([*arguments, *keywords.values()]) if isinstance(value, torch.Tensor)]
-        read = max((_eps(value) for value in tensors if copies and id(value) not in untouched), default=0.0)
-        exact = is_exact(call.name, arguments, keywords)
+        copies = name in CASTS
+        values: Iterable[Any] = leaves([*arguments, *keywords.values()]) if copies else ()
+        tensors = [value for value in values if isinstance(value, torch.Tensor)]
+        read = max((_eps(value) for value in tensors if id(value) not in untouched), default=0.0)
+        exact = is_exact(name, arguments, keywords)
 
         def perturbed(value: Any) -> Any:
             if id(value) in untouched or not _eps(value):
@@ -127,14 +128,14 @@ class RandomRounding:
             self._perturb(copy)
             return copy
 
-        if call.draw is None and sums(call.name) and not exact:
+        if call.draw is None and not exact and sums(name):
             arguments = mapped(perturbed, arguments)
-            keywords = {name: mapped(perturbed, value) for name, value in keywords.items()}
-        refused = PROBABILITIES.get(call.name, ())
-        arguments = tuple(
-            value.clamp(0.0, 1.0) if place in refused and isinstance(value, torch.Tensor) else value
-            for place, value in enumerate(arguments)
-        )
+            keywords = {key: mapped(perturbed, value) for key, value in keywords.items()}
+        if refused := PROBABILITIES.get(name):
+            arguments = tuple(
+                value.clamp(0.0, 1.0) if place in refused and isinstance(value, torch.Tensor) else value
+                for place, value in enumerate(arguments)
+            )
         outputs = executed(computation, arguments, keywords)
         if call.draw is not None or exact:
             return outputs
@@ -149,27 +150,22 @@ class RandomRounding:
                 for result, source in zip(results, sources, strict=True)
                 if _eps(result) > read and _has_lost(result, source)
             ]
-        low, high = RANGES.get(call.name.removeprefix("_foreach").strip("_"), (-math.inf, math.inf))
+        bounds = RANGES.get(name.removeprefix("_foreach").strip("_"))
         for result in results:
             self._perturb(result)
-            if low > -math.inf and result.is_floating_point():
-                result.clamp_(low, high)
+            if bounds is not None and result.is_floating_point():
+                result.clamp_(*bounds)
         return outputs
 
     def _perturb(self, tensor: torch.Tensor) -> None:
         """Round the tensor's values at random, in place."""
-        if not _eps(tensor):
+        eps = _eps(tensor)
+        if not eps:
             return
         if tensor.is_complex():
             tensor = torch.view_as_real(tensor)
-        # Take numbers from -1/2 to 1/2 in the tensor's shape, and in its layout unless the layout has gaps.
-        numbers = self._numbers(tensor.numel(), tensor.device)
-        last = sum((n - 1) * step for n, step in zip(tensor.size(), tensor.stride(), strict=True))
-        if last + 1 == tensor.numel():
-            numbers = numbers.as_strided(tensor.size(), tensor.stride(), numbers.storage_offset())
-        else:
-            numbers = numbers.view(tensor.size())
-        scale = self._amplitude * torch.finfo(tensor.dtype).eps
+        numbers = self._numbers_for(tensor)
+        scale = self._amplitude * eps
         # Add the change instead of multiplying: a factor near 1 would itself be rounded, differently above and below 1.
         if tensor.dtype == numbers.dtype and tensor.device.type == "cpu" and math.isfinite(tensor.sum().item()):
             tensor.addcmul_(tensor, numbers, value=scale)  # in one pass: all values are finite, so none becomes NaN
@@ -177,6 +173,15 @@ class RandomRounding:
             change = numbers * tensor
             change.nan_to_num_(0.0, 0.0, 0.0)
             tensor.add_(change, alpha=scale)
+
+    def _numbers_for(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return numbers from -1/2 to 1/2 in the tensor's shape, and in its layout unless the layout has gaps."""
+        count, dense = tensor.numel(), tensor.is_contiguous() or _is_without_gaps(tensor)
+        if dense and count <= POOL // 2:
+            start = self._places.randrange(POOL - count + 1)
+            return _pool(tensor.device).as_strided(tensor.size(), tensor.stride(), start)
+        numbers = self._numbers(count, tensor.device)
+        return numbers.as_strided(tensor.size(), tensor.stride()) if dense else numbers.view(tensor.size())
 
     def _numbers(self, count: int, device: torch.device) -> torch.Tensor:
         pool = _pool(device)
@@ -204,9 +209,18 @@ def _pool(device: torch.device) -> torch.Tensor:
 
 def _eps(value: Any) -> float:
     """Return the distance from 1 to the next number in a tensor's dtype, 0 for a value without digits to round."""
-    if not isinstance(value, torch.Tensor) or not value.numel() or not has_digits(value):
-        return 0.0
-    return float(torch.finfo(value.dtype).eps)
+    return _eps_of(value.dtype) if isinstance(value, torch.Tensor) and value.numel() else 0.0
+
+
+@functools.cache
+def _eps_of(dtype: torch.dtype) -> float:
+    return float(torch.finfo(dtype).eps) if dtype.is_floating_point or dtype.is_complex else 0.0
+
+
+def _is_without_gaps(tensor: torch.Tensor) -> bool:
+    """Check whether the elements of a tensor follow each other in memory."""
+    last = sum((n - 1) * step for n, step in zip(tensor.size(), tensor.stride(), strict=True))
+    return bool(last + 1 == tensor.numel())
 
 
 def _has_lost(result: torch.Tensor, source: torch.Tensor) -> bool:

@@ -9,6 +9,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from numdrift.harness.tape.replaying.replay import AsRecorded, Computation, Replay, is_same
 from numdrift.harness.tape.tape import Tape
+from numdrift.harness.tape.uncollected import uncollected
 
 from .trainings import TRAININGS, recorded, started
 
@@ -142,6 +143,22 @@ def test_memory_is_let_go_after_its_last_use() -> None:
     # then
     assert found["loss 0"][0] == 51
     assert len(counting.ops) == 51 and counting.most <= 3
+
+
+def test_memory_does_not_wait_for_the_garbage_collector() -> None:
+    class Seen(AsRecorded):
+        def __init__(self) -> None:
+            self.storages: list[StorageWeakRef] = []
+
+        def execute(self, computation: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
+            tensors = [argument for argument in arguments if isinstance(argument, torch.Tensor)]
+            self.storages += [StorageWeakRef(tensor.untyped_storage()) for tensor in tensors]
+            return super().execute(computation, arguments, keywords)
+
+    tape, seen = started("transformer", 0).taped(), Seen()
+    with uncollected():
+        Replay(tape).run(seen)
+        assert seen.storages and all(storage.expired() for storage in seen.storages)
 
 
 def test_a_generator_of_the_scripts_own_is_drawn_from_anew() -> None:
