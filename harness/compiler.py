@@ -103,6 +103,14 @@ def cached_library(source: CSource) -> Library | None:
         raise _unavailable(" ".join(str(error).split()) or type(error).__name__) from error
 
 
+def library_place(source: CSource) -> Path:
+    """Return where the library of a C file is cached if its first tuning compiles.
+
+    Raises UsageError and NotAvailable as `compile_library` does.
+    """
+    return _libraries(source, source.content())[0].path
+
+
 def _libraries(source: CSource, content: str) -> list[Library]:
     """Return the libraries that the tunings would build, which may not exist yet."""
     compiler = find_compiler()

@@ -29,7 +29,9 @@ def executed(walk: Walk) -> list[ShownCommand]:
 
 EXHAUSTIVE = frozenset(
     (
-        *("add-a-backend", "batches", "help of partition", "investigate, on its own scripts", "partition"),
+        *("add-a-backend", "analyze", "batches", "bundle", "check", "help of graph and run", "help of investigate"),
+        *("help of partition", "help of snapshot", "help of what reads findings", "investigate"),
+        *("investigate, on its own scripts", "partition", "several processes and what reads runs"),
         *("swap-a-kernel", "verdict"),
     )
 )

@@ -37,6 +37,7 @@ EAGER = (
     Way("bare"),
     Way("losses", level="losses"),
     Way("params", level="params"),
+    Way("thinned", level="params", options=("--overhead", "2%")),
     Way("ops", level="ops"),
     Way("mode", tool="mode"),
     Way("debug", tool="debug"),

@@ -23,6 +23,7 @@ MODELS = {
 WAYS = {
     "losses": "`--record losses`",
     "params": "`--record params`, the default",
+    "thinned": "`--record params --overhead 2%`",
     "ops": "`--record ops`",
     "mode": "an empty dispatch mode",
     "debug": "DebugMode with hashes",
@@ -34,6 +35,8 @@ GOALS = {
     **{("losses", model): 1.0 for model in MODELS},
     ("params", "char_gpt"): 1.02,
     ("params", "resnet_digits"): 1.02,
+    ("thinned", "char_gpt"): 1.02,
+    ("thinned", "resnet_digits"): 1.02,
     ("ops", "char_gpt"): 1.25,
     ("ops", "resnet_digits"): 1.10,
     ("ops", "small"): 1.5,
@@ -65,7 +68,8 @@ trains; other work on the machine hardly changes it.
 
 {models}
 
-`--record ops` records every op of every step with a digest of each output, in addition to losses and parameters. A digest consists of a
+`--overhead 2%` records the details of every 2nd, 4th, ... step only where those of every step would take more than 2% of the training's
+time. `--record ops` records every op of every step with a digest of each output, in addition to losses and parameters. A digest consists of a
 64-bit hash, the number of NaN and infinite elements, minimum, maximum, mean and norm. *An empty dispatch mode* is a `TorchDispatchMode` that
 only calls the op: recording each op in Python cannot cost less. *DebugMode with hashes* is
 `DebugMode.log_tensor_hashes(hash_fn="hash_tensor")`, and *a dispatch mode with xxh3* keeps only the 64-bit hash of each output.
@@ -80,10 +84,10 @@ BEHIND = """
   and the buffers of values were made cheaper) found 6 ms: 1.4 for the writes to the files, 1.0 for the digests, 0.7 for the buffers of the
   values, 0.5 for the writer of the step, 0.4 for the digest of the batch, and the rest in parts below 0.3 ms. Of these, reading 2.5 MB for
   the digests takes 0.6 ms when they are not in a cache, and appending 1.2 MB of values to a file 0.7 ms. The goal allows 0.66 ms for all
-  of it, so a step that keeps its values cannot meet it.
+  of it, so a step that keeps its values cannot meet it. `--overhead 2%` records such steps less often.
 - *Ops in eager mode.* Native code records them (`harness/observers/calls/op_records.cpp`), which adds 2.4 µs for an op with a small output,
   where an empty dispatch mode adds 12 µs. What is left is reading all outputs for their digests. They are read as soon as they exist,
-  because a script may overwrite them unseen, for instance through NumPy.
+  because a script may overwrite them unseen, for instance through NumPy. Outputs of 1 MiB and more are read by all threads of torch.
 - *Ops in compile mode.* Native code does not record them: a higher-order op, of which compilers make use, is dispatched in Python, and fails if
   there is a kernel in C++ alone. So the ops outside of the compiled graphs go through a dispatch mode of Python.
 - *The digest with AVX2.* The loop takes 32 instructions for 64 bytes of float32, 26 of which compute: 10 for the hash, 4 conversions to double,

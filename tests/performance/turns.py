@@ -30,12 +30,16 @@ START, END = 600, 60
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A way to train: bare or with another tool (`tool`), or with numdrift's `--record level`; perhaps compiled."""
+    """A way to train: bare or with another tool (`tool`), or with numdrift's `--record level`; perhaps compiled.
+
+    `options` are further options of `numdrift run`.
+    """
 
     name: str
     tool: str = "bare"
     level: str = ""
     compiled: bool = False
+    options: tuple[str, ...] = ()
 
     def command(self, model: str, path: Path, folder: Path) -> list[str]:
         script = [model, "--socket", str(path), "--name", self.name, "--way", self.tool]
@@ -43,7 +47,7 @@ class Way:
             return [sys.executable, str(SCRIPT), *script, *(["--compile"] if self.compiled else [])]
         mode = "compile" if self.compiled else "cpu"
         options = ["--modes", mode, "--record", self.level, "--out", str(folder / self.name), "--quiet"]
-        return [*NUMDRIFT, "run", str(SCRIPT), *options, "--", *script]
+        return [*NUMDRIFT, "run", str(SCRIPT), *options, *self.options, "--", *script]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,14 +10,18 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 
-from ...compiler import cache_folder, cached_library, compile_library
-from ...errors import NumdriftError
+from ...compiler import cache_folder, cached_library, compile_library, library_place
+from ...errors import CompileError, NumdriftError
 from .native_ops import NativeOps, native_ops, native_source
 
 COMPILE_AFTER = 10.0
 """Seconds of recording after which the library is compiled. That takes 20 seconds of processor time and 0.5 GiB of
 memory, from which shorter trainings gain nothing."""
+
+REMEMBERED = 86_400
+"""Seconds for which no training compiles the library again after it did not compile."""
 
 COMPILE_SECONDS = 600
 CANCEL_SECONDS = 5
@@ -56,6 +60,9 @@ class LibraryBuild:
                 compile_library(source, self._execute)
         except (NumdriftError, OSError) as error:
             self.reason = " ".join(str(error).split())
+            if isinstance(error, CompileError) and not self._cancelled:
+                with suppress(NumdriftError, OSError):
+                    _failure_file().write_text(self.reason)
         self.done.set()
 
     def _execute(self, command: Sequence[str]) -> subprocess.CompletedProcess[str]:
@@ -80,6 +87,20 @@ class LibraryBuild:
             self._compiler.communicate()
             raise
         return subprocess.CompletedProcess(command, self._compiler.returncode, "", errors)
+
+
+def _failure_file() -> Path:
+    """Return the file that says why the library does not compile. Its name is another for another compiler or torch."""
+    return library_place(native_source()).with_suffix(".txt")
+
+
+def remembered_failure() -> str:
+    """Return why the library did not compile lately, "" if it did or was not compiled."""
+    try:
+        file = _failure_file()
+        return file.read_text() if time.time() - file.stat().st_mtime < REMEMBERED else ""
+    except (NumdriftError, OSError):
+        return ""
 
 
 class NativeLibrary:
@@ -113,7 +134,8 @@ class NativeLibrary:
             return True
         if self._build is None:
             if time.monotonic() - self._began >= COMPILE_AFTER:
-                self._build = LibraryBuild()
+                self.reason = remembered_failure()
+                self._build = None if self.reason else LibraryBuild()
             return False
         if self._build.done.is_set():
             self.reason = self._build.reason

@@ -17,9 +17,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from numdrift.harness.compiler import cached_library
 from numdrift.harness.errors import NotAvailable
+from numdrift.harness.observers.calls import native_library
 from numdrift.harness.observers.calls import native_ops as native_ops_module
 from numdrift.harness.observers.calls.native_choice import NativeChoice
-from numdrift.harness.observers.calls.native_library import LibraryBuild
+from numdrift.harness.observers.calls.native_library import LibraryBuild, NativeLibrary, remembered_failure
 from numdrift.harness.observers.calls.native_ops import TESTED, NativeOps, native_ops, native_source
 from numdrift.harness.observers.calls.operation_recorder import OperationRecorder
 from numdrift.harness.observers.values.digest import Digester
@@ -304,6 +305,12 @@ def test_a_library_that_does_not_compile_leaves_recording_to_python(
     assert build.done.wait(60)
     # then
     assert "does not compile" in build.reason or "/bin/false" in build.reason, build.reason
+    # and the next trainings of the day do not try again
+    library = NativeLibrary()
+    monkeypatch.setattr(native_library, "COMPILE_AFTER", 0.0)
+    assert library.ops() is None and library.ops() is None and library.reason == build.reason
+    monkeypatch.setattr(native_library, "REMEMBERED", 0)
+    assert remembered_failure() == ""
 
 
 def test_a_training_that_ends_stops_the_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -317,7 +324,7 @@ def test_a_training_that_ends_stops_the_compiler(tmp_path: Path, monkeypatch: py
     # when
     build.cancel()
     # then
-    assert build.done.wait(60) and build.reason
+    assert build.done.wait(60) and build.reason and not remembered_failure()
     assert not list((tmp_path / "cache").glob("build-*"))
 
 
