@@ -18,9 +18,9 @@ distinct. mix64 is the finaliser of splitmix64 (Steele et al., OOPSLA 2014), a b
 hash.
 
 Sums are accumulated in double precision in an unspecified order that depends on the contents' length, the CPU and the
-device, not on the number of threads: the same bits give the same record on one device with one implementation. The hash, the counts,
-the minimum and the maximum are the same everywhere. Squares of huge float64 overflow to inf. In a thread that flushes
-subnormals (`torch.set_flush_denormal`), the statistics count them as zeros.
+device, not on the number of threads: the same bits give the same record on one device with one implementation. The
+hash, the counts, the minimum and the maximum are the same everywhere. Squares of huge float64 overflow to inf. In a
+thread that flushes subnormals (`torch.set_flush_denormal`), the statistics count them as zeros.
 """
 
 from __future__ import annotations
@@ -64,6 +64,7 @@ SOURCE = CSource(
     # Tried in turn: a compiler may not support the first ones.
     tunings=(("-march=native", "-mprefer-vector-width=512"), ("-march=native",), ()),
 )
+
 
 def load() -> tuple[ctypes.CDLL | None, str | None]:
     """Return the native library, or None and the reason."""
