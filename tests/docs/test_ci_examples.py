@@ -40,7 +40,7 @@ def executed(script: str, folder: Path, commands: Path, **variables: str) -> sub
     return subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_action_and_the_hook_fail_where_the_training_has_changed(
     numdrift: Numdrift, tmp_path: Path, commands: Path
 ) -> None:

@@ -32,7 +32,7 @@ EXHAUSTIVE = frozenset(
         *("add-a-backend", "analyze", "batches", "bundle", "check", "help of graph and run", "help of investigate"),
         *("help of partition", "help of snapshot", "help of what reads findings", "investigate"),
         *("investigate, on its own scripts", "partition", "several processes and what reads runs"),
-        *("swap-a-kernel", "verdict"),
+        *("swap-a-kernel", "verdict", "watch"),
     )
 )
 """The walks that only the exhaustive run takes: tests of these commands are in `tests/backend` and `tests/e2e`."""

@@ -86,7 +86,7 @@ def test_a_batch_goes_on_and_is_compared_with_another(numdrift: Numdrift, experi
     assert same.returncode == 0 and "nothing changed" in same.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_batch_of_run_sh_is_executed(numdrift: Numdrift, tmp_path: Path) -> None:
     folder = tmp_path / "reproducers"
     folder.mkdir()

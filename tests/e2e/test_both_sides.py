@@ -111,7 +111,7 @@ def of_planted(plant: str, at: str) -> Row:
 @pytest.mark.parametrize(
     ("reference", "op", "compiled"),
     [
-        ("a=cpu,env.FAULT=tanh_backward", "tanh_backward", True),
+        exhaustive("a=cpu,env.FAULT=tanh_backward", "tanh_backward", True),
         exhaustive("a=cpu,env.FAULT=threshold_backward", "threshold_backward", False),
         exhaustive("a=cpu,kernel.tanh_backward=bf16", "tanh_backward", True),
         ("a=cpu,env.FAULT=tanh_backward,env.FROM=9", "tanh_backward", False),
@@ -153,7 +153,7 @@ def test_what_a_script_sets_torch_to_is_set_where_its_steps_are_executed_again(
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "compiled"),
-    [("memory", True), exhaustive("rollout", False), exhaustive("rollout-grad", True), exhaustive("replay", False)],
+    [exhaustive("memory", True), ("rollout", False), exhaustive("rollout-grad", True), exhaustive("replay", False)],
 )
 def test_what_a_training_made_before_is_no_set_up(
     kind: str, compiled: bool, numdrift: Numdrift, tmp_path: Path
@@ -270,8 +270,8 @@ def test_a_draw_that_one_mode_makes_alone_is_named_by_its_line(
 @pytest.mark.parametrize(
     ("kind", "steps"),
     [
-        ("ema", "chosen"),
-        *(exhaustive(kind, "chosen") for kind in ("average", "plateau", "curriculum", "patience")),
+        ("average", "chosen"),
+        *(exhaustive(kind, "chosen") for kind in ("ema", "plateau", "curriculum", "patience")),
         *(exhaustive(kind, "0,6,9") for kind in ("average", "ema", "plateau", "curriculum", "patience")),
     ],
 )

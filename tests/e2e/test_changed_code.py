@@ -31,7 +31,7 @@ for x in data:
 """
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_modes_with_other_code_and_other_arguments(
     numdrift: Numdrift, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

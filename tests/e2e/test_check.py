@@ -183,7 +183,7 @@ def test_compiled_code_of_an_earlier_call_is_told_apart(numdrift: Numdrift, tmp_
     assert mode["text"][0].startswith(f"made alone, in a process that has compiled nothing before, {line} computes")
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_call_that_cannot_be_compiled_after_other_calls(numdrift: Numdrift, tmp_path: Path) -> None:
     # given an image without a batch after one with a batch, which Inductor of torch 2.13 cannot compile for any size
     (tmp_path / "issue.py").write_text(ANY_SIZE)

@@ -40,6 +40,7 @@ def test_the_variance_that_batch_normalization_keeps_is_found_to_be_another(numd
     assert pair["explained"] >= 0.99
 
 
+@pytest.mark.exhaustive
 def test_a_training_that_draws_on_the_device_draws_as_the_cpu_unless_it_is_told_to_draw_itself(
     numdrift: Numdrift, tmp_path: Path
 ) -> None:

@@ -418,7 +418,7 @@ def _like(old: object, new: object) -> object:
     return torch.empty_strided(old.size(), old.stride(), dtype=old.dtype).copy_(new)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_kernel_is_the_same_alone_and_among_others(tmp_path: Path) -> None:
     run = taped("images", INDUCTOR, tmp_path)
     together, alone = run.kernels, RecordedKernels(run.tape, run.kernels._values, compile_node)
@@ -448,7 +448,7 @@ def test_random_numbers_of_another_generator_are_a_reason(tmp_path: Path) -> Non
     assert "fallback_random=on" in run.notices[0] and run.files == ["noise-000001.json"]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_what_was_drawn_in_any_layout_is_drawn_again_on_tape(tmp_path: Path) -> None:
     run = taped("pooling", INDUCTOR, tmp_path)
     assert not run.differing() and not run.notices and run.files == NOISE_AND_TAPE
