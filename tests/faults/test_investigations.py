@@ -64,7 +64,9 @@ def test_what_the_folder_holds_is_not_executed_again(program: Path) -> None:
     first = executed_by_engine(planned[:2], out, 1, "local", {})
     judged = executed_by_engine(planned, out, 1, "local", {})
 
-    assert (program / "log").read_text().split() == [investigation.name for investigation in planned]
+    executed = (program / "log").read_text().split()
+    assert sorted(executed) == sorted(investigation.name for investigation in planned)  # two of them at the same time
+    assert executed[2] == planned[2].name
     assert [judgement.verdict for judgement in judged] == ["beyond-rounding"] * 3 and len(first) == 2
     assert [judgement.text for judgement in judged] == [investigation.name for investigation in planned]
     # when an investigation has another case, then it is executed again, and the others are not

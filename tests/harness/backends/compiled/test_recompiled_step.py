@@ -52,7 +52,9 @@ class Recorded:
             return training.values()
 
 
-@pytest.fixture(scope="module", params=["broken", "sam", "autocast", "images"])
+@pytest.fixture(
+    scope="module", params=["broken", "sam", pytest.param("autocast", marks=pytest.mark.exhaustive), "images"]
+)
 def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     run = taped(request.param, INDUCTOR, tmp_path_factory.mktemp(request.param))
     return Recorded(request.param, run.tape, run.kernels, run.found[0])
