@@ -16,7 +16,8 @@ from .recorded_ends import KILLED_ONCE, ONCE, executed, executions, shell_task
 SBATCH = """#!/bin/sh
 # Executes the jobs of a script, or of an array, in the background. A partition `full` is refused.
 for script; do :; done
-cp "$script" {folder}/scripts/$(date +%s%N)
+copy={folder}/scripts/$(date +%s%N)
+cp "$script" $copy  # submitit renames its own while the job may begin
 if grep -q "partition=full" "$script"; then
     echo "sbatch: error: invalid partition specified: full" >&2
     exit 1
@@ -27,7 +28,7 @@ for number in $(seq 0 ${{array:-0}}); do
     (
         export SLURM_JOB_ID=$id SLURM_NTASKS=1 SLURM_JOB_NUM_NODES=1 SLURM_NODEID=0 SLURM_PROCID=0 SLURM_LOCALID=0
         test -n "$array" && export SLURM_ARRAY_JOB_ID=$id SLURM_ARRAY_TASK_ID=$number
-        sh "$script"
+        sh $copy
         echo "$id${{array:+_$number}}|COMPLETED|node1" >> {folder}/states
     ) > /dev/null 2>&1 &
 done
