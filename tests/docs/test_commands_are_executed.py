@@ -29,10 +29,11 @@ def executed(walk: Walk) -> list[ShownCommand]:
 
 EXHAUSTIVE = frozenset(
     (
-        *("add-a-backend", "analyze", "batches", "bundle", "check", "help of graph and run", "help of investigate"),
-        *("help of partition", "help of snapshot", "help of what reads findings", "investigate"),
-        *("investigate, on its own scripts", "partition", "several processes and what reads runs"),
-        *("swap-a-kernel", "verdict", "watch"),
+        *("accelerators", "add-a-backend", "adopt-your-script", "analyze", "batches", "bundle", "check"),
+        *("help of graph and run", "help of investigate", "help of partition", "help of profile", "help of snapshot"),
+        *("help of what reads findings", "investigate", "investigate, on its own scripts", "kernels", "partition"),
+        *("profile", "read-the-graphs", "run", "several processes and what reads runs", "snapshots", "swap-a-kernel"),
+        *("verdict", "watch"),
     )
 )
 """The walks that only the exhaustive run takes: tests of these commands are in `tests/backend` and `tests/e2e`."""

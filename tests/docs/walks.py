@@ -85,22 +85,15 @@ PLANTED = '--mode cpu --mode "lazy,kernel.tanh_backward=bf16"'
 WALKS = (
     Walk(
         "readme",
-        (
-            "README.md",
-            "docs/architecture.md",
-            "docs/index.md",
-            *guide("accelerators"),
-            *help_of("numdrift", "numdrift doctor"),
-        ),
-        {
-            **TRAIN,
-            **QUICK_SAM,
-            **at("tests/gpu/trainings", "transformer.py"),
-            "issue.py": ("docs/guide/check.md", "python", 0),
-        },
+        ("README.md",),
+        {**TRAIN, **QUICK_SAM, "issue.py": ("docs/guide/check.md", "python", 0)},
+        codes={"numdrift check issue.py": A_DRIFT, "numdrift compare": AS_THE_PROCESSOR_HAS_IT},
+    ),
+    Walk(
+        "accelerators",
+        ("docs/architecture.md", "docs/index.md", *guide("accelerators"), *help_of("numdrift", "numdrift doctor")),
+        {**TRAIN, **QUICK_SAM, **at("tests/gpu/trainings", "transformer.py")},
         codes={
-            "numdrift check issue.py": A_DRIFT,
-            "numdrift compare": AS_THE_PROCESSOR_HAS_IT,
             "numdrift compare runs/train": AS_THE_PROCESSOR_HAS_IT,
             "numdrift run reproducers/sam_tanh.py --mode cpu --mode cuda:3 --name absent -- --epochs 2": NOT_THERE,
         },

@@ -102,7 +102,7 @@ def test_a_check_names_what_has_changed_since_the_baseline(numdrift: Numdrift, r
     assert failure.attrib["type"] == "beyond-rounding" and "also executes mul" in str(failure.text)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_check_where_bits_differ_or_the_baseline_cannot_be_trained(numdrift: Numdrift, repository: Path) -> None:
     # given a machine with other instructions
     with pytest.MonkeyPatch.context() as patch:

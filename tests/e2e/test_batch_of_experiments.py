@@ -40,7 +40,7 @@ def rows_in(path: Path) -> dict[str, dict[str, Any]]:
     return {row["task"]: row for row in json.loads(path.read_text())["rows"]}
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_batch_goes_on_and_is_compared_with_another(numdrift: Numdrift, experiments: Path, tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     # when a batch of two tasks is executed, then again with a third, which fails

@@ -23,6 +23,7 @@ def test_a_fault_in_a_queue_is_found_where_it_is_made(tmp_path: Path) -> None:
     assert culprit.status == "culprit" and (culprit.share_of_drift or 0) > 0.99
 
 
+@pytest.mark.exhaustive
 def test_averaged_weights_count_although_nothing_reads_them(tmp_path: Path) -> None:
     script = SCRIPTS / "carried_average.py"
     modes = ["cpu", "bad=cpu,env.FAULT=anew", "good=cpu,env.FAULT=same"]

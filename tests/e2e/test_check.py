@@ -204,7 +204,7 @@ def test_a_call_that_cannot_be_compiled_after_other_calls(numdrift: Numdrift, tm
     assert done.stdout.startswith("cpu returns\ncompile raises InductorError: ")
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_process_that_ends_where_the_reference_raises_an_error(numdrift: Numdrift, tmp_path: Path) -> None:
     # given a division of integers by zero, which compiled code executes
     (tmp_path / "ops.py").write_text(
@@ -287,7 +287,7 @@ def get_inputs():
 """
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_nan_in_other_elements_is_a_fault_although_recording_hides_it(numdrift: Numdrift, tmp_path: Path) -> None:
     # given a gradient with NaN at the maximum alone in eager mode, and everywhere while a dispatch mode is active, as
     # in a compiled graph (torch 2.13)
@@ -432,7 +432,7 @@ def test_a_module_is_compared_with_its_parameters_and_buffers(
     assert "norm.running_mean" not in names  # the forward is the same
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_library_of_ops(numdrift: Numdrift, tmp_path: Path) -> None:
     pytest.importorskip("expecttest")
     command = (

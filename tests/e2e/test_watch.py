@@ -67,7 +67,7 @@ def watched(folder: Path, *words: str | Path, **variables: str) -> subprocess.Co
     return started(folder, "-m", "numdrift", "watch", *words, **variables)
 
 
-@pytest.mark.parametrize("further", [[], ["--compile"]])
+@pytest.mark.parametrize("further", [[], pytest.param(["--compile"], marks=pytest.mark.exhaustive)])
 def test_a_watched_training_has_the_bits_of_an_unwatched_one(further: list[str], folder: Path) -> None:
     bare = started(folder, "train.py", *further)
     (folder / "model.pt").unlink()

@@ -33,7 +33,7 @@ CHOSEN = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", CHOSEN)
+@pytest.mark.parametrize("model", [pytest.param("tanh_sam", marks=pytest.mark.exhaustive), "bag"])
 def test_chosen_cases_have_the_verdicts_that_they_expect(model: str, tmp_path: Path) -> None:
     # Given a few cases of a model.
     chosen = [trial for trial in trials(model) if trial.name in CHOSEN[model]]
@@ -47,7 +47,7 @@ def test_chosen_cases_have_the_verdicts_that_they_expect(model: str, tmp_path: P
     assert [one.first_step for one in judged if one.trial.name == "tanh_backward_from_step_7"] in ([], [7])
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_faults_are_found_beneath_products_that_do_not_repeat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Given a benign variant and two faults, in trainings whose products add in another order each time.
     monkeypatch.setenv(VARIABLE, "1")

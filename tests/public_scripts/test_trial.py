@@ -60,7 +60,7 @@ def corpus(folder: Path, **more: object) -> Path:
     return folder
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_script_is_held_against_plain_python_and_its_fault_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,7 +11,7 @@ from .made import CASES, FOLDER, Case
 
 pytestmark = pytest.mark.slow
 LARGEST = 5_000_000  # bytes
-EXHAUSTIVE = {"bfloat16-fault"}  # its page has the parts of the fault of lazy mode
+EXHAUSTIVE = {"bfloat16-fault", "founding"}  # their pages have the parts of the fault of lazy mode
 
 
 @pytest.fixture

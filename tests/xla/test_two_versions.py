@@ -89,6 +89,7 @@ def test_the_kernels_are_what_they_are_said_to_be() -> None:
     assert norm_here != norm_there and gelu_here == gelu_there
 
 
+@pytest.mark.exhaustive
 def test_another_mode_in_another_version_is_told_apart_by_a_command(
     two_modes: tuple[str, str, dict[str, Any]],
 ) -> None:

@@ -74,6 +74,7 @@ def test_two_machines_execute_each_task_and_one_is_lost(cluster: Any, tmp_path: 
     )
 
 
+@pytest.mark.exhaustive
 def test_results_of_a_machine_without_the_folder_travel_by_a_url(cluster: Any, tmp_path: Path) -> None:
     # given a machine on which the folder of the tasks is another one, and empty
     folder, store = tmp_path / "tasks", tmp_path / "store"

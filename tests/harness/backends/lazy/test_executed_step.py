@@ -47,7 +47,11 @@ def executed(numdrift: Numdrift, folder: Path, layer: str) -> tuple[Tape, dict[s
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("layer", "op", "times"), [("nn.BatchNorm1d(8)", "native_batch_norm", 2), ("nn.Dropout(0.4)", "native_dropout", 2)]
+    ("layer", "op", "times"),
+    [
+        ("nn.BatchNorm1d(8)", "native_batch_norm", 2),
+        pytest.param("nn.Dropout(0.4)", "native_dropout", 2, marks=pytest.mark.exhaustive),
+    ],
 )
 def test_what_is_executed_again_is_on_the_tape_and_is_the_culprit(
     layer: str, op: str, times: int, numdrift: Numdrift, tmp_path: Path
