@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 import numdrift
 
 SCRIPTS = Path(__file__).parent / "scripts"
