@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+from pathlib import Path
 
 from .memory import peak_of
 from .turns import NUMDRIFT
@@ -22,7 +23,8 @@ def large_model_peaks() -> dict[str, int]:
     "tape" is `numdrift reference --keep ops`. It trains the script twice. The second training records a step's ops and
     the values that they read, and replays them with random rounding.
     """
-    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
+    lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
+    free = next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")) / 2**20
     if free < NEEDED:
         print(f"  left out: {free:.0f} GiB of memory are free, and {NEEDED} GiB may be needed", file=sys.stderr)
         return {}

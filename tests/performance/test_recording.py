@@ -23,17 +23,12 @@ def test_a_ratio_is_the_median_of_the_rounds() -> None:
     )
 
 
-def test_the_page_says_how_much_of_a_missed_goal_is_the_dispatch_mode() -> None:
-    text = page([*steps("bare", 1.0), *steps("mode", 1.4), *steps("ops", 1.8)], "measured today")
-    assert "where 1.25 is allowed; an empty dispatch mode alone takes 1.40, 50 % of this cost" in text
-
-
 def test_the_page_says_how_long_the_digest_reads_the_outputs_of_a_step() -> None:
     step = [Measurement("char_gpt", f"ops, {CALLS}", [1430]), Measurement("char_gpt", f"ops, {SIZE}", [5e8])]
     speed = Measurement("bandwidth", "digest, AVX2", [10.0])
     text = page([*steps("bare", 0.1), *steps("ops", 0.2), *step, speed], "measured today")
     assert (
-        "a step calls 1,430 ops, whose outputs take 500 MB, which the digest reads in 50.0 ms, 0.50 of a bare" in text
+        "a step calls 1,430 ops, whose outputs take 500 MB, which one thread digests in 50.0 ms, 0.50 of a bare" in text
     )
 
 
@@ -76,7 +71,7 @@ def test_memory_that_grows_with_the_steps_misses_the_goal() -> None:
         Measurement("char_gpt", "ops, bytes of memory", [1 << 28, (1 << 28) + (3 << 20)]),
     ]
     text = page([*steps("bare", 1.0, 1.0), *steps("ops", 1.0, 1.0), *grown], "measured today")
-    assert "- memory, char_gpt: **missed**, a process that records ops has grown by 3.00 MiB" in text
+    assert "- memory, char_gpt: **missed**, in the second half of its 2 turns, a process that records ops has grown by 3.00" in text
 
 
 @pytest.mark.slow
