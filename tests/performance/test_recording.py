@@ -71,7 +71,10 @@ def test_memory_that_grows_with_the_steps_misses_the_goal() -> None:
         Measurement("char_gpt", "ops, bytes of memory", [1 << 28, (1 << 28) + (3 << 20)]),
     ]
     text = page([*steps("bare", 1.0, 1.0), *steps("ops", 1.0, 1.0), *grown], "measured today")
-    assert "- memory, char_gpt: **missed**, in the second half of its 2 turns, a process that records ops has grown by 3.00" in text
+    assert (
+        "- memory, char_gpt: **missed**, in the second half of its 2 turns, a process that records ops has grown by 3.00"
+        in text
+    )
 
 
 @pytest.mark.slow
