@@ -22,10 +22,11 @@ LEFT = 2 * 2**30
 """Bytes of memory that are left to the machine: a way that takes more is ended."""
 
 
-def large_model_peaks() -> dict[str, int]:
+def large_model_peaks() -> dict[str, tuple[int, bool]]:
     """Return the peak of the memory of all processes in bytes, by way; nothing if the machine has too little memory.
 
-    A way that takes all memory of the machine is ended there, and its peak is what it has taken until then. "tape" is
+    A way that takes all memory of the machine is ended there; then the second value is True, and the peak is what it
+    has taken until then. "tape" is
     `numdrift reference --keep ops`. It trains the script twice. The second training records a step's ops and the values
     that they read, and replays them with random rounding.
     """
@@ -50,21 +51,20 @@ def available() -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")) * 1024
 
 
-def _peak(way: str, command: list[str]) -> int:
-    ended = threading.Event()
-    watching = threading.Thread(target=_end_what_takes_all, args=(way, ended), daemon=True)
-    watching.start()
+def _peak(way: str, command: list[str]) -> tuple[int, bool]:
+    finished, killed = threading.Event(), threading.Event()
+
+    def end_what_takes_all() -> None:
+        while not finished.wait(EVERY):
+            if available() < LEFT:
+                killed.set()
+                own = set(descendants(os.getpid())) - {os.getpid()}
+                os.kill(max(own, key=proportional_bytes), signal.SIGKILL)
+                return
+
+    threading.Thread(target=end_what_takes_all, daemon=True).start()
     peak, code = peak_of(command, os.environ, ROOT)
-    ended.set()
-    print(f"  {way}: {peak / 2**30:.2f} GiB, exit code {code}", file=sys.stderr, flush=True)
-    return peak
-
-
-def _end_what_takes_all(way: str, ended: threading.Event) -> None:
-    while not ended.wait(EVERY):
-        if available() < LEFT:
-            own = set(descendants(os.getpid())) - {os.getpid()}
-            largest = max(own, key=proportional_bytes)
-            print(f"  {way}: ended because it took the memory of the machine", file=sys.stderr, flush=True)
-            os.kill(largest, signal.SIGKILL)
-            return
+    finished.set()
+    if code and not killed.is_set():
+        raise SystemExit(f"{' '.join(command)} ended with exit code {code}")
+    return peak, killed.is_set()

@@ -29,7 +29,18 @@ from .bandwidths import CAPABILITIES
 from .benchmark import provenance
 from .journals import compare_journals
 from .large import large_model_peaks
-from .recording_page import CALLS, COMPARED_STEPS, COMPARED_TENSORS, PAGE, PROCESSOR, SIZE, STEPS, Measurement, page
+from .recording_page import (
+    CALLS,
+    COMPARED_STEPS,
+    COMPARED_TENSORS,
+    LACKED_MEMORY,
+    PAGE,
+    PROCESSOR,
+    SIZE,
+    STEPS,
+    Measurement,
+    page,
+)
 from .turns import NUMDRIFT, Way, take_turns
 from .workloads import ROOT
 
@@ -188,7 +199,10 @@ def journals(rounds: int) -> list[Measurement]:
 
 def large(rounds: int) -> list[Measurement]:
     """Measure the memory of a large model, once."""
-    return [Measurement("large", f"{way}, bytes of memory", [peak]) for way, peak in large_model_peaks().items()]
+    return [
+        Measurement("large", f"{way}, {LACKED_MEMORY if killed else 'bytes of memory'}", [peak])
+        for way, (peak, killed) in large_model_peaks().items()
+    ]
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ PAGE = ROOT / "docs/reference/performance-recording.md"
 
 STEPS, PROCESSOR = "seconds of a step", "processor seconds of a step"
 CALLS, SIZE = "ops of a step", "bytes of all outputs of a step"
+LACKED_MEMORY = "bytes of memory until the machine had none left"
 COMPARED_STEPS, COMPARED_TENSORS = 100_000, 100
 
 MODELS = {
@@ -94,6 +95,9 @@ BEHIND = """
 - *Ops in compile mode.* Native code does not record them: a higher-order op, of which compilers make use, is dispatched in Python, and fails if
   there is a kernel in C++ alone. A dispatch key that is included for native code is also part of dynamo's guards, so each compiled function
   would be compiled again. So the ops outside of the compiled graphs go through a dispatch mode of Python.
+- *The tape of a large model* (`numdrift reference --keep ops`) holds the state from which the step starts and all results of the step; a
+  replay has copies of the state and its own results, beside the training itself. In a first attempt, its largest process alone had taken
+  20.6 GiB when it was ended. No profile shows yet what could be left out.
 - *On a GPU* nothing of this was measured after the digests were moved to the device. The values of parameters are copied when a step
   ends, and not on a stream of their own: a training that overwrites a parameter while such a copy runs would leave wrong values, and this could
   not be tested without a GPU.
@@ -273,6 +277,11 @@ def goals(results: Results) -> Iterator[str]:
                 f"memory of a transformer of 354 million parameters, {title}: {met(times <= MEMORY_TIMES)}, "
                 f"{peak.median / 2**30:.1f} GiB at the peak of all processes together, {times:.2f} times the bare script's "
                 f"{bare_peak.median / 2**30:.1f} GiB, where {MEMORY_TIMES:g} times are allowed"
+            )
+        if (taken := results.find("large", f"{way}, {LACKED_MEMORY}")) is not None:
+            yield (
+                f"memory of a transformer of 354 million parameters, {title}: {met(False)}, ended after it had taken "
+                f"{taken.median / 2**30:.1f} GiB and the machine had none left, where {MEMORY_TIMES:g} times the bare script's memory are allowed"
             )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from .journals import compare_journals
-from .recording_page import CALLS, PROCESSOR, SIZE, STEPS, Measurement, page
+from .recording_page import CALLS, LACKED_MEMORY, PROCESSOR, SIZE, STEPS, Measurement, page
 from .turns import Way, take_turns
 
 
@@ -63,6 +63,12 @@ def test_the_memory_of_a_large_model_is_compared_with_the_bare_script() -> None:
     assert (
         "the tape of a step and its replays: **missed**, 24.0 GiB at the peak of all processes together, 4.00" in text
     )
+
+
+def test_a_way_that_took_all_memory_misses_the_goal() -> None:
+    peaks = {"bare, bytes of memory": 6.0, f"tape, {LACKED_MEMORY}": 17.0}
+    text = page([Measurement("large", name, [gib * 2**30]) for name, gib in peaks.items()], "today")
+    assert "replays: **missed**, ended after it had taken 17.0 GiB and the machine had none left" in text
 
 
 def test_memory_that_grows_with_the_steps_misses_the_goal() -> None:

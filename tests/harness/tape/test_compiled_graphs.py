@@ -227,8 +227,8 @@ class Scattering(torch.nn.Module):
         return total
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("deterministic", [False, pytest.param(True, marks=pytest.mark.exhaustive)])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("deterministic", [False, True])
 def test_the_buffers_of_generated_code_hold_what_probes_read(deterministic: bool) -> None:
     scattering, words = Scattering(), torch.randint(0, 11, (3, 5))
     torch.use_deterministic_algorithms(deterministic)
