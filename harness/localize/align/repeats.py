@@ -51,7 +51,7 @@ def repetitions(flow: StorageFlow) -> dict[int, int]:
     return repeated
 
 
-_known: weakref.WeakKeyDictionary[StorageFlow, dict[int, int]] = weakref.WeakKeyDictionary()
+_firsts_alike: weakref.WeakKeyDictionary[StorageFlow, dict[int, int]] = weakref.WeakKeyDictionary()
 """The result of `alike`, which a pair needs several times."""
 
 
@@ -63,8 +63,8 @@ def alike(flow: StorageFlow) -> Mapping[int, int]:
 
         a = arange(8); b = arange(8); a * x; b * x    the second arange repeats the first, so b * x repeats a * x
     """
-    if (known := _known.get(flow)) is not None:
-        return known
+    if flow in _firsts_alike:
+        return _firsts_alike[flow]
     firsts: dict[Hashable, int] = {}
     first_values: dict[FlowValue, FlowValue] = {}
     first_of: dict[int, int] = {}
@@ -82,7 +82,7 @@ def alike(flow: StorageFlow) -> Mapping[int, int]:
         for repeated_use, first_use in zip(node.makes, flow.nodes[first].makes, strict=True):
             if repeated_use is not None and first_use is not None:
                 first_values[repeated_use.value] = first_use.value
-    _known[flow] = first_of
+    _firsts_alike[flow] = first_of
     return first_of
 
 
