@@ -25,7 +25,7 @@ def _peak_kib(run: Path) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("most", [2_000, pytest.param(20_000, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("most", [5_000, pytest.param(20_000, marks=pytest.mark.exhaustive)])
 def test_memory_does_not_grow_with_the_steps(most: int, numdrift: Numdrift, tiny: Path, tmp_path: Path) -> None:
     few, peaks = most // 20, {}
     for steps in (few, most):

@@ -103,8 +103,6 @@ def by_mode(pair: Mapping[str, Any]) -> dict[str, Any]:
             | {"the proof holds in the step of": named(holding)}
             | {"is farther from double": labels[wrong] if wrong else None}
         )
-    if pair["verdict"] == "rounding":  # the step that drifts most, where two may drift alike
-        culprits = [{key: value for key, value in culprit.items() if key != "step"} for culprit in culprits]
     # The referee executes the reference's ops, and no step is started from a reference that does not repeat itself.
     drifted = pair["verdict"] in ("rounding", "beyond-rounding")
     same_ops = drifted and all(one.get("kind") in ("kernel", None) for one in culprits)
