@@ -17,6 +17,7 @@ import stat
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -87,20 +88,16 @@ def compile_library(source: CSource, execute: Execute = run_compiler) -> Library
     compiler, or no private folder for the library.
     """
     content = source.content()
-    try:
+    with _failures_as_unavailable():
         libraries = _libraries(source, content)
         return _cached(libraries) or _build(source, libraries, execute)
-    except _FAILURES as error:
-        raise _unavailable(" ".join(str(error).split()) or type(error).__name__) from error
 
 
 def cached_library(source: CSource) -> Library | None:
     """Return the library of a C file if it is cached. Raises UsageError and NotAvailable as `compile_library` does."""
     content = source.content()
-    try:
+    with _failures_as_unavailable():
         return _cached(_libraries(source, content))
-    except _FAILURES as error:
-        raise _unavailable(" ".join(str(error).split()) or type(error).__name__) from error
 
 
 def library_place(source: CSource) -> Path:
@@ -108,7 +105,17 @@ def library_place(source: CSource) -> Path:
 
     Raises UsageError and NotAvailable as `compile_library` does.
     """
-    return _libraries(source, source.content())[0].path
+    content = source.content()
+    with _failures_as_unavailable():
+        return _libraries(source, content)[0].path
+
+
+@contextmanager
+def _failures_as_unavailable() -> Iterator[None]:
+    try:
+        yield
+    except _FAILURES as error:
+        raise _unavailable(" ".join(str(error).split()) or type(error).__name__) from error
 
 
 def _libraries(source: CSource, content: str) -> list[Library]:
