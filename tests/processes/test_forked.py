@@ -30,14 +30,8 @@ def started(folder: Path, *arguments: str | Path, **variables: str) -> subproces
     )
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("script", "steps"),
-    [
-        pytest.param("sam_tanh", 3, marks=pytest.mark.exhaustive),
-        pytest.param("resnet_digits", 2, marks=pytest.mark.exhaustive),
-    ],
-)
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(("script", "steps"), [("sam_tanh", 3), ("resnet_digits", 2)])
 def test_a_forked_training_has_the_bits_of_a_started_one(script: str, steps: int, tmp_path: Path) -> None:
     # given the same training in each mode: started, forked off the nursery, and off the command's preloaded process
     path, modes = ROOT / f"reproducers/{script}.py", ",".join(PLAIN)
