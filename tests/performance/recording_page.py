@@ -97,7 +97,7 @@ BEHIND = """
   would be compiled again. So the ops outside of the compiled graphs go through a dispatch mode of Python.
 - *The tape of a large model* (`numdrift reference --keep ops`) holds the state from which the step starts and all results of the step; a
   replay has copies of the state and its own results, beside the training itself. In a first attempt, its largest process alone had taken
-  20.6 GiB when it was ended. No profile shows yet what could be left out.
+  20.6 GiB when it was ended. Tests were running beside both. No profile shows yet what could be left out.
 - *On a GPU* nothing of this was measured after the digests were moved to the device. The values of parameters are copied when a step
   ends, and not on a stream of their own: a training that overwrites a parameter while such a copy runs would leave wrong values, and this could
   not be tested without a GPU.
