@@ -268,7 +268,9 @@ def _waited(process: subprocess.Popen[bytes]) -> int:
             time.sleep(WAIT_SECONDS / 10)
         return process.wait()
     try:
-        while not select.select([descriptor], [], [], WAIT_SECONDS)[0]:
+        waited_for = select.poll()  # select() takes no descriptor from 1024 on, which a worker with many files has
+        waited_for.register(descriptor, select.POLLIN)
+        while not waited_for.poll(WAIT_SECONDS * 1000):
             pass
     finally:
         os.close(descriptor)

@@ -103,8 +103,10 @@ class IsolatedKernel:
             process.stdin.flush()
         except BrokenPipeError:
             raise self._ended(process) from None
-        # `select` on the pipe suffices: at most one answer is in transit, so Python's buffer has no other.
-        if not select.select([process.stdout], [], [], self._seconds)[0]:
+        # Polling the pipe suffices: at most one answer is in transit, so Python's buffer has no other.
+        answers = select.poll()  # select() takes no descriptor from 1024 on
+        answers.register(process.stdout, select.POLLIN)
+        if not answers.poll(self._seconds * 1000):
             self._end()
             self._late = True
             raise late

@@ -10,6 +10,7 @@ import ctypes
 import json
 import os
 import sys
+import weakref
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -36,11 +37,12 @@ WAITING_BYTES = 1 << 24
 
 
 class AppendFile:
-    """An append-only file, which is opened when its first record is written."""
+    """An append-only file, which is opened when its first record is written, and closed when nothing refers to it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._descriptor: int | None = None
+        self._finalizer: weakref.finalize[[int], Any] | None = None
         self._cached = 0
 
     def descriptor(self) -> int:
@@ -50,6 +52,10 @@ class AppendFile:
             # programs that the script starts do not inherit the file.
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
             self._descriptor = os.open(self.path, flags, 0o644)
+            # A process may make any number of recordings, and the descriptors of each would stay open otherwise. When
+            # the process exits, the system closes them, after the last line of the journal.
+            self._finalizer = weakref.finalize(self, os.close, self._descriptor)
+            self._finalizer.atexit = False
         return self._descriptor
 
     def append(self, parts: Sequence[Any]) -> int:
@@ -88,9 +94,9 @@ class AppendFile:
         return total
 
     def close(self) -> None:
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
+        if self._finalizer is not None:
+            self._finalizer()
+            self._descriptor = self._finalizer = None
 
 
 class EventLog(AppendFile):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -254,6 +255,14 @@ def test_wrong_modes_kernels_and_names_are_refused_before_anything_is_made(tmp_p
     with pytest.raises(UsageError, match="cannot be part of a file name"):
         numdrift.record("cpu", tmp_path, "a/b")
     assert not list(tmp_path.iterdir())
+
+
+def test_no_file_of_a_recording_stays_open(training: Training, tmp_path: Path) -> None:
+    with numdrift.record("cpu", out=tmp_path / "study", record="ops"):
+        training()
+    gc.collect()
+    opened = [descriptor.resolve() for descriptor in Path("/proc/self/fd").iterdir()]
+    assert not [file for file in opened if file.is_relative_to(tmp_path)]
 
 
 def test_a_run_is_replaced_by_force_alone(training: Training, tmp_path: Path) -> None:

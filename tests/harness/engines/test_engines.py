@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -10,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -79,6 +81,22 @@ def test_a_finished_task_is_not_executed_again(tmp_path: Path) -> None:
     ends = [execute_task(task.folder), execute_task(task.folder)]
 
     assert ends[0] == ends[1] and executions(tmp_path, "a") == 1
+
+
+def test_a_worker_with_a_thousand_open_files_executes_a_task(tmp_path: Path) -> None:
+    # given a process whose next descriptor is above 1024, the end of what select() takes
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4096) if hard > 0 else 4096, hard))
+    with ExitStack() as opened:
+        opened.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        descriptor = opened.enter_context(Path(os.devnull).open("rb")).fileno()
+        while descriptor <= 1024:
+            descriptor = os.dup(descriptor)
+            opened.callback(os.close, descriptor)
+        # when it executes a task
+        end = execute_task(shell_task(tmp_path, "a", f"{ONCE} exit 0").folder)
+    # then the command ran once
+    assert end.exit_code == 0 and executions(tmp_path, "a") == 1
 
 
 def test_a_task_that_still_runs_is_waited_for(tmp_path: Path) -> None:
