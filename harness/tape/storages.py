@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from ..torch_private.dispatching import StorageMark, dispatches_itself, storage_address
+from .large_values import LargeValues, give_back_pages
 from .tape import Call, NotReplayable, Slot, Tape, View
 from .tape_arguments import name_of
 
@@ -52,11 +53,15 @@ class HeldSlots:
         held = self._held(recorded.dtype)
         if held == recorded.dtype:
             # Copy the content: in-place ops write to it, and a tape is replayed many times.
-            return data.to(recorded.device, copy=True).untyped_storage()
+            content = data.to(recorded.device, copy=True).untyped_storage()
+            give_back_pages(data)
+            return content
         # A storage may end within an element, so bytes after the last whole element are left out. The dtype is
         # converted on the CPU, since the device may lack memory for a second copy.
         whole = data[: data.numel() // recorded.dtype.itemsize * recorded.dtype.itemsize]
-        return whole.view(recorded.dtype).to(held).to(recorded.device).untyped_storage()
+        content = whole.view(recorded.dtype).to(held).to(recorded.device).untyped_storage()
+        give_back_pages(data)
+        return content
 
     def _dtype(self, view: View) -> torch.dtype:
         """Return the dtype of the view in the replay.
@@ -157,11 +162,12 @@ class SlotTable:
     """The slots of the storages that a recording encounters.
 
     The table keeps no storage alive. Storages that exist before the step are copied to the CPU's memory, since an
-    accelerator has no memory to spare while a script trains.
+    accelerator has no memory to spare while a script trains, or to a file if `values` has one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, values: LargeValues | None = None) -> None:
         self.inputs: dict[int, torch.Tensor] = {}
+        self._values = values or LargeValues()
         self._numbers: dict[int, int] = {}
         self._marks: list[StorageMark] = []
         self._others: list[StorageMark] = []  # further storages of a slot; the marks keep their addresses in use
@@ -198,7 +204,7 @@ class SlotTable:
             # The mark keeps the address in use. Another storage might otherwise get the address, and with it this slot.
             self._slots.append(Slot(size, str(tensor.device), tensor.dtype))
             if is_input:
-                self.inputs[number] = bytes_of_storage(tensor).to("cpu", copy=True)
+                self.inputs[number] = self._values.copy(bytes_of_storage(tensor))
         elif size > self._slots[number].size:  # an op has enlarged the storage
             self._slots[number] = replace(self._slots[number], size=size)
         return View(number, tensor.dtype, int(tensor.storage_offset()), tuple(tensor.size()), tuple(tensor.stride()))

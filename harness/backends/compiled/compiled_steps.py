@@ -9,6 +9,7 @@ import torch
 
 from ...hooks.mode_protocol import Mode
 from ...records.modes.mode_spec import INDUCTOR, OP_BY_OP
+from ...tape.large_values import LargeValues
 from ...tape.recording.call_log import CallLog, CallValues
 from ...tape.recording.compiled_graphs import CapturedGraph, CompiledGraph, CompiledGraphs
 from ...tape.recording.followed_calls import FollowedOps
@@ -28,13 +29,20 @@ class CompiledStepRecorder(TapeRecorder):
     graphs: the compiled graphs, which are executed through this recorder from `start` to `stop`.
     values: receives the real results of the nodes.
     compile_: compiles single nodes; None if the mode generates no kernels.
+    large: keeps the values of the tape, in memory if it is None
     """
 
     def __init__(
-        self, step: int, script: str, graphs: CompiledGraphs, values: CallValues, compile_: NodeCompiler | None
+        self,
+        step: int,
+        script: str,
+        graphs: CompiledGraphs,
+        values: CallValues,
+        compile_: NodeCompiler | None,
+        large: LargeValues | None = None,
     ) -> None:
-        super().__init__(step, script, modules=False)
-        self._log = CallLog(values)
+        super().__init__(step, script, modules=False, large=large)
+        self._log = CallLog(values, self._large)
         self._regions: Regions | None = Regions(self._log, script)
         self._graphs = graphs
         self._values = values
@@ -135,8 +143,8 @@ class CompiledSteps(StepRecorders):
         self._graphs.remove()
 
     def _recorder(self, step: int) -> CompiledStepRecorder:
-        values = CallValues(self._request.value_bytes)
-        return CompiledStepRecorder(step, self._request.script, self._graphs, values, self._compile)
+        values, large = CallValues(self._request.value_bytes), LargeValues(self._request.folder)
+        return CompiledStepRecorder(step, self._request.script, self._graphs, values, self._compile, large)
 
 
 def _by_adapter(mode: Mode) -> NodeCompiler:

@@ -71,6 +71,9 @@ class RecompiledStep:
         regions = [candidate for candidate in self._regions if candidate.first < candidate.last]
         devices = {"cpu", *(slot.device for slot in self._tape.slots)}
         before = {device: generator_state(device) for device in devices}
+        last_watched: dict[int, int] = {}
+        for watched_value in watched:
+            last_watched[watched_value.view.slot] = watched_value.position
 
         def watch(position: int) -> None:
             while watched and watched[0].position <= position:
@@ -91,8 +94,9 @@ class RecompiledStep:
                         executed_apart(computation, *call_arguments(computation.call, self._storages.tensor)),
                     )
                 # The calls of a region are skipped, since the whole region was executed at its start. Slots whose last
-                # use is among these calls are still freed.
-                self._storages.free(computation.ends)
+                # use is among these calls are still freed, unless they are watched later.
+                ends = [slot for slot in computation.ends if last_watched.get(slot, 0) <= computation.position]
+                self._storages.free(ends)
             for region in regions:
                 watch(region.first)
                 self._execute_region(region)

@@ -15,6 +15,7 @@ from ...records.run.run_config import RunConfig
 from ...records.run.step_selection import StepSelection
 from ...records.values.unfilled_read import write_unfilled
 from ...tape.files.tape_file import TAPES, tape_file, write_tape
+from ...tape.large_values import LargeValues
 from ...tape.recording.call_log import OPAQUE, VALUE_BUDGET
 from ...tape.recording.step_recorder import RecordingRequest, StepRecorder, StepRecorders
 from ...tape.recording.tape_recorder import TapeRecorder
@@ -62,7 +63,7 @@ class TapeRecording(StepWatcher):
         # budget.
         count = 1 if steps.is_everything else states_from(steps, 0)
         budget, again = VALUE_BUDGET // count, compiling_again(config.script, write)
-        request = RecordingRequest(config.script, budget, again, config.quick_tapes)
+        request = RecordingRequest(config.script, budget, self._folder, again, config.quick_tapes)
         recorders = mode.step_recorders(request)
         kind = mode.device.partition(":")[0]
         self._defers = not mode.capabilities.has_values
@@ -155,7 +156,8 @@ class TapeRecording(StepWatcher):
 
     def _recorder_of_ops(self, step: int) -> StepRecorder:
         # Modules are not followed once the script compiles: dynamo would trace the hooks that follow them.
-        return TapeRecorder(step, self._config.script, modules=not self._script_compiles)
+        large = LargeValues(self._folder)
+        return TapeRecorder(step, self._config.script, modules=not self._script_compiles, large=large)
 
     def _script_asks_to_compile(self, compile_: Callable[[], Any]) -> Any:
         self._script_compiles = True
@@ -203,7 +205,7 @@ class TapeRecording(StepWatcher):
             if measures and kernels is not None:
                 self._write_noise(measure_noise(tape, replays, edge, compiled=True))
             elif measures:
-                noise, tape = measure_settled(tape, replays, edge)
+                noise, tape = measure_settled(tape, replays, edge, folder=self._folder)
                 if noise.equal:
                     self._write_tape(tape)
                 self._write_noise(noise)

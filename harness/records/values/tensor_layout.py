@@ -22,8 +22,11 @@ from typing import Any, BinaryIO
 from ...errors import JournalError
 
 LENGTH = struct.Struct("<Q")
-ALIGNMENT = 8
-"""The header is padded to a multiple of this number of bytes, so that a mapped tensor is aligned."""
+ALIGNMENT = 64
+"""The header is padded so that the first tensor begins at a multiple of this number of bytes.
+
+Tensors whose bytes are a multiple of it come first, so each of them begins at one as well. Kernels may compute other
+bits on memory that begins elsewhere."""
 
 MOST_HEADER = 100_000_000
 """The largest number of bytes that a header may have. It is the limit of safetensors itself."""
@@ -73,21 +76,23 @@ class TensorPlace:
 def build_header(tensors: Mapping[str, tuple[str, Sequence[int]]], facts: Mapping[str, Any]) -> tuple[bytes, list[str]]:
     """Return a file's bytes up to the first tensor, and the tensors' names in the order in which their bytes follow.
 
-    `tensors` maps names to dtype and shape. Tensors with wider dtypes come first, so that each tensor is aligned.
+    `tensors` maps names to dtype and shape. First come the tensors with whole multiples of ALIGNMENT bytes. Of the
+    others, those with wider dtypes come first, so that each of their elements is aligned.
     """
-    # the sort is stable: tensors whose dtypes have the same width stay in order
-    order = sorted(tensors, key=lambda name: -ITEM_BYTES[tensors[name][0]])
+    sizes = {name: math.prod(shape) * ITEM_BYTES[dtype] for name, (dtype, shape) in tensors.items()}
+    # the sort is stable: tensors for which the key is the same stay in order
+    order = sorted(tensors, key=lambda name: (sizes[name] % ALIGNMENT > 0, -ITEM_BYTES[tensors[name][0]]))
     described: dict[str, Any] = {METADATA: {FACTS: json.dumps(facts, separators=(",", ":"))}}
     position = 0
     for name in order:
         if name == METADATA:
             raise ValueError(f"{METADATA} cannot be a tensor's name: it is the key of a file's facts")
         dtype, shape = tensors[name]
-        end = position + math.prod(shape) * ITEM_BYTES[dtype]
+        end = position + sizes[name]
         described[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [position, end]}
         position = end
     text = json.dumps(described, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % ALIGNMENT)
+    text += b" " * (-(LENGTH.size + len(text)) % ALIGNMENT)
     return LENGTH.pack(len(text)) + text, order
 
 

@@ -128,7 +128,7 @@ def read_tape(path: Path, opened: Callable[[Collection[str]], bool] = lambda dev
 
     Raises JournalError if the file is damaged, or if this version of torch cannot execute the tape.
     """
-    tensors, facts = read_tensors(path)
+    tensors, facts = read_tensors(path, maps=True)
     if facts.get("schema") != SCHEMA:
         raise JournalError(path, f"is not a tape of schema {SCHEMA}")
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -10,8 +11,9 @@ from typing import Any
 import torch
 
 from ...errors import JournalError
-from ...records.values.tensor_layout import TORCH_NAMES, build_header, read_header
+from ...records.values.tensor_layout import ALIGNMENT, TORCH_NAMES, TensorPlace, build_header, read_header
 from ...torch_private.dispatching import without_dispatch_modes, without_function_modes
+from ..large_values import LARGE, give_back_pages, mapped, tensor_in
 from ..tape_arguments import name_of
 from .journal_writing import AppendFile, bytes_of
 
@@ -46,6 +48,7 @@ def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor], facts: Mappin
                 if value.layout != torch.strided:
                     value = value.to_dense()
                 file.append([bytes_of(value if value.dtype in CODES else value.float())])
+                give_back_pages(value)
                 del value  # free the copy before the next copy is made: there may be too little memory for two
         file.close()
         temporary.replace(path)
@@ -56,17 +59,28 @@ def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor], facts: Mappin
         raise
 
 
-def read_tensors(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-    """Read a file's tensors, each into its own memory, and the file's facts. Raises JournalError."""
+def read_tensors(path: Path, *, maps: bool = False) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    """Read a file's tensors, each into its own memory, and the file's facts. Raises JournalError.
+
+    With `maps`, large tensors stay in the file (see `large_values`). Their memory is aligned as kernels need it: some
+    compute other bits on data that is not.
+    """
     tensors: dict[str, torch.Tensor] = {}
+    mapping: mmap.mmap | None = None
     try:
         with path.open("rb") as file, without_dispatch_modes(), without_function_modes(), torch.no_grad():
             entries, facts = read_header(path, file)
+            if maps and any(_can_be_mapped(entry) for entry in entries):
+                with suppress(OSError):  # a file system without mappings
+                    mapping = mapped(file.fileno(), 0, entries[-1].end)
             for entry in entries:
                 dtype = getattr(torch, TORCH_NAMES[entry.dtype], None)
                 if dtype is None:
                     version = torch.__version__
                     raise JournalError(path, f"{entry.name!r} has a dtype that torch {version} lacks")
+                if mapping is not None and _can_be_mapped(entry):
+                    tensors[entry.name] = tensor_in(mapping, entry.start, dtype, entry.shape)
+                    continue
                 try:
                     tensor = torch.empty(entry.shape, dtype=dtype, device="cpu")
                 except RuntimeError as error:
@@ -88,3 +102,7 @@ def read_tensors(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
         if isinstance(true, torch.dtype) and true.is_floating_point and name in tensors:
             tensors[name] = tensors[name].to(true)
     return tensors, facts
+
+
+def _can_be_mapped(entry: TensorPlace) -> bool:
+    return entry.end - entry.start >= LARGE and entry.start % ALIGNMENT == 0

@@ -12,6 +12,7 @@ import torch
 from ...torch_private.accelerators import device_meant
 from ...torch_private.dispatching import bare_execution, current_autograd_node
 from ..files.journal_writing import bytes_of
+from ..large_values import LargeValues
 from ..op_names import IN_MEMORY
 from ..op_places import OpPlace
 from ..replaying.laid_out import LaidOut
@@ -126,12 +127,12 @@ class CallLog:
     """The calls so far, and the slots that they use.
 
     With `values`, compiled regions are taken apart. `values` then receives the results of each call, and a tensor that
-    a region returns is refused only if the tensor has no slot.
+    a region returns is refused only if the tensor has no slot. `large` keeps the inputs of the step.
     """
 
-    def __init__(self, values: CallValues | None = None) -> None:
+    def __init__(self, values: CallValues | None = None, large: LargeValues | None = None) -> None:
         self.calls: list[Call] = []
-        self.table = SlotTable()
+        self.table = SlotTable(large)
         self.values = values
 
     def take(self, call: OpCall, place: OpPlace) -> NotedCall:

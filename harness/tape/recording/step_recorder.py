@@ -9,6 +9,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 import torch
@@ -94,12 +95,14 @@ class RecordingRequest:
 
     script: the path of the script
     value_bytes: the largest number of bytes of values that may be kept beside the tape of one step
+    folder: where large values of a tape may lie while it is recorded
     compiling_again: returns a context for compiling a graph again to look inside it
     quick: abandon a step if it takes long to read the values in its compiled graphs
     """
 
     script: str
     value_bytes: int
+    folder: Path
     compiling_again: CompilingAgain
     quick: bool = False
 

@@ -12,6 +12,7 @@ import torch
 from ...records.run.step_files import LEAVES_OUT, OF_SCRIPT
 from ...torch_private.dispatching import registered_operation, without_dispatch_modes, without_function_modes
 from ...torch_private.operators import written_values
+from ..large_values import LargeValues
 from ..op_names import NAMESPACES, PYTHON_GROUP, SHARDED, unreplayed
 from ..op_places import StepPlaces, owners_of
 from ..origin import StepFrames, script_frames
@@ -37,6 +38,7 @@ class TapeRecorder(StepRecorder):
 
     script: the file whose lines are recorded
     modules: whether hooks follow the calls of modules
+    large: keeps the values of the tape, in memory if it is None
     raised: the last call of an op that raised an error; it is not on the tape
     """
 
@@ -47,6 +49,7 @@ class TapeRecorder(StepRecorder):
         *,
         modules: bool,
         most: int | None = None,
+        large: LargeValues | None = None,
     ) -> None:
         self.reason: str | None = None
         self.raised: Call | None = None
@@ -57,7 +60,8 @@ class TapeRecorder(StepRecorder):
         self._process = os.getpid()
         self._watched: list[Watched] = []
         self._batch: list[Watched] = []
-        self._log = CallLog()
+        self._large = large or LargeValues()
+        self._log = CallLog(large=self._large)
         self._mode = FollowedOps(self._begins, self._ended, self._failed)  # type: ignore[misc]  # two kinds of notes
         self._places: StepPlaces | None = None
         self._settings: Mapping[str, Any] = {}
@@ -113,8 +117,7 @@ class TapeRecorder(StepRecorder):
             for name, tensor in tensors.items():
                 if self.reason is None and not self._sparse.concerns([tensor]):
                     view = self._log.table.view(tensor.detach(), is_input=True)
-                    value = tensor.detach().to("cpu", copy=True)
-                    values.append(Watched(len(self._log.calls), name, view, value))
+                    values.append(Watched(len(self._log.calls), name, view, self._large.copy(tensor)))
 
     def overwritten(self, tensor: torch.Tensor) -> None:
         """Note that the values of a tensor of the script were overwritten without an op."""

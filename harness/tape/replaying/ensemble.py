@@ -12,15 +12,15 @@ from pathlib import Path
 import torch
 
 from ...records.run.step_files import write_noise_record
-from ...torch_private.dispatching import bare_execution
 from ..files.tape_file import noise_file
 from ..step_settings import settings_of_step
 from ..tape import Call, Tape, in_words
+from .distances import sum_of_squares
 from .left_to_script import LEFT, with_results_left
 from .order_of_additions import with_causes
 from .replay import AsRecorded, Replay, is_same
 from .rounding import RandomRounding, has_digits
-from .settling import ADDS_ANYWHERE, UnrepeatableCall, finite_square, settle, wide
+from .settling import ADDS_ANYWHERE, UnrepeatableCall, settle
 from .unwritten import UnwrittenRead, described, unwritten_reads
 
 SCHEMA = 1
@@ -145,17 +145,16 @@ def measure_noise(
     """
     calls = len(tape.calls)
     try:
-        replay = Replay(with_results_left(tape))
+        replay, expected = Replay(with_results_left(tape)), tape.expected()
         began = time.perf_counter()
-        values = replay.run(AsRecorded())
+        unchanged = _UnchangedReplay(expected, replaces=compiled)
+        replay.show(AsRecorded(), unchanged.compare)
         seconds = {"replay": time.perf_counter() - began, "rounded": 0.0}
     except Exception as error:  # noqa: BLE001, the training goes on whatever fails here
         return StepNoise(tape.step, calls, reason=f"the unchanged replay fails: {in_words(error)}")
-    expected = tape.expected()
-    left = {name: value for name, value in values.items() if name.startswith(LEFT)}
-    differs = [name for name, value in expected.items() if not is_same(values[name], value)]
-    if differs and compiled:
-        expected = {name: values[name] for name in expected}
+    left, differs = unchanged.left, [name for name in expected if name in unchanged.differing]
+    if compiled:
+        expected |= unchanged.differing
     elif differs:
         shown = ", ".join(differs[:3])
         some = shown if len(differs) <= 3 else f"{shown} and {len(differs) - 3} more"
@@ -177,6 +176,26 @@ def measure_noise(
     return replace(noise, tensors=tensors, edge_replays=edge.count)
 
 
+class _UnchangedReplay:
+    """The values of an unchanged replay, compared with the expected ones as they appear. Only few are kept.
+
+    left: the results that the ops leave to the script
+    differing: the values with other bits than expected, by name; with `replaces`, they are kept to replace those
+    """
+
+    def __init__(self, expected: Mapping[str, torch.Tensor], *, replaces: bool) -> None:
+        self.left: dict[str, torch.Tensor] = {}
+        self.differing: dict[str, torch.Tensor] = {}
+        self._expected = expected
+        self._replaces = replaces
+
+    def compare(self, name: str, value: torch.Tensor) -> None:
+        if name.startswith(LEFT):
+            self.left[name] = value.to("cpu", copy=True)
+        elif not is_same(value, self._expected[name]):
+            self.differing[name] = value.to("cpu", copy=True) if self._replaces else torch.empty(0)
+
+
 def _without_left(noise: StepNoise, left: Mapping[str, torch.Tensor]) -> StepNoise:
     """Return the noise with the results that the ops leave to the script reduced to the noise of one element."""
     each = [noise.tensors[name].rms / math.sqrt(value.numel()) for name, value in left.items() if name in noise.tensors]
@@ -185,11 +204,18 @@ def _without_left(noise: StepNoise, left: Mapping[str, torch.Tensor]) -> StepNoi
 
 
 def measure_settled(
-    tape: Tape, replays: int, edge_replays: int = 0, *, threads: int | None = None, always: bool = False
+    tape: Tape,
+    replays: int,
+    edge_replays: int = 0,
+    *,
+    threads: int | None = None,
+    always: bool = False,
+    folder: Path | None = None,
 ) -> tuple[StepNoise, Tape]:
     """Measure the noise of a step that was executed op by op, and return the tape that replays bit for bit.
 
     If calls of the step do not repeat, it is the settled tape (see `settling`), and the noise has their spread.
+    Large values of the settled tape lie in a file of `folder`, if one is given.
     `always` looks for such calls even if the unchanged replay has repeated the step, perhaps by chance. If the step
     does not replay for another reason, this looks for reads of memory that no op has written.
     """
@@ -198,7 +224,7 @@ def measure_settled(
         return noise, tape
     why = ""
     try:
-        settled = settle(tape)
+        settled = settle(tape, folder)
         if settled is not None:
             with suppress(Exception):  # an op may raise anything on doubles
                 settled = with_causes(settled)
@@ -267,13 +293,12 @@ class Spread:
         flips: list[str] = []
 
         def compare(name: str, value: torch.Tensor) -> None:
-            # The copy is freed right after the comparison: an accelerator has little memory.
-            recorded = self._expected[name].to(value.device)
-            with bare_execution(), torch.no_grad():
-                if has_digits(recorded):
-                    squares[name] = finite_square(wide(value) - wide(recorded))
-                elif not is_same(value, recorded):
-                    flips.append(name)
+            # A copy is freed right after the comparison: an accelerator has little memory.
+            recorded = self._expected[name]
+            if has_digits(recorded):
+                squares[name] = sum_of_squares(value, recorded)
+            elif not is_same(value, recorded):
+                flips.append(name)
 
         replay.show(member, compare)
         self._members += 1
@@ -295,8 +320,7 @@ class Spread:
             return StepNoise(step, calls, seconds=seconds, reason=reason, dropped=self.dropped, failure=self.failure)
         tensors: dict[str, ReplayNoise] = {}
         for name, value in self._expected.items():
-            with bare_execution(), torch.no_grad():
-                norm = math.sqrt(finite_square(wide(value)))
+            norm = math.sqrt(sum_of_squares(value))
             rms = math.sqrt(self._squares[name] / max(1, self._members))
             tensors[name] = ReplayNoise(rms, self._flips[name], norm)
         # Rounding moves every parameter that has a gradient, unless the tape lacks the calls that connect the two.

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from ..files.tensor_file import write_tensors
+from ..large_values import LargeValues
 from ..tape import Tape, View, in_words, mapped, views_in
 from .replay import Computation, Replay, executed
 
@@ -139,20 +140,20 @@ class Exact:
             return outputs
 
 
-def exact_values(tape: Tape, device: str | None = None) -> tuple[dict[str, torch.Tensor], tuple[str, ...]]:
+def exact_values(tape: Tape, large: LargeValues | None = None) -> tuple[dict[str, torch.Tensor], tuple[str, ...]]:
     """Return the watched values in double arithmetic, and the ops that were not executed in double.
 
-    The values are on their recorded devices, or on `device`. Raises NotReplayable, and any error that an op raises on
-    values that differ from the recorded ones.
+    The values are on their recorded devices, or on the CPU where `large` keeps them. Raises NotReplayable, and any
+    error that an op raises on values that differ from the recorded ones.
     """
     arithmetic, values = Exact(), dict[str, torch.Tensor]()
 
     def keep(name: str, value: torch.Tensor) -> None:
-        values[name] = value.to(value.device if device is None else device, copy=True)
+        values[name] = value.clone() if large is None else large.copy(value)
 
     with double_by_default():
         Replay(tape).show(arithmetic, keep)
-    return values, tuple(arithmetic.not_exact)
+    return {watched.name: values[watched.name] for watched in tape.watched}, tuple(arithmetic.not_exact)
 
 
 def _recorded_dtypes(value: Any, recorded: Any) -> Any:
@@ -175,7 +176,7 @@ def write_exact(tape: Tape, path: Path) -> str | None:
     not_exact: tuple[str, ...] = ()
     try:
         # Values are written from the CPU, and a device may lack memory for all of them.
-        values, not_exact = exact_values(tape, "cpu")
+        values, not_exact = exact_values(tape, LargeValues(path.parent))
     except torch.OutOfMemoryError:
         facts["reason"] = OUT_OF_MEMORY
     except Exception as error:  # noqa: BLE001, an op may raise anything on values that are not the recorded ones

@@ -24,10 +24,11 @@ from typing import Any
 import torch
 
 from ..tape import leaves, mapped
+from .distances import finite_square, sum_of_squares, wide
 from .in_double import EXACT_DTYPES, Exact, double_by_default
 from .replay import AsRecorded, Computation, Replay, executed, results, take_over
 from .rounding import has_digits
-from .settling import SettledStep, finite_square, wide
+from .settling import SettledStep
 
 EXECUTIONS = 8
 """How often each such call is executed."""
@@ -70,17 +71,28 @@ def _shares(settled: SettledStep) -> list[float]:
         return [1.0]
     tape, sizes = settled.tape, list[float]()
     expected = tape.expected()
+    squares = {name: sum_of_squares(value) for name, value in expected.items() if has_digits(value)}
     for call in settled.calls:
         calls = [replace(other, settled=None) if at == call.position else other for at, other in enumerate(tape.calls)]
-        replay, size = Replay(replace(tape, calls=tuple(calls))), 0.0
+        replay, moved = Replay(replace(tape, calls=tuple(calls))), _RelativeMoves(expected, squares)
         for _ in range(EXECUTIONS_OF_A_SHARE):
-            values = replay.run(AsRecorded())
-            for name, value in expected.items():
-                if has_digits(value) and (whole := _norm(wide(value))):
-                    size += (_norm(wide(values[name]) - wide(value)) / whole) ** 2
-        sizes.append(size)
+            replay.show(AsRecorded(), moved.add)
+        sizes.append(moved.total)
     total = sum(sizes)
     return [size / total if total else 1.0 / len(sizes) for size in sizes]
+
+
+class _RelativeMoves:
+    """The sum of (||x_i - x|| / ||x||)^2 over values x_i of replays; `squares` has ||x||^2 of each expected value x."""
+
+    def __init__(self, expected: Mapping[str, torch.Tensor], squares: Mapping[str, float]) -> None:
+        self.total = 0.0
+        self._expected = expected
+        self._squares = squares
+
+    def add(self, name: str, value: torch.Tensor) -> None:
+        if self._squares.get(name):
+            self.total += sum_of_squares(value, self._expected[name]) / self._squares[name]
 
 
 class _Measuring(AsRecorded):

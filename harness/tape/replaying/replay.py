@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,8 +14,9 @@ import torch
 from ...torch_private.dispatching import bare_execution, registered_operation
 from ...torch_private.operators import written_values
 from ...torch_private.own_operators import has_kernel
+from ..large_values import LargeValues, give_back_pages
 from ..storages import Storages
-from ..tape import Call, GeneratorState, NotReplayable, Tape, View, leaves, views_in
+from ..tape import Call, GeneratorState, NotReplayable, Tape, View, Watched, leaves, views_in
 from ..uncollected import uncollected
 
 # Read and set the state of a device's default generator.
@@ -100,36 +102,52 @@ class Replay:
         )
         if own is not None:
             raise NotReplayable(f"the script defines the op {own}, and no other process can execute it")
+        last_uses = {slot: computation.position for computation in self._executions for slot in computation.ends}
+        self._shown_after: dict[int, list[Watched]] = {}
+        self._shown_before: list[Watched] = []
+        for watched in sorted(tape.watched, key=lambda value: value.position):
+            last_use = last_uses.get(watched.view.slot)
+            if last_use is None or watched.position <= last_use:
+                self._shown_before.append(watched)
+            else:
+                self._shown_after.setdefault(last_use, []).append(watched)
 
-    def run(self, arithmetic: Arithmetic) -> dict[str, torch.Tensor]:
-        """Return the watched values, in the CPU's memory. Raises what `show` raises."""
+    def run(self, arithmetic: Arithmetic, large: LargeValues | None = None) -> dict[str, torch.Tensor]:
+        """Return the watched values, in the CPU's memory or where `large` keeps them. Raises what `show` raises."""
         values: dict[str, torch.Tensor] = {}
+        copy = (large or LargeValues()).copy
 
         def keep(name: str, value: torch.Tensor) -> None:
-            values[name] = value.to("cpu", copy=True)
+            values[name] = copy(value)
 
         self.show(arithmetic, keep)
-        return values
+        return {watched.name: values[watched.name] for watched in self._tape.watched}
 
     def show(self, arithmetic: Arithmetic, seen: Callable[[str, torch.Tensor], None]) -> None:
         """Execute the tape and pass each watched value to `seen`, on its device, in memory that later calls may reuse.
 
+        A value is shown before the call at its position, or right after the last call that uses its slot, whichever
+        comes first. Then the slot is freed, so an optimizer's replay needs no memory for all parameters at a time.
         Random generators and the grad mode are restored afterwards. Raises NotReplayable, and any error that an op
         raises on values that differ from the recorded ones.
         """
         storages = Storages(self._tape, arithmetic.held)
-        pending = sorted(self._tape.watched, key=lambda value: value.position)
         draws = (call.draw for call in self._tape.calls)
         devices = sorted({state.device for draw in draws if draw is not None for state in draw.states})
+        pending = deque(self._shown_before)
         with set_apart(devices):
             for computation in self._executions:
                 # Show a watched value before executing the call at its position, which may write to it.
                 while pending and pending[0].position <= computation.position:
-                    watched = pending.pop(0)
+                    watched = pending.popleft()
                     seen(watched.name, storages.tensor(watched.view))
                 self._execute(computation, arithmetic, storages)
+                for watched in self._shown_after.get(computation.position, ()):
+                    seen(watched.name, storages.tensor(watched.view))
+                storages.free(computation.ends)
             for watched in pending:
                 seen(watched.name, storages.tensor(watched.view))
+                storages.free([watched.view.slot])  # no call uses it
 
     def _execute(self, computation: Computation, arithmetic: Arithmetic, storages: Storages) -> None:
         # This is a separate function so that the call's arguments are freed here, before the next call is executed.
@@ -139,7 +157,6 @@ class Replay:
             torch.set_grad_enabled(call.grad)
         outputs = arithmetic.execute(computation, arguments, keywords)
         storages.take(call, outputs)
-        storages.free(computation.ends)
 
 
 def call_arguments(call: Call, tensor: Callable[[View], torch.Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -195,7 +212,10 @@ def is_same(first: torch.Tensor, second: torch.Tensor) -> bool:
     if first.shape != second.shape or first.dtype != second.dtype:
         return False
     with bare_execution():
-        return torch.equal(bits_of(first), bits_of(second.to(first.device)))
+        same = torch.equal(bits_of(first), bits_of(second.to(first.device)))
+    give_back_pages(first)
+    give_back_pages(second)
+    return same
 
 
 def bits_of(tensor: torch.Tensor) -> torch.Tensor:
@@ -225,14 +245,9 @@ def executions(tape: Tape) -> list[Computation]:
         chosen.append((position, call, operation, writes))
         for view in (*views_in(call), *(output for output in call.outputs if isinstance(output, View))):
             last_use[view.slot] = position
-    # A slot that is watched after the last call that reads it is not freed.
-    last_watched: dict[int, int] = {}
-    for watched in tape.watched:
-        last_watched[watched.view.slot] = max(watched.position, last_watched.get(watched.view.slot, 0))
     ends: dict[int, list[int]] = {}
     for slot, position in last_use.items():
-        if last_watched.get(slot, 0) <= position:
-            ends.setdefault(position, []).append(slot)
+        ends.setdefault(position, []).append(slot)
     return [
         Computation(position, call, operation, tuple(ends.get(position, ())), writes)
         for position, call, operation, writes in chosen

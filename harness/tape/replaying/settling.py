@@ -18,12 +18,14 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from ...torch_private.dispatching import bare_execution
+from ..large_values import LargeValues
 from ..tape import SCRATCH, NotReplayable, Tape
+from .distances import distance_between, rounding_of
 from .replay import AsRecorded, Computation, Replay, executed, is_same, results, take_over
 from .rounding import has_digits
 from .unwritten import masks_of
@@ -132,55 +134,80 @@ class Settling(AsRecorded):
         return outputs
 
 
-def settle(tape: Tape) -> SettledStep | None:
+def settle(tape: Tape, folder: Path | None = None) -> SettledStep | None:
     """Settle a step of a mode that does not repeat, or return None if it has no call that may be the reason.
 
+    Large values of the settled step lie in a file of `folder`, if one is given.
     A call that may add atomically is settled even if it repeats here: its threads may arrive in the same order.
     Raises NotReplayable if these calls do not explain how far the recorded values are from those of a replay, and the
     errors of ops.
     """
     settling = Settling()
-    values = Replay(tape).run(settling)
+    values = Replay(tape).run(settling, LargeValues(folder))
     unwritten = settling.unwritten
     if not settling.calls:
         settling = Settling(MORE_EXECUTIONS, 1)
-        values = Replay(tape).run(settling)
+        values = Replay(tape).run(settling, LargeValues(folder))
     recorded = tape.expected()
     if not settling.calls and not all(is_same(value, values[name]) for name, value in recorded.items()):
         settling = Settling(MORE_EXECUTIONS, MORE_EXECUTIONS)  # a call that rarely differs
-        values = Replay(tape).run(settling)
-    others = [Replay(tape).run(AsRecorded()) for _ in range(OTHERS)]
+        values = Replay(tape).run(settling, LargeValues(folder))
+    others = {name: _OtherExecutions(value, recorded[name]) for name, value in values.items()}
+    for _ in range(OTHERS):
+        Replay(tape).show(AsRecorded(), lambda name, value: others[name].add(value))
     if not settling.settled:
         if all(is_same(value, values[name]) for name, value in recorded.items()):
             return None
         raise NotReplayable("when executed alone, each call of the step repeats")
-    far = [
-        name
-        for name, value in recorded.items()
-        if not is_about_as_near(value, values[name], [other[name] for other in others])
-    ]
+    far = [name for name, found in others.items() if not found.explain_the_recorded]
     if far:
         names = ", ".join(far[:3]) + (" and others" if len(far) > 3 else "")
         raise NotReplayable(f"the calls that do not repeat do not explain the distance of {names} from the replays")
-    everything = [*others, recorded]
-    spread = {
-        name: math.sqrt(sum(_distance(other[name], value) ** 2 for other in everything) / len(everything))
-        for name, value in values.items()
-    }
+    spread = {name: found.spread for name, found in others.items()}
     calls = tuple(replace(call, settled=settling.settled.get(position)) for position, call in enumerate(tape.calls))
     watched = tuple(replace(value, value=values[value.name]) for value in tape.watched)
     doubted = len(settling.settled) - len(settling.calls)
     return SettledStep(replace(tape, calls=calls, watched=watched), tuple(settling.calls), spread, doubted, unwritten)
 
 
+class _OtherExecutions:
+    """The distances of a value in other executions of the step from the settled value; the values are not kept."""
+
+    def __init__(self, settled: torch.Tensor, recorded: torch.Tensor) -> None:
+        self._settled = settled
+        self._recorded = recorded
+        self._distances: list[float] = []
+        self._has_recorded = is_same(recorded, settled)
+        self._differs = False
+
+    def add(self, value: torch.Tensor) -> None:
+        self._distances.append(distance_between(self._settled, value))
+        self._has_recorded = self._has_recorded or is_same(self._recorded, value)
+        self._differs = self._differs or not is_same(self._settled, value)
+
+    @property
+    def explain_the_recorded(self) -> bool:
+        """True if the recorded value is about as near to the settled value as other executions are."""
+        if self._has_recorded:
+            return True
+        if not has_digits(self._recorded):  # an integer that depends on a value that does not repeat
+            return self._differs
+        apart = max(self._distances)
+        return distance_between(self._recorded, self._settled) <= FAR * (apart + rounding_of(self._settled))
+
+    @property
+    def spread(self) -> float:
+        """The root mean square of the distances, with the recorded execution as one of them."""
+        distances = [*self._distances, distance_between(self._settled, self._recorded)]
+        return math.sqrt(sum(distance**2 for distance in distances) / len(distances))
+
+
 def is_about_as_near(recorded: torch.Tensor, settled: torch.Tensor, others: Sequence[torch.Tensor]) -> bool:
     """Check whether a recorded value is about as near to the settled value as other executions are."""
-    if is_same(recorded, settled) or any(is_same(recorded, other) for other in others):
-        return True
-    if not has_digits(recorded):  # an integer that depends on a value that does not repeat
-        return any(not is_same(settled, other) for other in others)
-    apart = max(_distance(other, settled) for other in others)
-    return _distance(recorded, settled) <= FAR * (apart + _rounding(settled))
+    executions = _OtherExecutions(settled, recorded)
+    for other in others:
+        executions.add(other)
+    return executions.explain_the_recorded
 
 
 def _roundings(value: torch.Tensor, other: torch.Tensor) -> float:
@@ -188,35 +215,5 @@ def _roundings(value: torch.Tensor, other: torch.Tensor) -> float:
     or are not finite at the same places."""
     if not has_digits(value):
         return math.inf
-    distance, unit = _distance(value, other), _rounding(value)
+    distance, unit = distance_between(value, other), rounding_of(value)
     return distance / unit if unit else math.inf
-
-
-def _rounding(value: torch.Tensor) -> float:
-    with bare_execution(), torch.no_grad():
-        return math.sqrt(finite_square(wide(value))) * torch.finfo(value.dtype).eps / 2
-
-
-def _distance(value: torch.Tensor, other: torch.Tensor) -> float:
-    """Return the distance of two tensors over the elements that are finite in both, infinite if others are not."""
-    if not has_digits(value):
-        return 0.0
-    with bare_execution(), torch.no_grad():
-        left, right = wide(value), wide(other.to(value.device))
-        if not torch.equal(left.isfinite(), right.isfinite()):
-            return math.inf
-        return math.sqrt(finite_square(left - right))
-
-
-def wide(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor in double. A complex tensor is split into its two parts, whose squared distances add up."""
-    return torch.view_as_real(tensor).double() if tensor.is_complex() else tensor.double()
-
-
-def finite_square(tensor: torch.Tensor) -> float:
-    """Return the sum of the squares of the finite elements."""
-    total = float(torch.dot(tensor.reshape(-1), tensor.reshape(-1)).item())
-    if math.isfinite(total):  # then every element is finite
-        return total
-    finite = torch.where(torch.isfinite(tensor), tensor, torch.zeros_like(tensor))
-    return float(torch.dot(finite.reshape(-1), finite.reshape(-1)).item())

@@ -156,7 +156,7 @@ class Requests:
         tape = self._tape(step.tape.step)
         if not isinstance(step.kernels, ReplayedKernels):
             return measure_noise(tape, replays, edge, compiled=True)
-        noise, settled = measure_settled(tape, replays, edge, always=settles)
+        noise, settled = measure_settled(tape, replays, edge, always=settles, folder=self._folder)
         if settled is not tape:  # every reader of the tape needs the settled one
             write_tape(tape_file(self._folder, tape.step), settled)
             self._steps.clear()

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from numdrift.harness.tape.replaying.replay import AsRecorded, Computation, Replay, is_same
@@ -143,6 +144,43 @@ def test_memory_is_let_go_after_its_last_use() -> None:
     # then
     assert found["loss 0"][0] == 51
     assert len(counting.ops) == 51 and counting.most <= 3
+
+
+def test_a_parameter_and_its_state_are_let_go_after_their_update() -> None:
+    # given a step of Adam, after which each parameter and its state are looked at
+    model = nn.Sequential(*(nn.Linear(8, 8, bias=False) for _ in range(20)))
+    optimizer = torch.optim.Adam(model.parameters(), foreach=False)
+    for _ in range(2):
+        optimizer.zero_grad()
+        with recorded() as recorder:
+            model(torch.ones(1, 8)).sum().backward()
+            optimizer.step()
+            for number, parameter in enumerate(model.parameters()):
+                recorder.watch(f"parameter {number}", parameter)
+                for name in ("exp_avg", "exp_avg_sq"):
+                    recorder.watch(f"state {number}.{name}", optimizer.state[parameter][name])
+    expected = recorder.tape().expected()
+
+    class Arguments(AsRecorded):
+        def __init__(self) -> None:
+            self.most = 0
+            self._read: dict[int, StorageWeakRef] = {}
+
+        def execute(self, computation: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
+            for argument in arguments:
+                if isinstance(argument, torch.Tensor) and argument.numel() == 64:
+                    storage = StorageWeakRef(argument.untyped_storage())
+                    self._read[storage.cdata] = storage
+            self._read = {key: storage for key, storage in self._read.items() if not storage.expired()}
+            self.most = max(self.most, len(self._read))
+            return super().execute(computation, arguments, keywords)
+
+    # when
+    seen = Arguments()
+    found = Replay(recorder.tape()).run(seen)
+    # then at most the parameters and their gradients were in memory at a time, and not the state of all
+    assert_same(found, expected)
+    assert 20 <= seen.most <= 2 * 20 + 5
 
 
 def test_memory_does_not_wait_for_the_garbage_collector() -> None:

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from numdrift.harness.tape.large_values import LargeValues
 from numdrift.harness.tape.recording.tape_recorder import TapeRecorder
 from numdrift.harness.tape.tape import Tape
 
@@ -76,8 +77,8 @@ class Training:
 
 
 @contextmanager
-def recorded(number: int = 0, *, modules: bool = True) -> Iterator[TapeRecorder]:
-    recorder = TapeRecorder(number, __file__, modules=modules)
+def recorded(number: int = 0, *, modules: bool = True, large: LargeValues | None = None) -> Iterator[TapeRecorder]:
+    recorder = TapeRecorder(number, __file__, modules=modules, large=large)
     recorder.start()
     try:
         yield recorder
