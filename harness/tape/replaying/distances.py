@@ -17,10 +17,14 @@ PIECE = 1 << 22
 
 def sum_of_squares(value: torch.Tensor, other: torch.Tensor | None = None) -> float:
     """Return the sum of the squares of the finite elements of a tensor, or of its difference from another tensor."""
-    total = 0.0
-    for pieces in in_pieces(value) if other is None else in_pieces(value, other):
-        total += finite_square(pieces[0] if other is None else pieces[0] - pieces[1])
-    return total
+    with bare_execution(), torch.no_grad():
+        if value.numel() <= PIECE:  # as below, in less time: replays compare thousands of small values
+            found = finite_square(wide(value) if other is None else wide(value) - wide(other.to(value.device)))
+            give_back_pages(value if other is None else other)
+            return found
+        if other is None:
+            return sum(finite_square(wide(piece)) for (piece,) in in_pieces(value))
+        return sum(finite_square(wide(left) - wide(right)) for left, right in in_pieces(value, other))
 
 
 def distance_between(value: torch.Tensor, other: torch.Tensor) -> float:
@@ -28,10 +32,12 @@ def distance_between(value: torch.Tensor, other: torch.Tensor) -> float:
     if not has_digits(value):
         return 0.0
     total = 0.0
-    for left, right in in_pieces(value, other):
-        if not torch.equal(left.isfinite(), right.isfinite()):
-            return math.inf
-        total += finite_square(left - right)
+    with bare_execution(), torch.no_grad():
+        for piece, other_piece in in_pieces(value, other):
+            left, right = wide(piece), wide(other_piece)
+            if not torch.equal(left.isfinite(), right.isfinite()):
+                return math.inf
+            total += finite_square(left - right)
     return math.sqrt(total)
 
 
@@ -41,17 +47,14 @@ def rounding_of(value: torch.Tensor) -> float:
 
 
 def in_pieces(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
-    """Yield corresponding pieces of tensors of one shape in double, on the device of the first one."""
-    count = tensors[0].numel()
-    if count <= PIECE or not all(tensor.is_contiguous() and tensor.numel() == count for tensor in tensors):
-        flat, length = list(tensors), max(count, 1)
+    """Yield corresponding pieces of tensors of one shape, on the device of the first one."""
+    device, count = tensors[0].device, tensors[0].numel()
+    if count <= PIECE or not all(tensor.is_contiguous() for tensor in tensors):
+        yield tuple([tensor.to(device) for tensor in tensors])
     else:
-        flat, length = [tensor.detach().reshape(-1) for tensor in tensors], PIECE
-    for start in range(0, max(count, 1), length):
-        with bare_execution(), torch.no_grad():
-            parts = flat if length >= count else [tensor[start : start + length] for tensor in flat]
-            pieces = tuple(wide(part.to(tensors[0].device)) for part in parts)
-        yield pieces
+        flat = [tensor.reshape(-1) for tensor in tensors]
+        for start in range(0, count, PIECE):
+            yield tuple([tensor[start : start + PIECE].to(device) for tensor in flat])
     for tensor in tensors:
         give_back_pages(tensor)
 
@@ -63,9 +66,9 @@ def wide(tensor: torch.Tensor) -> torch.Tensor:
 
 def finite_square(tensor: torch.Tensor) -> float:
     """Return the sum of the squares of the finite elements."""
-    with bare_execution(), torch.no_grad():
-        total = float(torch.dot(tensor.reshape(-1), tensor.reshape(-1)).item())
-        if math.isfinite(total):  # then every element is finite
-            return total
-        finite = torch.where(torch.isfinite(tensor), tensor, torch.zeros_like(tensor))
-        return float(torch.dot(finite.reshape(-1), finite.reshape(-1)).item())
+    flat = tensor.reshape(-1)
+    total = float(torch.dot(flat, flat).item())
+    if math.isfinite(total):  # then every element is finite
+        return total
+    finite = torch.where(torch.isfinite(flat), flat, torch.zeros_like(flat))
+    return float(torch.dot(finite, finite).item())
