@@ -6,19 +6,25 @@ FAULT=scale python tests/performance/ordinary_models.py gpt2 --steps 5 --compile
 
 import argparse
 import math
-import os
 from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
+from ordinary_sequences import (
+    Batch,
+    Informer,
+    LanguageModel,
+    bert,
+    following,
+    gpt2,
+    gpt2_medium,
+    masked,
+    next_words,
+    planted,
+    series,
+    short,
+)
 from torch import Tensor, nn
-
-Batch = tuple[Tensor, Tensor]
-
-
-def planted(x: Tensor) -> Tensor:
-    return x * 1.02 if os.environ.get("FAULT") == "scale" else x
-
 
 # resnet18: 11 million parameters, images of 64 x 64
 
@@ -91,70 +97,6 @@ class UNet(nn.Module):
 def masks(generator: torch.Generator) -> Batch:
     pictures = torch.rand(4, 3, 32, 32, generator=generator)
     return pictures, (pictures.mean(1) > 0.5).long()
-
-
-# gpt2: 124 million parameters, 4 x 256 words; gpt2-medium: 354 million parameters, 2 x 64 words; bert: a tiny one, 4.4
-# million parameters
-
-
-class Block(nn.Module):
-    def __init__(self, width: int, heads: int, *, causal: bool) -> None:
-        super().__init__()
-        self.heads, self.causal = heads, causal
-        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.mixed, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.widened, self.narrowed = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-        self.dropout = nn.Dropout(0.1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        batch, words, width = x.shape
-        split = self.mixed(self.norm1(x)).view(batch, words, 3, self.heads, width // self.heads)
-        q, k, v = split.permute(2, 0, 3, 1, 4)
-        attended = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
-        x = x + self.dropout(self.out(attended.transpose(1, 2).reshape(batch, words, width)))
-        return x + self.dropout(self.narrowed(F.gelu(self.widened(self.norm2(x)))))  # type: ignore[no-any-return]
-
-
-class Transformer(nn.Module):
-    def __init__(self, vocabulary: int, width: int, blocks: int, heads: int, words: int, *, causal: bool) -> None:
-        super().__init__()
-        self.word, self.place = nn.Embedding(vocabulary, width), nn.Embedding(words, width)
-        nn.init.normal_(self.word.weight, std=0.02)
-        self.blocks = nn.ModuleList(Block(width, heads, causal=causal) for _ in range(blocks))
-        self.norm = nn.LayerNorm(width)
-
-    def forward(self, words: Tensor) -> Tensor:  # [B, T] -> [B, T, vocabulary]
-        x = self.word(words) + self.place(torch.arange(words.shape[1]))
-        for number, block in enumerate(self.blocks):
-            x = block(planted(x) if number == len(self.blocks) // 2 else x)
-        return F.linear(self.norm(x), self.word.weight)
-
-
-def gpt2() -> nn.Module:
-    return Transformer(50257, 768, 12, 12, 256, causal=True)
-
-
-def following(generator: torch.Generator) -> Batch:
-    words = torch.randint(50257, (4, 257), generator=generator)
-    return words[:, :-1], words[:, 1:]
-
-
-def gpt2_medium() -> nn.Module:
-    return Transformer(50257, 1024, 24, 16, 64, causal=True)
-
-
-def short(generator: torch.Generator) -> Batch:
-    words = torch.randint(50257, (2, 65), generator=generator)
-    return words[:, :-1], words[:, 1:]
-
-
-def bert() -> nn.Module:
-    return Transformer(30522, 128, 2, 2, 64, causal=False)
-
-
-def masked(generator: torch.Generator) -> Batch:
-    words = torch.randint(5, 30522, (16, 64), generator=generator)
-    return words.where(torch.rand(words.shape, generator=generator) > 0.15, 4), words
 
 
 # diffusion: a U-Net with group norms, time embeddings and attention, 8 million parameters; it predicts the noise
@@ -289,6 +231,8 @@ ORDINARY: dict[str, Model] = {
     "bert": (bert, masked, words),
     "diffusion": (Diffusion, noised, F.mse_loss),
     "glow": (Glow, pictures, average),
+    "transformer": (LanguageModel, next_words, words),
+    "informer": (Informer, series, F.mse_loss),
 }
 
 

@@ -120,6 +120,10 @@ WORKLOADS = (
     ordinary("bert", "a tiny BERT (4.4 million parameters) on 16 x 64 words", 20),
     ordinary("diffusion", "a diffusion U-Net (8 million parameters) on 8 images of 32 x 32", 10),
     ordinary("glow", "a Glow of 24 steps (1 million parameters) on 8 images of 32 x 32", 10),
+    ordinary(
+        "transformer", "an encoder and decoder of torch.nn.Transformer (15 million parameters) on 20 x 35 words", 10
+    ),
+    ordinary("informer", "an Informer (2.8 million parameters, 19 graphs) on 16 series of 96 times", 10),
     ordinary("gpt2", "a GPT-2 small (124 million parameters) on 4 x 256 words", 5),
     Workload(
         "integrator",
