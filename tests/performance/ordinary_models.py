@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
-from ordinary_sequences import (
+from ordinary_sequences import (  # type: ignore[import-not-found]
     Batch,
     Informer,
     LanguageModel,

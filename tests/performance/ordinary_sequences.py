@@ -83,6 +83,8 @@ def masked(generator: torch.Generator) -> Batch:
 
 
 class LanguageModel(nn.Module):
+    places: Tensor
+
     def __init__(self, vocabulary: int = 33278, width: int = 200) -> None:
         super().__init__()
         self.word = nn.Embedding(vocabulary, width)
