@@ -42,7 +42,7 @@ class AppendFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._descriptor: int | None = None
-        self._finalizer: weakref.finalize[[int], Any] | None = None
+        self._finalizer: weakref.finalize[[int, int], Any] | None = None
         self._cached = 0
 
     def descriptor(self) -> int:
@@ -53,8 +53,9 @@ class AppendFile:
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
             self._descriptor = os.open(self.path, flags, 0o644)
             # A process may make any number of recordings, and the descriptors of each would stay open otherwise. When
-            # the process exits, the system closes them, after the last line of the journal.
-            self._finalizer = weakref.finalize(self, os.close, self._descriptor)
+            # the process exits, the system closes them, after the last line of the journal. In a process that is forked
+            # from this one, the number may belong to another file by then.
+            self._finalizer = weakref.finalize(self, _close_in, os.getpid(), self._descriptor)
             self._finalizer.atexit = False
         return self._descriptor
 
@@ -97,6 +98,11 @@ class AppendFile:
         if self._finalizer is not None:
             self._finalizer()
             self._descriptor = self._finalizer = None
+
+
+def _close_in(process: int, descriptor: int) -> None:
+    if os.getpid() == process:
+        os.close(descriptor)
 
 
 class EventLog(AppendFile):
