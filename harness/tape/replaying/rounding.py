@@ -122,11 +122,7 @@ class RandomRounding:
         exact = is_exact(name, arguments, keywords)
 
         def perturbed(value: Any) -> Any:
-            if id(value) in untouched or not _eps(value):
-                return value
-            copy = value.clone()
-            self._perturb(copy)
-            return copy
+            return value if id(value) in untouched or not _eps(value) else self._perturbed(value)
 
         if call.draw is None and not exact and sums(name):
             arguments = mapped(perturbed, arguments)
@@ -157,39 +153,59 @@ class RandomRounding:
                 result.clamp_(*bounds)
         return outputs
 
+    def _perturbed(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a copy of a tensor of numbers with its values rounded at random."""
+        if not _is_dense(tensor):
+            copy = tensor.clone()
+            self._perturb(copy)
+            return copy
+        copy = torch.empty_like(tensor)  # in the same layout
+        self._round_at_random(tensor, copy)
+        return copy
+
     def _perturb(self, tensor: torch.Tensor) -> None:
         """Round the tensor's values at random, in place."""
-        eps = _eps(tensor)
-        if not eps:
-            return
-        if tensor.is_complex():
-            tensor = torch.view_as_real(tensor)
-        numbers = self._numbers_for(tensor)
-        scale = self._amplitude * eps
-        # Add the change instead of multiplying: a factor near 1 would itself be rounded, differently above and below 1.
-        if tensor.dtype == numbers.dtype and tensor.device.type == "cpu" and math.isfinite(tensor.sum().item()):
-            tensor.addcmul_(tensor, numbers, value=scale)  # in one pass: all values are finite, so none becomes NaN
-        else:
-            change = numbers * tensor
-            change.nan_to_num_(0.0, 0.0, 0.0)
-            tensor.add_(change, alpha=scale)
+        if _eps(tensor):
+            self._round_at_random(tensor, tensor)
 
-    def _numbers_for(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return numbers from -1/2 to 1/2 in the tensor's shape, and in its layout unless the layout has gaps."""
-        count, dense = tensor.numel(), tensor.is_contiguous() or _is_without_gaps(tensor)
-        if dense and count <= POOL // 2:
+    def _round_at_random(self, tensor: torch.Tensor, rounded: torch.Tensor) -> None:
+        """Write the randomly rounded values of a tensor of numbers to `rounded`, which has its layout."""
+        scale = self._amplitude * _eps(tensor)
+        if tensor.is_complex():
+            tensor, rounded = torch.view_as_real(tensor), torch.view_as_real(rounded)
+        count = tensor.numel()
+        if not _is_dense(tensor):
+            _round(tensor, self._numbers(count, tensor.device).view(tensor.size()), scale, rounded)
+        elif count <= POOL // 2:
             start = self._places.randrange(POOL - count + 1)
-            return _pool(tensor.device).as_strided(tensor.size(), tensor.stride(), start)
-        numbers = self._numbers(count, tensor.device)
-        return numbers.as_strided(tensor.size(), tensor.stride()) if dense else numbers.view(tensor.size())
+            numbers = _pool(tensor.device).as_strided(tensor.size(), tensor.stride(), start)
+            _round(tensor, numbers, scale, rounded)
+        else:  # in the order of the memory, in pieces that stay in the processor's cache
+            flat, flat_rounded = (value.as_strided((count,), (1,)) for value in (tensor, rounded))
+            for start in range(0, count, POOL // 2):
+                piece = flat[start : start + POOL // 2]
+                numbers = self._numbers(piece.numel(), tensor.device)
+                _round(piece, numbers, scale, flat_rounded[start : start + POOL // 2])
 
     def _numbers(self, count: int, device: torch.device) -> torch.Tensor:
+        """Return numbers from -1/2 to 1/2."""
         pool = _pool(device)
         if count <= POOL // 2:
             start = self._places.randrange(POOL - count + 1)
             return pool[start : start + count]
         parts = [POOL // 2] * (count // (POOL // 2)) + [count % (POOL // 2)]
         return torch.cat([self._numbers(part, device) for part in parts])
+
+
+def _round(values: torch.Tensor, numbers: torch.Tensor, scale: float, rounded: torch.Tensor) -> None:
+    """Write values * (1 + scale * numbers) to `rounded`, which may be `values`."""
+    # Add the change instead of multiplying: a factor near 1 would itself be rounded, differently above and below 1.
+    if values.dtype == numbers.dtype and values.device.type == "cpu" and math.isfinite(values.sum().item()):
+        torch.addcmul(values, values, numbers, value=scale, out=rounded)  # all are finite, so none becomes NaN
+    else:
+        change = numbers * values
+        change.nan_to_num_(0.0, 0.0, 0.0)
+        torch.add(values, change, alpha=scale, out=rounded)
 
 
 def free_random_numbers() -> None:
@@ -217,10 +233,17 @@ def _eps_of(dtype: torch.dtype) -> float:
     return float(torch.finfo(dtype).eps) if dtype.is_floating_point or dtype.is_complex else 0.0
 
 
-def _is_without_gaps(tensor: torch.Tensor) -> bool:
-    """Check whether the elements of a tensor follow each other in memory."""
-    last = sum((n - 1) * step for n, step in zip(tensor.size(), tensor.stride(), strict=True))
-    return bool(last + 1 == tensor.numel())
+def _is_dense(tensor: torch.Tensor) -> bool:
+    """Return whether the elements of a tensor fill a stretch of memory, in any order of its dimensions."""
+    if tensor.is_contiguous():
+        return True
+    filled = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.size(), strict=True)):
+        if size > 1:
+            if stride != filled:
+                return False
+            filled *= size
+    return True
 
 
 def _has_lost(result: torch.Tensor, source: torch.Tensor) -> bool:

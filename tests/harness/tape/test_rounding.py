@@ -13,7 +13,7 @@ from numdrift.harness.tape.op_names import sums
 from numdrift.harness.tape.replaying import ensemble
 from numdrift.harness.tape.replaying.ensemble import measure_noise
 from numdrift.harness.tape.replaying.replay import AsRecorded, Replay, is_same
-from numdrift.harness.tape.replaying.rounding import RandomRounding
+from numdrift.harness.tape.replaying.rounding import AMPLITUDE, POOL, RandomRounding
 from numdrift.harness.tape.tape import Tape
 
 from .trainings import TRAININGS, Plain, recorded, started
@@ -335,3 +335,27 @@ def test_stronger_rounding_of_a_smooth_step_moves_it_in_proportion() -> None:
     gradients = [one for name, one in noise.tensors.items() if name.startswith("gradient ") and one.rms]
     assert gradients
     assert all(8 * one.rms < one.reach < 48 * one.rms for one in gradients)
+
+
+def test_a_large_result_is_rounded_in_every_element_and_nothing_beside_it() -> None:
+    # given a result of more elements than there are random numbers, which lies between others in memory
+    memory = torch.full((3, POOL + 5), 1 / 3)
+    result = memory[1]
+    # when
+    RandomRounding(1)._perturb(result)
+    # then
+    eps = torch.finfo(torch.float32).eps
+    assert (memory[::2] == torch.tensor(1 / 3)).all()
+    assert (result - 1 / 3).abs().max() <= AMPLITUDE / 2 * eps * (1 / 3) + eps / 4
+    for part in result[:POOL].split(POOL // 4):
+        assert 0.3 < float((part != torch.tensor(1 / 3)).double().mean()) < 1
+
+
+def test_a_view_that_shares_and_skips_elements_is_rounded_alone() -> None:
+    # given four elements of which two have the same memory, so that they span as much as they are
+    memory = torch.full((4,), 1 / 3)
+    view = memory.as_strided((2, 2), (3, 0))
+    copy = RandomRounding(1, strength=1e4)._perturbed(view)
+    assert (copy != memory[0]).any() and copy.size() == view.size()
+    RandomRounding(1, strength=1e4)._perturb(memory[::3])
+    assert (memory[1:3] == torch.tensor(1 / 3)).all() and (memory[::3] != torch.tensor(1 / 3)).all()
