@@ -40,7 +40,7 @@ WITHOUT_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
 _mappings: dict[int, tuple[int, weakref.ref[mmap.mmap]]] = {}  # by address: the number of bytes, and the mapping
 
 
-def mapped(descriptor: int, start: int, size: int) -> mmap.mmap:
+def mapping_of(descriptor: int, start: int, size: int) -> mmap.mmap:
     """Return a private mapping of `size` bytes of a file. `start` is a multiple of the page size. Raises OSError."""
     flags, protection = mmap.MAP_PRIVATE | WITHOUT_RESERVE, mmap.PROT_READ | mmap.PROT_WRITE
     mapping = mmap.mmap(descriptor, size, flags=flags, prot=protection, offset=start)
@@ -97,7 +97,6 @@ class LargeValues:
         if size <= self._left:
             self._left -= size
             return value.to("cpu", copy=True)
-        self._left = 0  # the order of sizes must not matter: whatever is large comes into the file now
         try:
             return self._in_file(value.cpu(), size)
         except OSError:  # the disk is full
@@ -111,12 +110,13 @@ class LargeValues:
             self._file = tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115, it stays open for the next values
             weakref.finalize(self, self._file.close)
         descriptor, start = self._file.fileno(), self._end
+        room = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
         if self._mapping is None or start + size > self._mapped_from + len(self._mapping):
-            length = max(CHUNK, -(-size // mmap.PAGESIZE) * mmap.PAGESIZE)
+            length = max(CHUNK, room)
             os.truncate(descriptor, start + length)  # without the bytes themselves, which take no room yet
-            self._mapping, self._mapped_from = mapped(descriptor, start, length), start
+            self._mapping, self._mapped_from = mapping_of(descriptor, start, length), start
         content, written = memoryview((ctypes.c_char * size).from_address(value.data_ptr())).cast("B"), 0
         while written < size:
             written += os.pwrite(descriptor, content[written:], start + written)
-        self._end = start + -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+        self._end = start + room
         return tensor_in(self._mapping, start - self._mapped_from, value.dtype, value.size())

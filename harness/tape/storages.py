@@ -53,15 +53,14 @@ class HeldSlots:
         held = self._held(recorded.dtype)
         if held == recorded.dtype:
             # Copy the content: in-place ops write to it, and a tape is replayed many times.
-            content = data.to(recorded.device, copy=True).untyped_storage()
-            give_back_pages(data)
-            return content
-        # A storage may end within an element, so bytes after the last whole element are left out. The dtype is
-        # converted on the CPU, since the device may lack memory for a second copy.
-        whole = data[: data.numel() // recorded.dtype.itemsize * recorded.dtype.itemsize]
-        content = whole.view(recorded.dtype).to(held).to(recorded.device).untyped_storage()
+            content = data.to(recorded.device, copy=True)
+        else:
+            # A storage may end within an element, so bytes after the last whole element are left out. The dtype is
+            # converted on the CPU, since the device may lack memory for a second copy.
+            whole = data[: data.numel() // recorded.dtype.itemsize * recorded.dtype.itemsize]
+            content = whole.view(recorded.dtype).to(held).to(recorded.device)
         give_back_pages(data)
-        return content
+        return content.untyped_storage()
 
     def _dtype(self, view: View) -> torch.dtype:
         """Return the dtype of the view in the replay.

@@ -13,7 +13,7 @@ import torch
 from ...errors import JournalError
 from ...records.values.tensor_layout import ALIGNMENT, TORCH_NAMES, TensorPlace, build_header, read_header
 from ...torch_private.dispatching import without_dispatch_modes, without_function_modes
-from ..large_values import LARGE, give_back_pages, mapped, tensor_in
+from ..large_values import LARGE, give_back_pages, mapping_of, tensor_in
 from ..tape_arguments import name_of
 from .journal_writing import AppendFile, bytes_of
 
@@ -72,7 +72,7 @@ def read_tensors(path: Path, *, maps: bool = False) -> tuple[dict[str, torch.Ten
             entries, facts = read_header(path, file)
             if maps and any(_can_be_mapped(entry) for entry in entries):
                 with suppress(OSError):  # a file system without mappings
-                    mapping = mapped(file.fileno(), 0, entries[-1].end)
+                    mapping = mapping_of(file.fileno(), 0, entries[-1].end)
             for entry in entries:
                 dtype = getattr(torch, TORCH_NAMES[entry.dtype], None)
                 if dtype is None:

@@ -14,6 +14,7 @@ two replays are from each other; otherwise something other than these calls made
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -171,41 +172,48 @@ def settle(tape: Tape, folder: Path | None = None) -> SettledStep | None:
 
 
 class _OtherExecutions:
-    """The distances of a value in other executions of the step from the settled value; the values are not kept."""
+    """The distances of a value in other executions of the step from the settled value; the values are not kept.
+
+    has_recorded: whether the settled execution or another one has computed the recorded bits
+    """
 
     def __init__(self, settled: torch.Tensor, recorded: torch.Tensor) -> None:
         self._settled = settled
         self._recorded = recorded
         self._distances: list[float] = []
-        self._has_recorded = is_same(recorded, settled)
         self._differs = False
+        self.has_recorded = is_same(recorded, settled)
 
     def add(self, value: torch.Tensor) -> None:
         self._distances.append(distance_between(self._settled, value))
-        self._has_recorded = self._has_recorded or is_same(self._recorded, value)
-        self._differs = self._differs or not is_same(self._settled, value)
+        self.has_recorded = self.has_recorded or is_same(self._recorded, value)
+        if not has_digits(value):
+            self._differs = self._differs or not is_same(self._settled, value)
+
+    @functools.cached_property
+    def _distance_of_recorded(self) -> float:
+        return distance_between(self._settled, self._recorded)
 
     @property
     def explain_the_recorded(self) -> bool:
         """True if the recorded value is about as near to the settled value as other executions are."""
-        if self._has_recorded:
+        if self.has_recorded:
             return True
         if not has_digits(self._recorded):  # an integer that depends on a value that does not repeat
             return self._differs
-        apart = max(self._distances)
-        return distance_between(self._recorded, self._settled) <= FAR * (apart + rounding_of(self._settled))
+        return self._distance_of_recorded <= FAR * (max(self._distances) + rounding_of(self._settled))
 
     @property
     def spread(self) -> float:
         """The root mean square of the distances, with the recorded execution as one of them."""
-        distances = [*self._distances, distance_between(self._settled, self._recorded)]
+        distances = [*self._distances, self._distance_of_recorded]
         return math.sqrt(sum(distance**2 for distance in distances) / len(distances))
 
 
 def is_about_as_near(recorded: torch.Tensor, settled: torch.Tensor, others: Sequence[torch.Tensor]) -> bool:
     """Check whether a recorded value is about as near to the settled value as other executions are."""
     executions = _OtherExecutions(settled, recorded)
-    for other in others:
+    for other in () if executions.has_recorded else others:
         executions.add(other)
     return executions.explain_the_recorded
 
