@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
@@ -62,8 +63,10 @@ def localize_step(
     counts = " and ".join(f"{len(pair.flows[side].nodes)} calls of {labels[side]}" for side in SIDES)
     paired_count = sum(block.paired for block in pair.blocks)
     say(f"aligned {counts}: {paired_count} of {len(pair.blocks)} blocks are the same op on both sides")
-    pair, kernels = _with_real_kernels(pair, sides)
-    tests = HybridTests(pair, Scorer(sides["a"].tape.expected(), noise), deadline)
+    scorers: dict[Side, Scorer] = {side: Scorer(sides[side].tape.expected(), noise) for side in SIDES}
+    tests = HybridTests(pair, scorers, deadline)
+    kernels = _with_real_kernels(tests, sides)
+    pair = tests.pair
     examined = examine(pair, with_kernels(pair, suspects(pair), kernels))
     examined, sites = _sites(tests, examined, kernels, labels)
     causes = with_settings(pair, examined, _causes(pair, examined, sites, labels), sides)
@@ -72,10 +75,10 @@ def localize_step(
     differing = set(flagged(examined, examined))
     say(_counted(len(differing), len(pair.blocks), causes))
     unproven(UnprovenCauses(pair, kernels, examined, [place_of(pair, examined, cause) for cause in causes]))
-    from_itself: dict[Side, Drift] = {"b": _drift_from_itself(tests, "b", sides, noise)}
+    from_itself: dict[Side, Drift] = {"b": tests.of_itself("b")}
     proofs = prove(tests, causes, threshold, lambda cause: farthest_move(examined, cause))
     chosen = with_choices_of_reference(pair, tests.scorer, differing) if is_beyond(proofs.whole, threshold) else None
-    from_itself["a"] = _drift_from_itself(tests, "a", sides, noise)
+    from_itself["a"] = tests.of_itself("a")
     # A call that does not repeat has one result in all hybrids, which may be that of the other side.
     controls = {
         side: drift.is_none or bool(kernels[side].unrepeatable and drift.distance <= FAR)
@@ -116,17 +119,25 @@ def followed_preparation(sides: Mapping[Side, StepSide], own: Collection[str]) -
     return {"culprits": with_batch(pair, examined, [], followed, labels["a"]), "notes": followed.notes}
 
 
-def _with_real_kernels(pair: TapePair, sides: Mapping[Side, StepSide]) -> tuple[TapePair, dict[Side, Found]]:
-    """Return the pair with the real kernels of each side, and each side's nodes that differ from plain kernels."""
+def _with_real_kernels(tests: HybridTests, sides: Mapping[Side, StepSide]) -> dict[Side, Found]:
+    """Give the pair of the tests the real kernels of each side, and return the nodes that differ from plain kernels.
+
+    The tests take over the values of a side that has plain kernels alone: they would only execute it again.
+    """
+    pair = tests.pair
     found, kernels, once = dict[Side, Found](), dict[Side, Kernels](), UnrepeatableCalls()
     # Side b first: the results of a compiled step are known at once, while those of an eager step take a while.
     for side in reversed(SIDES):
         digests, calls = sides[side].digests, sides[side].calls
         if digests is None or calls is None:
             found[side], kernels[side] = Found(), pair.kernels[side]
-        else:
-            found[side], kernels[side] = verify(pair, side, digests(), calls, once)
-    return replace(pair, kernels=kernels), {side: found[side] for side in SIDES}
+            continue
+        executed_digests, began = digests(), time.monotonic()
+        found[side], kernels[side], values = verify(pair, side, executed_digests, calls, once)
+        if values is not None:
+            tests.verified(side, values, time.monotonic() - began)
+    tests.pair = replace(pair, kernels=kernels)
+    return found
 
 
 def _sites(
@@ -184,11 +195,6 @@ def _counted(differing: int, blocks: int, causes: Sequence[Cause]) -> str:
     counted += ["differing inputs of the step"] if count < len(causes) else []
     compute = "computes" if differing == 1 else "compute"
     return f"{differing} of {blocks} blocks {compute} different bits, because of {' and '.join(counted)}"
-
-
-def _drift_from_itself(tests: HybridTests, side: Side, sides: Mapping[Side, StepSide], noise: Noise) -> Drift:
-    """Execute a side with its own kernels, and return the drift of the values from those that its tape recorded."""
-    return Scorer(sides[side].tape.expected(), noise).drift(tests.of_itself(side))
 
 
 def _notes(controls: Mapping[Side, bool], kernels: Mapping[Side, Found], sides: Mapping[Side, StepSide]) -> list[str]:

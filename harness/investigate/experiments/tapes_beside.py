@@ -23,6 +23,7 @@ from ...records.modes.mode_spec import ModeSpec
 from ...records.results.experiment import Experiment
 from ...records.run.run_request import NOISE_REPLAYS
 from ...records.run.step_files import write_noise_record
+from ...records.run.surroundings import cores
 from ...runs.recorded_run import RecordedRun
 from ...runs.step_outcomes import noise_path, read_noise_record, tape_path
 from ..evidence.pair_evidence import EvidenceFolder
@@ -60,6 +61,7 @@ def noise_beside(
 ) -> Iterator[None]:
     """Measure the chosen steps of the reference while the caller trains the experiment `again` in this context.
 
+    Each core gets a process, with the steps that fall to it: the training's cores are free once it has ended.
     On exit, wait until all steps that have a tape by then are measured."""
     folder = EvidenceFolder.of(reference)
     run, ended = folder.path / again.name, folder.path / "noise.ended"
@@ -67,27 +69,31 @@ def noise_beside(
     if not lacking or not is_measured_beside(reference):
         yield
         return
-    request = {
-        "tapes": str((run / "tapes").absolute()),
-        "steps": lacking,
-        "replays": NOISE_REPLAYS,
-        "threads": 1,  # the process runs beside the training runs
-        "ended": str(ended.absolute()),
-    }
-    process = None
+    count = min(len(lacking), cores())
+    processes: list[GuestProcess] = []
     try:
         ended.unlink(missing_ok=True)
-        process = _started(folder, "noise", request, spec_of(reference), BESIDE_TRAINING, laboratory)
+        for number in range(count):
+            request = {
+                "tapes": str((run / "tapes").absolute()),
+                "steps": lacking[number::count],
+                "replays": NOISE_REPLAYS,
+                "threads": 1,  # the process runs beside the training runs
+                "ended": str(ended.absolute()),
+            }
+            name = f"noise-{number}"
+            processes.append(_started(folder, name, request, spec_of(reference), BESIDE_TRAINING, laboratory))
     except OSError as error:
         laboratory.progress.say(f"no noise is measured while {reference.manifest.label} trains: {error}")
     try:
         yield
-        if process is not None:
-            with suppress(OSError, subprocess.TimeoutExpired):  # the worker will measure the missing steps
-                ended.touch()
-                process.wait(LONGEST)
+        with suppress(OSError, subprocess.TimeoutExpired):  # the worker will measure the missing steps
+            ended.touch()
+            until = time.monotonic() + LONGEST
+            for process in processes:
+                process.wait(max(0.0, until - time.monotonic()))
     finally:
-        if process is not None:
+        for process in processes:
             process.kill()
             process.wait()
         ended.unlink(missing_ok=True)

@@ -27,9 +27,9 @@ from .site_causes import Cause
 
 LARGE = 1e12
 
-AFTER_PROOFS = 6
-"""The number of executions of a step that follow the proofs: of both sides, with the reference's choices, for the net
-effects, and for the values of the scripts."""
+AFTER_PROOFS = 5
+"""The number of executions of a step that follow the proofs: of the reference, with the reference's choices, for the
+net effects, and for the values of the scripts."""
 
 LARGE_TENSOR = 1 << 20
 """The number of elements from which a tensor is compared in native code."""
@@ -148,16 +148,24 @@ class Infeasible(Exception):
 class HybridTests:
     """The executions of hybrids and their `count`; each hybrid is executed only once.
 
+    scorers: by side, the scorer of the distance from the values that its tape recorded; side a is the reference
     deadline: the time of the monotonic clock at which the search should end
     seconds: the time that the executions have taken
     """
 
     pair: TapePair
-    scorer: Scorer
+    scorers: Mapping[Side, Scorer]
     deadline: float = math.inf
     count: int = 0
     seconds: float = 0.0
     _outcomes: dict[Hybrid, Drift | Infeasible] = field(default_factory=dict)
+    _verified: dict[Hybrid, tuple[Drift, float]] = field(default_factory=dict)
+    _from_themselves: dict[Side, Drift] = field(default_factory=dict)
+
+    @property
+    def scorer(self) -> Scorer:
+        """The scorer of the distance from the reference."""
+        return self.scorers["a"]
 
     def swapped_in(self, causes: Sequence[Cause]) -> Drift:
         """Execute side a with these causes from side b. Raises Infeasible."""
@@ -172,29 +180,48 @@ class HybridTests:
         each = self.seconds / max(1, self.count)
         return time.monotonic() + (count + AFTER_PROOFS) * each < self.deadline
 
-    def of_itself(self, side: Side) -> Values:
-        """Execute a side with its own kernels, and return its values."""
-        began = time.monotonic()
-        hybrid = Hybrid(side)
-        values = execute(self.pair, hybrid)
+    def of_itself(self, side: Side) -> Drift:
+        """Execute a side with its own kernels, and return the drift from the values that its tape recorded.
+
+        Raises NotReplayable, and any error that an op raises.
+        """
+        if side not in self._from_themselves:
+            began = time.monotonic()
+            self._add(Hybrid(side), execute(self.pair, Hybrid(side)), began)
+        return self._from_themselves[side]
+
+    def verified(self, side: Side, values: Values, seconds: float) -> None:
+        """Take over the values of a side that its verification has executed, with its own kernels, in this time."""
+        self._verified[Hybrid(side)] = self._drift_of(Hybrid(side), values), seconds
+
+    def _drift_of(self, hybrid: Hybrid, values: Values) -> Drift:
+        drift, base = self.scorer.drift(values), hybrid.base
+        if hybrid == Hybrid(base):
+            self._from_themselves[base] = drift if base == "a" else self.scorers[base].drift(values)
+        return drift
+
+    def _add(self, hybrid: Hybrid, values: Values, began: float) -> None:
         self.count += hybrid not in self._outcomes
-        self._outcomes[hybrid] = self.scorer.drift(values)
+        self._outcomes[hybrid] = self._drift_of(hybrid, values)
         self.seconds += time.monotonic() - began
-        return values
 
     def _drift(self, base: Side, causes: Sequence[Cause]) -> Drift:
         blocks = frozenset(block for cause in causes for block in cause.blocks)
         hybrid = Hybrid(base, blocks, frozenset(value for cause in causes for value in cause.inputs))
-        if hybrid not in self._outcomes:
+        if hybrid in self._verified:
+            self._outcomes[hybrid], seconds = self._verified.pop(hybrid)
             self.count += 1
+            self.seconds += seconds
+        if hybrid not in self._outcomes:
             began = time.monotonic()
             try:
-                self._outcomes[hybrid] = self.scorer.drift(execute(self.pair, hybrid))
+                self._add(hybrid, execute(self.pair, hybrid), began)
             except torch.OutOfMemoryError:
                 raise
             except Exception as error:  # noqa: BLE001, an op may raise anything on values that are not its own
+                self.count += 1
+                self.seconds += time.monotonic() - began
                 self._outcomes[hybrid] = Infeasible(in_words(error))
-            self.seconds += time.monotonic() - began
         outcome = self._outcomes[hybrid]
         if isinstance(outcome, Infeasible):
             raise outcome

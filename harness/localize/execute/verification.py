@@ -24,7 +24,7 @@ from ...tape.replaying.replay import set_apart
 from ...tape.tape import NotReplayable
 from ...torch_private.own_operators import has_kernel
 from ..align.storage_flow import Side, StorageFlow
-from .hybrid import Hybrid, HybridExecution
+from .hybrid import Hybrid, HybridExecution, Values
 from .late_reads import LateRead, late_read
 from .prepared_call import Kernels, PreparedCall, RecordedResults
 from .tape_pair import TapePair
@@ -204,20 +204,24 @@ class CheckedKernels:
 
 def verify(
     pair: TapePair, side: Side, digests: Digests, calls: WorkerCalls, once: UnrepeatableCalls
-) -> tuple[Found, Kernels]:
+) -> tuple[Found, Kernels, Values | None]:
     """Execute one side's tape and compare it with its digests; return the findings and the side's kernels.
 
-    The tape is executed twice. The first time shows which calls differ, so that the worker can prepare all their
-    kernels together.
+    If plain kernels executed every call, return the watched values of this execution as well. Otherwise, the tape is
+    executed twice: the first time shows which calls differ, so that the worker can prepare all their kernels together.
     """
-    first = _walk(pair, side, CheckedKernels(digests, calls, ask=False))
+    first = CheckedKernels(digests, calls, ask=False)
+    execution = _walk(pair, side, first)
     flow = pair.flows[side]
     unknown = first.found.unknown
     doubted = _read_by(flow, first.found.special, unknown) | _unconfirmed(flow, unknown)
     if not first.found.special and not doubted:
-        return first.found, pair.kernels[side]
+        with set_apart(pair.devices()):
+            return first.found, pair.kernels[side], execution.values()
+    del execution  # with its values
     calls.prepare([flow.nodes[number] for number in sorted(first.found.special | doubted)])
-    second = _walk(pair, side, CheckedKernels(digests, calls, ask=True, doubted=doubted))
+    second = CheckedKernels(digests, calls, ask=True, doubted=doubted)
+    _walk(pair, side, second)
     recorded = functools.cache(lambda number: calls.value(flow.nodes[number]))
     for number in sorted(second.found.in_context):
         # rounding explains the floating-point values of the others
@@ -229,7 +233,7 @@ def verify(
     for number in second.found.unrepeatable:
         record = second.recorded[number]
         once.keep(flow.nodes[number].call.op, record.inputs, record.values, replaces=side == "a")
-    return second.found, SideKernels(second.found, calls, second.recorded, once)
+    return second.found, SideKernels(second.found, calls, second.recorded, once), None
 
 
 def _read_by(flow: StorageFlow, numbers: Collection[int], unknown: Collection[int]) -> set[int]:
@@ -265,10 +269,9 @@ def _unconfirmed(flow: StorageFlow, unknown: Collection[int]) -> set[int]:
     return {number for number in unknown if number not in confirmed and flow.nodes[number].call.compiled is not None}
 
 
-def _walk(pair: TapePair, side: Side, checked: CheckedKernels) -> CheckedKernels:
+def _walk(pair: TapePair, side: Side, checked: CheckedKernels) -> HybridExecution:
     with set_apart(pair.devices()):
-        HybridExecution(pair, Hybrid(side), {**pair.kernels, side: checked}).run_all()
-    return checked
+        return HybridExecution(pair, Hybrid(side), {**pair.kernels, side: checked}).run_all()
 
 
 def _distances_beyond_rounding(

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import math
+from typing import cast
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from numdrift.harness.localize.align.storage_flow import Side
+from numdrift.harness.localize.causes import hybrid_tests
 from numdrift.harness.localize.causes.localized_step import LocalizedStep
+from numdrift.harness.localize.execute.hybrid import Hybrid, Values, execute
 from numdrift.harness.localize.execute.step_side import StepSide
+from numdrift.harness.localize.execute.tape_pair import TapePair
+from numdrift.harness.localize.execute.worker_calls import WorkerCalls
 from numdrift.harness.localize.localize_step import localize_step
 from numdrift.harness.records.results.culprit import Culprit, Proof
+from numdrift.harness.tape.serving.step_kernels import ReplayedKernels
 from numdrift.harness.tape.tape import Tape
 
 from ..tape.trainings import Training
@@ -256,6 +263,29 @@ def test_what_is_left_without_all_that_is_proven_is_measured() -> None:
 def test_equal_steps_have_no_culprit() -> None:
     found = localized(sides(Small, nothing))
     assert found.culprits == [] and found.proofs.whole.is_none and found.proofs.tests == 1
+
+
+def test_a_verified_side_is_not_executed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    both, executed = sides(Small, scaled), list[Hybrid]()
+
+    def noting(pair: TapePair, hybrid: Hybrid) -> Values:
+        executed.append(hybrid)
+        return execute(pair, hybrid)
+
+    monkeypatch.setattr(hybrid_tests, "execute", noting)
+    unverified = localized(both)
+    assert executed.count(Hybrid("a")) == executed.count(Hybrid("b")) == 1
+    executed.clear()
+    no_worker = cast(WorkerCalls, object())
+    held: dict[Side, StepSide] = {
+        "a": StepSide(both.a, "first", ReplayedKernels(lambda: both.a).digests, no_worker),
+        "b": StepSide(both.b, "second", ReplayedKernels(lambda: both.b).digests, no_worker),
+    }
+    verified = localize_step(held, noise_of(both.a), THRESHOLD, lambda text: None)
+    assert executed and Hybrid("a") not in executed and Hybrid("b") not in executed
+    assert verified.controls == unverified.controls == {"a": True, "b": True}
+    assert verified.culprits == unverified.culprits and len(beyond(verified)) == 1
+    assert verified.proofs.tests == unverified.proofs.tests
 
 
 def test_another_batch_is_a_difference_of_the_start() -> None:

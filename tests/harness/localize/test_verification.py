@@ -45,6 +45,20 @@ class Alone:
         return [self._value.clone()] if node.call.name == self._op else None
 
 
+def test_a_side_of_plain_kernels_has_the_values_of_its_verification() -> None:
+    side = taped(work)
+    pair = Sides(side, taped(work)).pair()
+    digests = [list(each) for each in ReplayedKernels(lambda: side).digests()]
+    _, kernels, values = verify(pair, "b", digests, cast(WorkerCalls, Alone(torch.zeros(()))), UnrepeatableCalls())
+    assert kernels is pair.kernels["b"] and values is not None
+    assert list(values) == ["loss 0"] and is_same(values["loss 0"], side.expected()["loss 0"])
+    # but if the graph computed another sum, only the kernels of the side can compute the side's values
+    given = side.expected()["loss 0"] * 1.5
+    digests[-1] = [digest_of(given)]
+    _, _, values = verify(pair, "b", digests, cast(WorkerCalls, Alone(given, "sum")), UnrepeatableCalls())
+    assert values is None
+
+
 @pytest.mark.parametrize(("share", "astray"), [(1.0, True), (2.0**-10, True), (2.0**-20, False)])
 def test_what_lies_beyond_rounding_in_its_graph_lies_there_on_other_inputs_too(share: float, astray: bool) -> None:
     side = taped(work)
@@ -57,7 +71,7 @@ def test_what_lies_beyond_rounding_in_its_graph_lies_there_on_other_inputs_too(s
     # what follows takes what was given, and gives what comes of that
     following = node.execution.position + 1
     digests[following] = [digest_of(given.sum())]
-    found, kernels = verify(pair, "b", digests, cast(WorkerCalls, Alone(given)), UnrepeatableCalls())
+    found, kernels, _ = verify(pair, "b", digests, cast(WorkerCalls, Alone(given)), UnrepeatableCalls())
     assert isinstance(kernels, SideKernels) and found.in_context == {number}
     assert is_same(kernels.execute(PreparedCall(number, node, (x,), {}))[0], given)
     assert found.astray == ({number} if astray else set())
@@ -80,7 +94,7 @@ def test_a_value_that_is_nothing_but_rounding_is_not_astray() -> None:
     for share, astray in ((2.0, False), (1e6, True)):
         given = loss * (1 + share)
         digests[position] = [digest_of(given)]
-        found, _ = verify(pair, "b", digests, cast(WorkerCalls, Alone(given, "sum")), UnrepeatableCalls())
+        found, *_ = verify(pair, "b", digests, cast(WorkerCalls, Alone(given, "sum")), UnrepeatableCalls())
         assert found.in_context == {number} and found.astray == ({number} if astray else set())
 
 
@@ -95,7 +109,7 @@ def test_an_op_that_refuses_moved_inputs_has_no_distance() -> None:
     given = torch.zeros(8)
     digests = [list(one) for one in ReplayedKernels(lambda: side).digests()]
     digests[pair.flows["b"].nodes[number].execution.position] = [digest_of(given)]
-    found, _ = verify(pair, "b", digests, cast(WorkerCalls, Alone(given, "bernoulli")), UnrepeatableCalls())
+    found, *_ = verify(pair, "b", digests, cast(WorkerCalls, Alone(given, "bernoulli")), UnrepeatableCalls())
     assert found.in_context == {number} and not found.astray
 
 
@@ -149,7 +163,7 @@ def test_unknown_values_are_doubted_only_where_what_reads_them_differs(differs: 
     given = side.expected()["loss 0"] * 1.5
     if differs:
         digests[pair.flows["b"].nodes[names["sum"]].execution.position] = [digest_of(given)]
-    found, _ = verify(pair, "b", digests, cast(WorkerCalls, Fused(given, "sum")), UnrepeatableCalls())
+    found, *_ = verify(pair, "b", digests, cast(WorkerCalls, Fused(given, "sum")), UnrepeatableCalls())
     assert {names["mul"], names["exp"]} <= found.unknown
     assert asked == (["mul", "exp", "sum"] if differs else [])
     assert found.in_context == ({names["sum"]} if differs else set())
