@@ -32,6 +32,7 @@ from .execute.tape_pair import TapePair, paired
 from .execute.unrepeatable_calls import UnrepeatableCalls
 from .execute.verification import Found, verify
 from .joint_causes.batch_difference import follow_batch, with_batch
+from .joint_causes.inseparable_causes import with_inseparable
 from .joint_causes.same_number import with_same_number_joined
 from .joint_causes.setting_causes import with_settings
 from .joint_causes.undoing_causes import with_undone_together
@@ -70,7 +71,9 @@ def localize_step(
     examined = examine(pair, with_kernels(pair, suspects(pair), kernels))
     examined, sites = _sites(tests, examined, kernels, labels)
     causes = with_settings(pair, examined, _causes(pair, examined, sites, labels), sides)
-    causes = with_undone_together(tests, with_decisions(pair, causes, labels))
+    causes = with_decisions(pair, causes, labels)
+    causes = with_inseparable(tests, causes, threshold, lambda cause: farthest_move(examined, cause))
+    causes = with_undone_together(tests, causes)
     causes = with_layouts(causes, examined, labels)
     differing = set(flagged(examined, examined))
     say(_counted(len(differing), len(pair.blocks), causes))

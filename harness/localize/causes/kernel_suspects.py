@@ -15,6 +15,9 @@ from ..execute.tape_pair import TapePair
 from ..execute.verification import Found
 from .suspects import UNROUNDED, Suspect, overwritten_before
 
+ASTRAY = "within its compiled graph, it returns values that differ by more than rounding"
+"""How the reason begins for a compiled node whose kernel is at fault."""
+
 
 def with_kernels(pair: TapePair, suspected: Mapping[int, Suspect], kernels: Mapping[Side, Found]) -> dict[int, Suspect]:
     """Return the suspects by block, including the blocks in which a side's kernels differ from this process's."""
@@ -39,10 +42,7 @@ def _astray(flow: StorageFlow, number: int, found: Found) -> tuple[str, ...]:
 
     The values that the node computes within its graph differ from those that it computes alone on the tape's inputs.
     """
-    reason = (
-        "within its compiled graph, it returns values that differ by more than rounding from those that it returns "
-        "when it is executed alone on the same inputs"
-    )
+    reason = f"{ASTRAY} from those that it returns when it is executed alone on the same inputs"
     # An input may be wrong instead, if its bits are not known.
     makers = [flow.makers.get(use.value) for use in flow.nodes[number].reads]
     unread = dict.fromkeys(

@@ -9,6 +9,9 @@ If one formula replaces another, the ops that both have are paired, and no part 
 other:
 
     g * (0.5 * (1 + erf(x * c)) + x * pdf)    g * (s + 1.702 * x * s * (1 - s)), s = sigmoid(1.702 * x)
+
+If a compiled graph computes a value in another way than its ops do one by one, two of its kernels may seem wrong, of
+which the second takes back what the first does.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from dataclasses import replace
 from itertools import combinations
 
 from ..causes.hybrid_tests import HybridTests, Infeasible
+from ..causes.kernel_suspects import ASTRAY
 from ..causes.proofs import FEW
 from ..causes.site_causes import Cause
 from ..causes.split_sites import FOR_THE_PROOFS
@@ -37,15 +41,15 @@ STATED = ("structure", "arguments")
 def with_undone_together(tests: HybridTests, causes: Sequence[Cause]) -> list[Cause]:
     """Return the causes, and join those that undo each other.
 
-    Only causes of the kinds `structure` and `arguments` in the same phase are joined. Each of them alone causes far
-    more drift than the step has, but two of them together, or all of them in one module or phase, do not. The causes of
-    a module or phase include those that cannot be swapped alone.
+    Only causes of the kinds `structure` and `arguments`, and kernels that are wrong within their graph, are joined, in
+    the same phase. Each of them alone causes far more drift than the step has, but two of them together do not, or all
+    stated ones in one module or phase. The causes of a module or phase include those that cannot be swapped alone.
     """
     joined = list(causes)
-    stated = sum(cause.kind in STATED for cause in joined)
-    if len(joined) > FEW or not tests.have_time_for(2 * stated + FOR_THE_PROOFS):
+    tried = [cause for cause in joined if cause.kind in STATED or _is_astray(cause)]
+    if len(joined) > FEW or not tests.have_time_for(2 * len(tried) + FOR_THE_PROOFS):
         return joined  # too many to try each one alone
-    candidates = [cause for cause in joined if cause.kind in STATED and _is_undone(tests, [cause])]
+    candidates = [cause for cause in tried if _is_undone(tests, [cause])]
     while len(candidates) in range(2, MOST + 1):
         pairs = [pair for pair in combinations(candidates, 2) if pair[0].phase == pair[1].phase]
         pair = next((tried_pair for tried_pair in pairs if not _is_undone(tests, tried_pair)), None)
@@ -64,6 +68,10 @@ def with_undone_together(tests: HybridTests, causes: Sequence[Cause]) -> list[Ca
                 merged = _merged(group)
                 joined = [merged if cause is group[0] else cause for cause in joined if cause not in group[1:]]
     return joined
+
+
+def _is_astray(cause: Cause) -> bool:
+    return cause.kind == "kernel" and any(reason.startswith(ASTRAY) for reason in cause.reasons)
 
 
 def _phase(pair: TapePair, cause: Cause) -> object:

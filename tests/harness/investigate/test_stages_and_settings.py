@@ -1,19 +1,33 @@
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from numdrift.harness.errors import UsageError
+from numdrift.harness.investigate.experiments.investigation_plan import InvestigationRequest
+from numdrift.harness.investigate.experiments.search_time import SearchTime
+from numdrift.harness.investigate.questions import stages_and_settings
 from numdrift.harness.investigate.questions.setting_axes import (
     CPU_SETTINGS,
     DEVICE_SETTINGS,
+    GRAPH_CACHE,
     UNCOMPILED,
+    folder_name,
     is_possible,
     variants_of,
     with_setting,
 )
-from numdrift.harness.investigate.questions.stages_and_settings import NO_OPTION, setting_culprits, setting_sentences
+from numdrift.harness.investigate.questions.stages_and_settings import (
+    NO_OPTION,
+    StagesAndSettings,
+    setting_culprits,
+    setting_sentences,
+)
 from numdrift.harness.investigate.words.culprit_words import lines_of
 from numdrift.harness.records.modes.mode_spec import LADDER, parse_mode
 from numdrift.harness.records.modes.setting_keys import CUDA_AXES
@@ -149,3 +163,47 @@ def test_graphs_from_a_cache_are_blamed_on_the_cache() -> None:
 def test_within_rounding_there_is_none_to_blame() -> None:
     assert setting_culprits(FOUND, ("cpu", "compile"), 500.0) == []
     assert "takes" not in setting_sentences(FOUND, 500.0)[1]
+
+
+@pytest.mark.parametrize("executions", [0, 5, 100])
+def test_settings_are_left_out_when_the_time_is_over_but_no_stage(
+    executions: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given a search whose time is over after so many executions
+    asked: list[str] = []
+
+    class Workers:
+        def ask(self, run: Path, request: Mapping[str, Any]) -> dict[str, object]:
+            asked.append(request["name"])
+            return {}
+
+    class Bench:
+        workers = Workers()
+        search = SearchTime(budget=10.0)
+        progress = SimpleNamespace(say=lambda text: None)
+
+        @property
+        def has_time(self) -> bool:
+            return len(asked) < executions
+
+    specs = {"a": parse_mode("cpu"), "b": parse_mode("compile")}
+    a, b = (SimpleNamespace(path=tmp_path / name, manifest=SimpleNamespace(label=name)) for name in specs)
+    monkeypatch.setattr(stages_and_settings, "spec_of", lambda run: specs[run.path.name])
+    monkeypatch.setattr(
+        stages_and_settings, "settings_of", lambda evidence: CompilerScores(3, 90.0, {"eager": 0.0}, {})
+    )
+    monkeypatch.setattr(stages_and_settings, "holding", lambda *of: (tmp_path / "b", 3))
+    evidence = SimpleNamespace(a=a, b=b, forced=None, several=lambda *of: [], only=lambda *of: None)
+    inquiry: Any = SimpleNamespace(evidence=evidence, step=3, threshold=16.0)
+    bench: Any = Bench()
+    # when the step is executed with other stages and settings
+    StagesAndSettings().look(bench, [inquiry], cast(InvestigationRequest, None))
+    # then every stage is executed, and the settings that were left out are counted
+    texts = [text for text, spec in variants_of(specs["b"], specs["a"]) if is_possible(text, spec)]
+    never = f"backend={UNCOMPILED}", f"{GRAPH_CACHE}="
+    tried = [folder_name(text) for text in texts if not text.startswith(never)]
+    stages = sum(name.startswith("backend") for name in tried)
+    count = min(len(tried), max(stages, executions))
+    assert asked == tried[:count] and 0 < stages < len(tried)
+    note = bench.search.note_of(tmp_path / "b")
+    assert (f"step 3 with {len(tried) - count} of the compiler's settings was left out" in note) == (count < len(tried))

@@ -1,0 +1,71 @@
+"""Causes that can only be swapped together, because one needs a value in the layout that another one computes.
+
+A compiled graph may store a value in a layout that no value of the other side has. Then an op that makes the value
+cannot be swapped without the ops that read it (storage 9 has a different layout on the other side):
+
+    side a                        side b
+    y = pixel_unshuffle(x)        y = clone(x)    stored in another layout
+                                  z = y * 1.02    the mul that only side b executes reads that layout
+
+In a Glow, such a `mul` can be swapped into the reference alone. It can be swapped out only with the `pixel_unshuffle`
+and an `add` of the backward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from ..causes.hybrid_tests import HybridTests, Infeasible
+from ..causes.proofs import FEW
+from ..causes.site_causes import Cause
+from ..causes.split_sites import FOR_THE_PROOFS
+
+MOST = 8
+"""The largest number of causes that are joined. The effect of more would say little about each of them."""
+
+
+def with_inseparable(
+    tests: HybridTests, causes: Sequence[Cause], threshold: float, moves: Callable[[Cause], float]
+) -> list[Cause]:
+    """Return the causes, and join those that cannot be swapped alone, if the smallest set of them can be.
+
+    The joined cause is named after the one that pushes the drift beyond the threshold when it alone is swapped into
+    side a. Causes are not joined if there is no such one, or if several are, since each may then be at fault.
+    `moves` tells how far a cause moves its own results; those that move them least are left out first.
+    """
+    if len(causes) > FEW or not tests.have_time_for(2 * len(causes) + 2 * MOST + FOR_THE_PROOFS):
+        return list(causes)
+    apart = [cause for cause in causes if not _can_be_swapped(tests, [cause])]
+    naming = [cause for cause in apart if _drifts_alone(tests, cause, threshold)]
+    if len(naming) != 1 or not 2 <= len(apart) <= MOST or not _can_be_swapped(tests, apart):
+        return list(causes)
+    members = [*naming, *(cause for cause in apart if cause not in naming)]
+    for cause in sorted(members[1:], key=moves):
+        fewer = [member for member in members if member is not cause]
+        if len(fewer) > 1 and _can_be_swapped(tests, fewer):
+            members = fewer
+    first, *others = members
+    names = ", ".join(f"{'/'.join(cause.ops['a'] or cause.ops['b'])} in the {cause.phase}" for cause in others)
+    reasons = (*first.reasons, f"cannot be swapped without {names}, because the sides store values in other layouts")
+    blocks = frozenset(block for cause in others for block in cause.blocks)
+    named = replace(first.sites[0], blocks=first.sites[0].blocks | blocks)  # the places are those of the first alone
+    joined = replace(first, reasons=reasons, sites=(named, *first.sites[1:]))
+    return [joined if cause is first else cause for cause in causes if cause not in others]
+
+
+def _can_be_swapped(tests: HybridTests, causes: Sequence[Cause]) -> bool:
+    """Check whether these causes can be swapped together, out of side b and into side a."""
+    try:
+        tests.swapped_out(causes)
+        tests.swapped_in(causes)
+    except Infeasible:
+        return False
+    return True
+
+
+def _drifts_alone(tests: HybridTests, cause: Cause, threshold: float) -> bool:
+    try:
+        return tests.swapped_in([cause]).score > threshold
+    except Infeasible:
+        return False
