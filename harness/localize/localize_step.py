@@ -72,7 +72,7 @@ def localize_step(
     examined, sites = _sites(tests, examined, kernels, labels)
     causes = with_settings(pair, examined, _causes(pair, examined, sites, labels), sides)
     causes = with_decisions(pair, causes, labels)
-    causes = with_inseparable(tests, causes, threshold, lambda cause: farthest_move(examined, cause))
+    causes = with_inseparable(tests, causes, lambda cause: farthest_move(examined, cause))
     causes = with_undone_together(tests, causes)
     causes = with_layouts(causes, examined, labels)
     differing = set(flagged(examined, examined))

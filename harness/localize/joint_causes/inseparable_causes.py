@@ -7,8 +7,7 @@ cannot be swapped without the ops that read it (storage 9 has a different layout
     y = pixel_unshuffle(x)        y = clone(x)    stored in another layout
                                   z = y * 1.02    the mul that only side b executes reads that layout
 
-In a Glow, such a `mul` can be swapped into the reference alone. It can be swapped out only with the `pixel_unshuffle`
-and an `add` of the backward.
+In a Glow, such a `mul` can be swapped out only with the `pixel_unshuffle` and an `add` of the backward.
 """
 
 from __future__ import annotations
@@ -20,24 +19,23 @@ from ..causes.hybrid_tests import HybridTests, Infeasible
 from ..causes.proofs import FEW
 from ..causes.site_causes import Cause
 from ..causes.split_sites import FOR_THE_PROOFS
+from ..causes.swap_sites import DOMINATES
 
 MOST = 8
 """The largest number of causes that are joined. The effect of more would say little about each of them."""
 
 
-def with_inseparable(
-    tests: HybridTests, causes: Sequence[Cause], threshold: float, moves: Callable[[Cause], float]
-) -> list[Cause]:
+def with_inseparable(tests: HybridTests, causes: Sequence[Cause], moves: Callable[[Cause], float]) -> list[Cause]:
     """Return the causes, and join those that cannot be swapped alone, if the smallest set of them can be.
 
-    The joined cause is named after the one that pushes the drift beyond the threshold when it alone is swapped into
-    side a. Causes are not joined if there is no such one, or if several are, since each may then be at fault.
-    `moves` tells how far a cause moves its own results; those that move them least are left out first.
+    The joined cause is named after an op that only one side executes, and whose results are far from what it reads.
+    Causes are not joined if there is no such op, or if there are several, since each may then be at fault. `moves`
+    tells by how many roundings a cause moves its own results; those that move them least are left out first.
     """
     if len(causes) > FEW or not tests.have_time_for(2 * len(causes) + 2 * MOST + FOR_THE_PROOFS):
         return list(causes)
     apart = [cause for cause in causes if not _can_be_swapped(tests, [cause])]
-    naming = [cause for cause in apart if _drifts_alone(tests, cause, threshold)]
+    naming = [cause for cause in apart if not all(cause.ops.values()) and moves(cause) > DOMINATES]
     if len(naming) != 1 or not 2 <= len(apart) <= MOST or not _can_be_swapped(tests, apart):
         return list(causes)
     members = [*naming, *(cause for cause in apart if cause not in naming)]
@@ -62,10 +60,3 @@ def _can_be_swapped(tests: HybridTests, causes: Sequence[Cause]) -> bool:
     except Infeasible:
         return False
     return True
-
-
-def _drifts_alone(tests: HybridTests, cause: Cause, threshold: float) -> bool:
-    try:
-        return tests.swapped_in([cause]).score > threshold
-    except Infeasible:
-        return False
