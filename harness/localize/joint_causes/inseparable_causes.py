@@ -34,7 +34,8 @@ def with_inseparable(tests: HybridTests, causes: Sequence[Cause], moves: Callabl
     """
     if len(causes) > FEW or not tests.have_time_for(2 * len(causes) + 2 * MOST + FOR_THE_PROOFS):
         return list(causes)
-    apart = [cause for cause in causes if not _can_be_swapped(tests, [cause])]
+    ops = [cause for cause in causes if not cause.inputs]  # the inputs of the step are no cause to join with an op
+    apart = [cause for cause in ops if not _can_be_swapped(tests, [cause])]
     naming = [cause for cause in apart if not all(cause.ops.values()) and moves(cause) > DOMINATES]
     if len(naming) != 1 or not 2 <= len(apart) <= MOST or not _can_be_swapped(tests, apart):
         return list(causes)
@@ -45,7 +46,7 @@ def with_inseparable(tests: HybridTests, causes: Sequence[Cause], moves: Callabl
             members = fewer
     first, *others = members
     names = ", ".join(f"{'/'.join(cause.ops['a'] or cause.ops['b'])} in the {cause.phase}" for cause in others)
-    reasons = (*first.reasons, f"cannot be swapped without {names}, because the sides store values in other layouts")
+    reasons = (*first.reasons, f"cannot be swapped without {names}")
     blocks = frozenset(block for cause in others for block in cause.blocks)
     named = replace(first.sites[0], blocks=first.sites[0].blocks | blocks)  # the places are those of the first alone
     joined = replace(first, reasons=reasons, sites=(named, *first.sites[1:]))

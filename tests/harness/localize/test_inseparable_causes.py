@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from numdrift.harness.localize.align.storage_flow import Side
+from numdrift.harness.localize.align.storage_flow import FlowValue, Side
 from numdrift.harness.localize.causes.hybrid_tests import Drift, HybridTests, Infeasible
 from numdrift.harness.localize.causes.site_causes import Cause
 from numdrift.harness.localize.causes.swap_sites import SwapSite
@@ -62,8 +62,7 @@ def test_causes_that_can_only_be_swapped_together_are_named_after_the_op_of_one_
     assert [site.lead for site in found[1].sites] == [BLOCKS["mul"]]
     assert found[1].reasons == (
         "why mul",
-        "cannot be swapped without unshuffle in the forward, add in the backward, "
-        + "because the sides store values in other layouts",
+        "cannot be swapped without unshuffle in the forward, add in the backward",
     )
 
 
@@ -90,3 +89,16 @@ def test_a_cause_that_the_others_do_not_need_stays_apart() -> None:
 )
 def test_other_causes_are_not_joined(swaps: Swaps, only: Sequence[str], moved: float) -> None:
     assert joined(swaps, only=only, moved=moved) == [cause(name, only=only) for name in BLOCKS]
+
+
+def test_the_inputs_of_the_step_stay_a_cause_of_their_own() -> None:
+    class Unlike(Swaps):
+        def swapped_out(self, causes: Sequence[Cause]) -> Drift:
+            if any(cause.inputs for cause in causes):
+                raise Infeasible("the batches have other shapes")
+            return super().swapped_out(causes)
+
+    inputs = Cause("setup", "data", {"a": (), "b": ()}, ("why",), (), (FlowValue(0, 0),))
+    causes = [inputs, cause("unshuffle"), cause("mul")]
+    found = with_inseparable(cast(HybridTests, Unlike("unshuffle", "mul")), causes, lambda tried: 1e9)
+    assert found[0] is inputs and [each.blocks for each in found] == [set(), {3, 7}]
