@@ -35,12 +35,15 @@ def with_inseparable(tests: HybridTests, causes: Sequence[Cause], moves: Callabl
     if len(causes) > FEW or not tests.have_time_for(2 * len(causes) + 2 * MOST + FOR_THE_PROOFS):
         return list(causes)
     ops = [cause for cause in causes if not cause.inputs]  # the inputs of the step are no cause to join with an op
-    apart = [cause for cause in ops if not _can_be_swapped(tests, [cause])]
-    naming = [cause for cause in apart if not all(cause.ops.values()) and moves(cause) > DOMINATES]
-    if len(naming) != 1 or not 2 <= len(apart) <= MOST or not _can_be_swapped(tests, apart):
+    of_one_side = [cause for cause in ops if not all(cause.ops.values()) and moves(cause) > DOMINATES]
+    naming = [cause for cause in of_one_side if not _can_be_swapped(tests, [cause])]
+    if len(naming) != 1:
         return list(causes)
-    members = [*naming, *(cause for cause in apart if cause not in naming)]
-    for cause in sorted(members[1:], key=moves):
+    apart = [cause for cause in ops if cause not in naming and not _can_be_swapped(tests, [cause])]
+    members = [*naming, *apart]
+    if not 2 <= len(members) <= MOST or not _can_be_swapped(tests, members):
+        return list(causes)
+    for cause in sorted(apart, key=moves):
         fewer = [member for member in members if member is not cause]
         if len(fewer) > 1 and _can_be_swapped(tests, fewer):
             members = fewer
