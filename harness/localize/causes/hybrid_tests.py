@@ -187,7 +187,8 @@ class HybridTests:
         """
         if side not in self._from_themselves:
             began = time.monotonic()
-            self._add(Hybrid(side), execute(self.pair, Hybrid(side)), began)
+            drift = self._drift_of(Hybrid(side), execute(self.pair, Hybrid(side)))
+            self._add(Hybrid(side), drift, time.monotonic() - began)
         return self._from_themselves[side]
 
     def verified(self, side: Side, values: Values, seconds: float) -> None:
@@ -200,29 +201,40 @@ class HybridTests:
             self._from_themselves[base] = drift if base == "a" else self.scorers[base].drift(values)
         return drift
 
-    def _add(self, hybrid: Hybrid, values: Values, began: float) -> None:
+    def _add(self, hybrid: Hybrid, outcome: Drift | Infeasible, seconds: float) -> None:
         self.count += hybrid not in self._outcomes
-        self._outcomes[hybrid] = self._drift_of(hybrid, values)
-        self.seconds += time.monotonic() - began
+        self.seconds += seconds
+        self._outcomes[hybrid] = outcome
+
+    def _executed(self, hybrid: Hybrid) -> tuple[Drift | Infeasible, float]:
+        """Execute a hybrid, and return its outcome and the seconds that this took."""
+        began = time.monotonic()
+        outcome: Drift | Infeasible
+        try:
+            outcome = self._drift_of(hybrid, execute(self.pair, hybrid))
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:  # noqa: BLE001, an op may raise anything on values that are not its own
+            outcome = Infeasible(in_words(error))
+        return outcome, time.monotonic() - began
 
     def _drift(self, base: Side, causes: Sequence[Cause]) -> Drift:
         blocks = frozenset(block for cause in causes for block in cause.blocks)
         hybrid = Hybrid(base, blocks, frozenset(value for cause in causes for value in cause.inputs))
-        if hybrid in self._verified:
-            self._outcomes[hybrid], seconds = self._verified.pop(hybrid)
-            self.count += 1
-            self.seconds += seconds
         if hybrid not in self._outcomes:
-            began = time.monotonic()
-            try:
-                self._add(hybrid, execute(self.pair, hybrid), began)
-            except torch.OutOfMemoryError:
-                raise
-            except Exception as error:  # noqa: BLE001, an op may raise anything on values that are not its own
-                self.count += 1
-                self.seconds += time.monotonic() - began
-                self._outcomes[hybrid] = Infeasible(in_words(error))
+            self._add(hybrid, *(self._verified.pop(hybrid, None) or self._executed(hybrid)))
         outcome = self._outcomes[hybrid]
         if isinstance(outcome, Infeasible):
             raise outcome
         return outcome
+
+
+def can_be_swapped(tests: HybridTests, causes: Sequence[Cause]) -> bool:
+    """Check whether these causes can be swapped together, out of side b and into side a."""
+    try:
+        # swap out first: that is where an infeasible cause usually fails
+        tests.swapped_out(causes)
+        tests.swapped_in(causes)
+    except Infeasible:
+        return False
+    return True

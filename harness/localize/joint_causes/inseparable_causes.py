@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from ..causes.hybrid_tests import HybridTests, Infeasible
+from ..causes.hybrid_tests import HybridTests, can_be_swapped
 from ..causes.proofs import FEW
 from ..causes.site_causes import Cause
 from ..causes.split_sites import FOR_THE_PROOFS
@@ -36,16 +36,16 @@ def with_inseparable(tests: HybridTests, causes: Sequence[Cause], moves: Callabl
         return list(causes)
     ops = [cause for cause in causes if not cause.inputs]  # the inputs of the step are no cause to join with an op
     of_one_side = [cause for cause in ops if not all(cause.ops.values()) and moves(cause) > DOMINATES]
-    naming = [cause for cause in of_one_side if not _can_be_swapped(tests, [cause])]
+    naming = [cause for cause in of_one_side if not can_be_swapped(tests, [cause])]
     if len(naming) != 1:
         return list(causes)
-    apart = [cause for cause in ops if cause not in naming and not _can_be_swapped(tests, [cause])]
+    apart = [cause for cause in ops if cause not in naming and not can_be_swapped(tests, [cause])]
     members = [*naming, *apart]
-    if not 2 <= len(members) <= MOST or not _can_be_swapped(tests, members):
+    if not 2 <= len(members) <= MOST or not can_be_swapped(tests, members):
         return list(causes)
     for cause in sorted(apart, key=moves):
         fewer = [member for member in members if member is not cause]
-        if len(fewer) > 1 and _can_be_swapped(tests, fewer):
+        if len(fewer) > 1 and can_be_swapped(tests, fewer):
             members = fewer
     first, *others = members
     names = ", ".join(f"{'/'.join(cause.ops['a'] or cause.ops['b'])} in the {cause.phase}" for cause in others)
@@ -54,13 +54,3 @@ def with_inseparable(tests: HybridTests, causes: Sequence[Cause], moves: Callabl
     named = replace(first.sites[0], blocks=first.sites[0].blocks | blocks)  # the places are those of the first alone
     joined = replace(first, reasons=reasons, sites=(named, *first.sites[1:]))
     return [joined if cause is first else cause for cause in causes if cause not in others]
-
-
-def _can_be_swapped(tests: HybridTests, causes: Sequence[Cause]) -> bool:
-    """Check whether these causes can be swapped together, out of side b and into side a."""
-    try:
-        tests.swapped_out(causes)
-        tests.swapped_in(causes)
-    except Infeasible:
-        return False
-    return True

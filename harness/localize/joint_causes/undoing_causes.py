@@ -20,7 +20,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from itertools import combinations
 
-from ..causes.hybrid_tests import HybridTests, Infeasible
+from ..causes.hybrid_tests import HybridTests, Infeasible, can_be_swapped
 from ..causes.kernel_suspects import ASTRAY
 from ..causes.proofs import FEW
 from ..causes.site_causes import Cause
@@ -61,7 +61,7 @@ def with_undone_together(tests: HybridTests, causes: Sequence[Cause]) -> list[Ca
     for place in (_place, _phase):
         groups: dict[object, list[Cause]] = {}
         for cause in joined:
-            if cause.kind in STATED and (_is_undone(tests, [cause]) or not _is_feasible(tests, cause)):
+            if cause.kind in STATED and (_is_undone(tests, [cause]) or not can_be_swapped(tests, [cause])):
                 groups.setdefault(place(tests.pair, cause), []).append(cause)
         for group in groups.values():
             if len(group) > 1 and any(_is_undone(tests, [member]) for member in group) and _goes_together(tests, group):
@@ -80,15 +80,6 @@ def _phase(pair: TapePair, cause: Cause) -> object:
 
 def _place(pair: TapePair, cause: Cause) -> object:
     return cause.phase, pair.module(cause.sites[0].lead)
-
-
-def _is_feasible(tests: HybridTests, cause: Cause) -> bool:
-    try:
-        tests.swapped_in([cause])
-        tests.swapped_out([cause])
-    except Infeasible:
-        return False
-    return True
 
 
 def _goes_together(tests: HybridTests, causes: Sequence[Cause]) -> bool:
