@@ -24,6 +24,26 @@ STACKS = ("nn_module_stack", "fwd_nn_module_stack")
 """The names under which a node has dynamo's module stack, and a backward node that of its forward node."""
 
 
+GRADIENT_SUM = "Gradient addition node"
+"""The beginning of the stack trace that torch's tracer gives to a node in which autograd adds two gradients."""
+
+
+def sequence_of(node: torch.fx.Node) -> int | None:
+    """Return autograd's sequence number of a node, which its forward and backward share; None if it has none.
+
+    The tracer gives the number of the last forward op to every sum of gradients. In eager mode, a sum has the number
+    of the backward op that autograd has just executed: the op that makes the second gradient. This function returns
+    that number for both.
+    """
+    while GRADIENT_SUM in str(node.meta.get("stack_trace")):
+        added = node.args[1] if len(node.args) > 1 else None
+        if not isinstance(added, torch.fx.Node):
+            return None
+        node = added
+    number = node.meta.get("seq_nr")
+    return number if isinstance(number, int) and number >= 0 else None
+
+
 def stack_of(node: torch.fx.Node) -> Mapping[str, Any] | None:
     """Return dynamo's module stack of a node, or of its forward node; None if it has none."""
     return next((node.meta[name] for name in STACKS if node.meta.get(name)), None)

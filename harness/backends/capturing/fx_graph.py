@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from ...records.tools.graph_record import Node, Value
-from ...tape.node_origin import line_in_stack, module_path, stack_of
+from ...tape.node_origin import line_in_stack, module_path, sequence_of, stack_of
 from ...torch_private.compiler.graph_stages import CALL, parts_of_op
 from ...torch_private.operators import arguments_of, overloads_of
 
@@ -126,7 +126,6 @@ def _node(
         key = (name, call)
         original, group = (name, groups.setdefault(key, f"{name}#{len(groups) + 1}"))
     stack = str(node.meta.get("stack_trace") or "").rstrip()
-    sequence = node.meta.get("seq_nr")
     return Node(
         name=node.name,
         op=op,
@@ -136,7 +135,7 @@ def _node(
         module=_module(node, reading),
         source=line_in_stack(stack, reading.script),
         stack=stack,
-        sequence=sequence if isinstance(sequence, int) and sequence >= 0 else None,
+        sequence=sequence_of(node),
         original=original,
         group=group,
         inputs=inputs,
@@ -214,8 +213,9 @@ def _plain(argument: Any, taken_out: Mapping[torch.fx.Node, str]) -> Any:
 def _module(node: torch.fx.Node, reading: Reading) -> str | None:
     if stack := stack_of(node):
         return module_path(stack)
-    if node.meta.get("seq_nr") in reading.modules:
-        return reading.modules[node.meta["seq_nr"]]
+    sequence = sequence_of(node)
+    if sequence is not None and sequence in reading.modules:
+        return reading.modules[sequence]
     return "" if reading.phase != "backward" and node.meta.get("stack_trace") else None
 
 

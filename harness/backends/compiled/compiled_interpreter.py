@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from ...tape.module_frames import ModuleFrames
-from ...tape.node_origin import innermost_module, path_in_source, stack_of
+from ...tape.node_origin import innermost_module, path_in_source, sequence_of, stack_of
 from ...tape.op_places import OpPlace
 from ...tape.origin import frames_in
 from ...tape.recording.call_log import CallLog, produced_by
@@ -261,10 +261,8 @@ class NodeNames:
 
     def sequence(self, run: int, node: torch.fx.Node) -> int | None:
         """Return a negative number that this node shares only with its counterparts in the forward or backward."""
-        number = node.meta.get("seq_nr")
-        if not isinstance(number, int) or number < 0:
-            return None
-        return self._sequences.setdefault((run, number), -len(self._sequences) - 1)
+        number = sequence_of(node)
+        return None if number is None else self._sequences.setdefault((run, number), -len(self._sequences) - 1)
 
     def module(self, graph: CompiledGraph, run: int, node: torch.fx.Node) -> str | None:
         """Return the path of the node's module. A backward node has the path of its forward node."""
