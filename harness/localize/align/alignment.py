@@ -53,9 +53,15 @@ def align(a: StorageFlow, b: StorageFlow, *, same_source: bool = True) -> list[B
         if crossed:
             apart = _blocks(units.left, units.right, units.pairs, apart=True)
             apart = _with_lines_apart(a, b, apart) if same_source else apart
-            still_crossed = cycles(waiting(a, b, apart))
-            if sum(map(len, still_crossed)) < sum(map(len, crossed)):
-                blocks, crossed = apart, still_crossed
+            blocks, crossed = _less_crossed(a, b, (blocks, crossed), apart)
+        # An op of side a and one of side b that follow the same pair need not replace each other. In this example, both
+        # follow the pool, but the attention waits for one of them, and the other waits for the attention:
+        #   side a    pool           attention    upsample
+        #   side b    pool    mul    attention    index
+        of_both = {n for cycle in crossed for n in cycle if not blocks[n].paired and blocks[n].a and blocks[n].b}
+        if of_both:
+            apart = [part for n, block in enumerate(blocks) for part in (_sides(block) if n in of_both else [block])]
+            blocks, crossed = _less_crossed(a, b, (blocks, crossed), apart)
         # The copies that a compiled graph makes for its backward are in no order with the rest of the step.
         alone = {number for cycle in crossed for number in cycle if not (blocks[number].a and blocks[number].b)}
         if alone:
@@ -101,6 +107,19 @@ def _each_node(block: Block) -> list[Block]:
         *(Block((node,), (), paired=False) for node in block.a),
         *(Block((), (node,), paired=False) for node in block.b),
     ]
+
+
+def _sides(block: Block) -> list[Block]:
+    """Return a block for each side of an unpaired block."""
+    return [Block(block.a, (), paired=False), Block((), block.b, paired=False)]
+
+
+def _less_crossed(
+    a: StorageFlow, b: StorageFlow, found: tuple[list[Block], list[set[int]]], other_blocks: list[Block]
+) -> tuple[list[Block], list[set[int]]]:
+    """Return the found blocks or the other ones, whichever have fewer blocks that wait for each other, with these."""
+    crossed = cycles(waiting(a, b, other_blocks))
+    return (other_blocks, crossed) if sum(map(len, crossed)) < sum(map(len, found[1])) else found
 
 
 def _with_lines_apart(a: StorageFlow, b: StorageFlow, blocks: Sequence[Block]) -> list[Block]:

@@ -153,6 +153,43 @@ def test_a_replaced_op_stands_against_what_it_was_replaced_by() -> None:
     assert unpaired(two) == [(["tanh"], ["sigmoid"]), (["tanh_backward"], ["sigmoid_backward"])]
 
 
+class Around(Training):
+    """A linear layer with a function before it and one after it, in the outermost module."""
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.middle, self.last = nn.Linear(6, 8), nn.Linear(8, 8), nn.Linear(8, 4)
+            self.before: Callable[[Tensor], Tensor] = lambda h: h
+            self.after: Callable[[Tensor], Tensor] = torch.tanh
+
+        def forward(self, x: Tensor) -> Tensor:  # [B, 6] -> [B, 4]
+            out: Tensor = self.last(self.after(self.middle(self.before(self.first(x.sin())))))
+            return out
+
+    def __init__(self) -> None:
+        self.net = self.Net()
+        super().__init__(self.net, torch.optim.SGD(self.net.parameters()))
+        self.x, self.y = torch.randn(16, 6), torch.randint(0, 4, (16,))
+
+    def work(self) -> None:
+        self.optimizer.zero_grad()
+        self.backward(F.cross_entropy(self.net(self.x), self.y))
+        self.optimizer.step()
+
+
+def test_an_op_before_a_module_does_not_stand_against_one_after_it() -> None:
+    def plant(training: Around) -> None:
+        training.net.before, training.net.after = lambda h: h * 2, lambda h: h.sigmoid()
+
+    assert unpaired(sides(Around, plant)) == [
+        ([], ["mul"]),
+        (["tanh"], ["sigmoid"]),
+        (["tanh_backward"], ["sigmoid_backward"]),
+        ([], ["mul"]),
+    ]
+
+
 def soft(h: Tensor, *, decomposed: bool) -> Tensor:
     if decomposed:
         h = h * 2
