@@ -14,14 +14,14 @@ together, since the sums of some of the terms have no counterpart:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from ...tape.replaying.in_double import EXACT_DTYPES, Exact, double_by_default
 from ...tape.replaying.replay import set_apart
-from ..align.storage_flow import SIDES, FlowValue, Side, Use
+from ..align.storage_flow import SIDES, FlowValue, Side, Use, other
 from ..errors.local_error import SAMPLES, ExactResults, LocalError, moved_by_rounding, results_of
 from ..errors.result_distances import is_single, largest_distance
 from ..execute.hybrid import Hybrid, HybridExecution, Values
@@ -71,14 +71,14 @@ In a later phase, the blocks read the values that side b's earlier phases left."
 class _SiteRegion:
     """The part of a site in one phase of the step.
 
-    span: all blocks from the site's first to its last one in this phase.
+    span: the site's blocks in this phase, and the blocks between them whose results they read, in order.
     phase: the index of the phase among those of the site.
     blocks: the blocks of the site's cause within the span.
     inside: the blocks of all regions of the cause.
     measured: among the regions of the cause in this phase, the `roundings` of each one whose errors are known.
     """
 
-    span: range
+    span: Sequence[int]
     site: SwapSite
     phase: int
     blocks: frozenset[int]
@@ -89,8 +89,8 @@ class _SiteRegion:
 def net_effects(pair: TapePair, causes: Collection[Cause]) -> dict[SwapSite, list[NetEffect | None]]:
     """Measure the effects of the sites of these causes.
 
-    In each phase, all blocks between the first and the last block of a site belong to the site. Sites of a single block
-    are measured only if they are wired differently and read each other's results.
+    In each phase, all blocks between the first and the last block of a site whose results the site reads belong to the
+    site. Sites of a single block are measured only if they are wired differently and read each other's results.
     """
     effects: dict[SwapSite, list[NetEffect | None]] = {}
     regions: list[_SiteRegion] = []
@@ -109,14 +109,14 @@ def net_effects(pair: TapePair, causes: Collection[Cause]) -> dict[SwapSite, lis
             ]
     with set_apart(pair.devices()):
         execution, position = HybridExecution(pair, Hybrid("b")), 0
-        for region in sorted(regions, key=lambda region: region.span.start):
-            for number in range(position, region.span.start):
+        for region in sorted(regions, key=lambda region: region.span[0]):
+            for number in range(position, region.span[0]):
                 execution.run(number)
-            position = region.span.start
+            position = region.span[0]
             left = _left_behind(pair, region)
             enough = 1.5 * max(region.measured) if len(region.measured) >= MEASURED else -1.0
             with suppress(Exception):  # an op may raise anything on values other than its recorded ones
-                effect = _effect(pair, execution.memory, region.blocks, left, enough)
+                effect = _effect(pair, execution.memory, region, left, enough)
                 effects[region.site][region.phase] = effect
                 if effect is not None and effect.errors:
                     region.measured.append(effect.roundings)
@@ -153,12 +153,13 @@ Left = Mapping[int, Sequence[tuple[Use, Use]]]
 """Pairs of a value of side a and a value of side b, by the block after which both exist."""
 
 
-def _effect(pair: TapePair, before: Memory, blocks: frozenset[int], left: Left, enough: float) -> NetEffect | None:
+def _effect(pair: TapePair, before: Memory, region: _SiteRegion, left: Left, enough: float) -> NetEffect | None:
     """Measure one effect. Measure the errors, too, if the effect moves values by more roundings than `enough`."""
     if not left:
         return None
+    blocks = region.blocks
     hybrids: Mapping[Side, Hybrid] = {"a": Hybrid("b", blocks), "b": Hybrid("b")}
-    results = {side: _left_values(pair, hybrids[side], before.fork(), min(blocks), left) for side in SIDES}
+    results = {side: _left_values(pair, hybrids[side], before.fork(), region.span, left) for side in SIDES}
     values = list(zip(*(results_of(results[side]) for side in SIDES), strict=True))
     largest, roundings = largest_distance(values)
     computing = frozenset(number for number in blocks if not only_puts(pair, number))
@@ -173,7 +174,7 @@ def _effect(pair: TapePair, before: Memory, blocks: frozenset[int], left: Left, 
             def in_double(seed: int | None, hybrid: Hybrid = hybrids[side], doubles: _Doubles = exactly) -> Values:
                 moved = None if seed is None else moved_by_rounding(seed)
                 memory = before.held_as(lambda recorded: EXACT_DTYPES.get(recorded, recorded), moved)
-                return _left_values(pair, hybrid, memory, min(blocks), left, doubles)
+                return _left_values(pair, hybrid, memory, region.span, left, doubles)
 
             exact = ExactResults(in_double(None), map(in_double, range(SAMPLES)))
             if not exactly.arithmetic.not_exact:
@@ -195,12 +196,12 @@ class _Doubles:
 
 
 def _left_values(
-    pair: TapePair, hybrid: Hybrid, memory: Memory, first: int, left: Left, kernels: Kernels | None = None
+    pair: TapePair, hybrid: Hybrid, memory: Memory, span: Sequence[int], left: Left, kernels: Kernels | None = None
 ) -> Values:
-    """Execute the blocks from `first` on as in the hybrid, in this memory, and return the values in `left`."""
+    """Execute the blocks of the span as in the hybrid, in this memory, and return the values in `left`."""
     execution = HybridExecution(pair, hybrid, None if kernels is None else {"a": kernels, "b": kernels})
     values: Values = {}
-    for number in range(first, max(left) + 1):
+    for number in (number for number in span if number <= max(left)):
         execution.run_as(hybrid.side(number), number, memory)
         for use_a, use_b in left.get(number, ()):
             is_from_a = hybrid.blocks and pair.maker("a", use_a.value) in hybrid.blocks
@@ -211,8 +212,11 @@ def _left_values(
     return values
 
 
-def _spans(pair: TapePair, site: SwapSite) -> list[range]:
-    """Return the range of blocks from a site's first to its last one in each phase.
+def _spans(pair: TapePair, site: SwapSite) -> list[list[int]]:
+    """Return, for each phase, a site's blocks and the blocks between its first and last one whose results they read.
+
+    The results may be read indirectly. The other blocks between them do not belong to the site: a bias's gradient may
+    be summed up long after the convolution's backward that it is part of.
 
     A compiled forward may compute a value at its end that only the site's backward reads. The block that computes it is
     left out, because the rest of the model is between that block and the op.
@@ -225,13 +229,28 @@ def _spans(pair: TapePair, site: SwapSite) -> list[range]:
         made = ((side, use.value) for side in SIDES for use in pair.made(number, side))
         return all(pair.readers[side].get(value, set()) <= site.blocks for side, value in made)
 
+    spans = []
     for numbers in phases.values():
         while len(numbers) > 1 and is_read_only_inside(numbers[-1]):
             numbers.pop()
-    return sorted(
-        (range(min(phase_numbers), max(phase_numbers) + 1) for phase_numbers in phases.values()),
-        key=lambda region: region.start,
-    )
+        span, reached = set[int](), set(numbers)
+        while reached:
+            span |= reached
+            before = {maker for number in reached for maker in _makers(pair, number)}
+            reached = {maker for maker in before - span if numbers[0] < maker < numbers[-1]}
+        spans.append(sorted(span))
+    return sorted(spans)
+
+
+def _makers(pair: TapePair, number: int) -> Iterator[int]:
+    """Yield the blocks that make the values that a block reads, and the counterparts of what it reads and makes."""
+    for side in SIDES:
+        for node in pair.nodes(number, side):
+            yield from (pair.maker(side, use.value) for use in node.reads)
+            for use in (*node.reads, *node.made):
+                link = pair.links.of[side].get(use.value)
+                if link is not None:
+                    yield pair.maker(other(side), link.value)
 
 
 def _left_behind(pair: TapePair, region: _SiteRegion) -> Left:
@@ -248,6 +267,6 @@ def _left_behind(pair: TapePair, region: _SiteRegion) -> Left:
         readers = (pair.readers["a"].get(a.value, set()), pair.readers["b"].get(b.value, set()))
         last = max(pair.maker("a", a.value), pair.maker("b", b.value))
         # If one side makes its value only in a later phase, the pair belongs to that phase.
-        if last < region.span.stop and all(reading.difference(region.inside) for reading in readers):
+        if last <= region.span[-1] and all(reading.difference(region.inside) for reading in readers):
             left.setdefault(last, {})[a.value, b.value] = uses
     return {number: list(pairs.values()) for number, pairs in left.items()}
