@@ -57,10 +57,12 @@ def show_culprits(out: Console, pair: PairFindings, *, suspects: bool, frames: b
     if more:
         out.print(f"  and {more} more in investigation.json", soft_wrap=True)
     if beside:
-        shares: dict[str, float] = {}
+        # culprits that were swapped together have no share of their own
+        shares: dict[str, float | None] = {}
         for contributor in beside:
-            shares[name_of(contributor)] = shares.get(name_of(contributor), 0.0) + (contributor.share_of_drift or 0.0)
-        names = ", ".join(f"{name} ({100 * share:.0f} %)" for name, share in shares.items())
+            name, share = name_of(contributor), contributor.share_of_drift
+            shares[name] = share if share is None else share + (shares.get(name) or 0.0)
+        names = ", ".join(name if share is None else f"{name} ({100 * share:.0f} %)" for name, share in shares.items())
         out.print(f"  also proven, but within rounding: {names}", soft_wrap=True)
     if counted:
         subject = "1 suspect has" if counted == 1 else f"{counted} suspects have"

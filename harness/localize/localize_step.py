@@ -16,11 +16,13 @@ from .causes.choices import with_choices_of_reference
 from .causes.examination import Examined, examine, flagged
 from .causes.found_culprits import Describer, place_of
 from .causes.hybrid_tests import Drift, HybridTests, Infeasible, Scorer
+from .causes.judged_alone import errors_of, judged_alone
 from .causes.kernel_names import kernel_of
 from .causes.kernel_suspects import with_kernels
 from .causes.left_over import left_over
 from .causes.localized_step import LocalizedStep, UnprovenCauses
-from .causes.proofs import is_beyond, prove
+from .causes.net_effect import Effects, net_effects
+from .causes.proofs import FEW, is_beyond, prove
 from .causes.script_branches import with_decisions
 from .causes.site_causes import Cause, causes_of, differing_inputs, farthest_move, with_layouts
 from .causes.split_sites import split_sites
@@ -77,9 +79,14 @@ def localize_step(
     causes = with_layouts(causes, examined, labels)
     differing = set(flagged(examined, examined))
     say(_counted(len(differing), len(pair.blocks), causes))
-    unproven(UnprovenCauses(pair, kernels, examined, [place_of(pair, examined, cause) for cause in causes]))
     from_itself: dict[Side, Drift] = {"b": tests.of_itself("b")}
-    proofs = prove(tests, causes, threshold, lambda cause: farthest_move(examined, cause))
+    # If the step has few causes, their effects are measured before the proofs, which then need fewer tests.
+    has_few = 1 < len(causes) <= FEW and is_beyond(tests.swapped_out([]), threshold)
+    effects = net_effects(pair, causes) if has_few else None
+    rounding = [cause for cause in causes if effects is not None and _only_rounds(cause, examined, effects)]
+    likely = [cause for cause in causes if cause not in rounding] or causes
+    unproven(UnprovenCauses(pair, kernels, examined, [place_of(pair, examined, cause) for cause in likely]))
+    proofs = prove(tests, causes, threshold, lambda cause: farthest_move(examined, cause), rounding)
     chosen = with_choices_of_reference(pair, tests.scorer, differing) if is_beyond(proofs.whole, threshold) else None
     from_itself["a"] = tests.of_itself("a")
     # A call that does not repeat has one result in all hybrids, which may be that of the other side.
@@ -93,7 +100,9 @@ def localize_step(
         checked = sides[side].digests is not None or controls[side]
         return kernel_of(sides[side].spec, nodes, kernels[side], checked=checked)
 
-    described = Describer(pair, examined, proofs, threshold, kernel).culprits()
+    if effects is None:
+        effects = net_effects(pair, [each.cause for each in (*proofs.significant, *proofs.others_with_effect)])
+    described = Describer(pair, examined, proofs, threshold, kernel, effects).culprits()
     remaining = left_over(tests, described)
     notes = _notes(controls, kernels, sides)
     if proofs.untested:
@@ -106,6 +115,10 @@ def localize_step(
         notes += followed.notes
     scores = {side: drift.distance for side, drift in from_itself.items()}
     return LocalizedStep(pair, controls, scores, kernels, examined, causes, proofs, culprits, chosen, remaining, notes)
+
+
+def _only_rounds(cause: Cause, examined: Mapping[int, Examined], effects: Effects) -> bool:
+    return judged_alone(cause, examined, errors_of(cause, examined), effects)[0] == "rounding"
 
 
 def followed_preparation(sides: Mapping[Side, StepSide], own: Collection[str]) -> dict[str, object]:

@@ -28,8 +28,8 @@ from ..execute.tape_pair import TapePair
 from .batch_words import first_reader
 from .examination import Examined, flagged
 from .hybrid_tests import Drift
-from .judged_alone import judged_alone
-from .net_effect import NetEffect, net_effects
+from .judged_alone import errors_of, judged_alone
+from .net_effect import Effects, NetEffect
 from .proofs import MeasuredCause, Proofs, is_beyond, least_share
 from .setting_difference import named_by
 from .site_causes import PHASES, Cause
@@ -50,7 +50,7 @@ class Describer:
     """The description of causes as culprits.
 
     `kernel` takes a side and the numbers of some of its nodes. It returns the name of their kernel, None if it is not
-    known.
+    known. `effects` are the joint effects of the causes' sites.
     """
 
     def __init__(
@@ -60,12 +60,14 @@ class Describer:
         proofs: Proofs,
         threshold: float,
         kernel: Callable[[Side, Sequence[int]], str | None],
+        effects: Effects,
     ) -> None:
         self._pair = pair
         self._examined = examined
         self._proofs = proofs
         self._threshold = threshold
         self._kernel = kernel
+        self._effects = effects
 
     def culprits(self) -> list[tuple[Cause, Culprit]]:
         """Return every cause that has an effect, the proven ones first.
@@ -79,11 +81,6 @@ class Describer:
         whose results nothing reads, come last.
         """
         proofs = self._proofs
-        others = [
-            measured for measured in proofs.others if measured.swapped_in is None or not measured.swapped_in.is_none
-        ]
-        causes = [measured.cause for measured in (*proofs.significant, *others)]
-        self._effects = net_effects(self._pair, causes)
 
         def rank(measured: MeasuredCause) -> tuple[float, float, float]:
             came = measured.swapped_in or measured.swapped_out
@@ -94,7 +91,7 @@ class Describer:
 
         ranked = sorted(proofs.significant, key=rank, reverse=True)
         described = [(measured, self._culprit(measured, "beyond-rounding")) for measured in ranked]
-        described += [(measured, self._culprit(measured, "rounding")) for measured in others]
+        described += [(measured, self._culprit(measured, "rounding")) for measured in proofs.others_with_effect]
         infinite = math.isinf(proofs.whole.score)
 
         def order(entry: tuple[MeasuredCause, Culprit]) -> tuple[bool, bool, float, int, bool, int]:
@@ -128,11 +125,7 @@ class Describer:
 
     def _culprit(self, measured: MeasuredCause, significance: str) -> Culprit:
         cause, placed = measured.cause, place_of(self._pair, self._examined, measured.cause)
-        errors: dict[Side, LocalError] = {}
-        for site in cause.sites:
-            for side, error in (self._examined[site.lead].errors or {}).items():
-                if side not in errors or error.ulp > errors[side].ulp:
-                    errors[side] = error
+        errors = errors_of(cause, self._examined)
         local, rule = judged_alone(cause, self._examined, errors, self._effects)
         # If the joint effect of a site's blocks is available, use it as the site's effect.
         together = [net[0] for site in cause.sites if (net := self._effects.get(site)) and net[0] is not None]

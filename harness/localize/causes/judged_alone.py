@@ -93,6 +93,16 @@ class _Judgement:
     within: bool
 
 
+def errors_of(cause: Cause, examined: Mapping[int, Examined]) -> dict[Side, LocalError]:
+    """Return each side's largest error at the cause's sites, if it is known."""
+    errors: dict[Side, LocalError] = {}
+    for site in cause.sites:
+        for side, error in (examined[site.lead].errors or {}).items():
+            if side not in errors or error.ulp > errors[side].ulp:
+                errors[side] = error
+    return errors
+
+
 def judged_alone(
     cause: Cause, examined: Mapping[int, Examined], errors: Mapping[Side, LocalError], effects: Effects
 ) -> tuple[str | None, str]:

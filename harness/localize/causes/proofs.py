@@ -3,11 +3,14 @@
 If there are few causes, each is tested alone. If there are many, or if there is no time to test each, the most likely
 one is tested alone, and the others are bisected; about log2(n) + 3 tests find each cause that acts alone. The remaining
 causes act only together; their set is shrunk to those that are needed.
+
+A compiled step differs from an eager one in many kernels that only round differently. Beside a fault, these are swapped
+in and out together: their shares in the drift would be 0, one by one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from ...search import bisect_all, ddmin
@@ -25,7 +28,7 @@ class MeasuredCause:
     swapped_in, swapped_out: the drift of the hybrid; None if the hybrid cannot be executed.
     share: the share of the whole drift that is due to the cause.
     together: the number of other causes that act only together with this one.
-    why: the reason why a hybrid cannot be executed.
+    why: the reason why a hybrid cannot be executed, or what was swapped along with the cause.
     """
 
     cause: Cause
@@ -56,16 +59,23 @@ class Proofs:
     tests: int
     untested: int = 0
 
+    @property
+    def others_with_effect(self) -> list[MeasuredCause]:
+        """The others, without those that change no value when they are swapped in."""
+        return [other for other in self.others if other.swapped_in is None or not other.swapped_in.is_none]
+
 
 def prove(
     tests: HybridTests,
     causes: Sequence[Cause],
     threshold: float,
     moves: Callable[[Cause], float] = lambda cause: 0.0,
+    rounding: Collection[Cause] = (),
 ) -> Proofs:
     """Find the causes that push the drift beyond the threshold, and measure the shares of the causes in the drift.
 
     `moves` tells how far a cause moves its own results: the cause that moves them farthest is the most likely one.
+    `rounding` are causes that, taken by themselves, only round differently.
     """
     whole_drift = tests.swapped_out([])
 
@@ -78,12 +88,17 @@ def prove(
 
     # A cause that another one undoes drifts alone. If the step does not drift, no cause is significant.
     tried_alone = causes if is_beyond(whole_drift, threshold) else []
-    if tried_alone and (len(tried_alone) > FEW or not tests.have_time_for(2 * len(tried_alone))):
-        first, *others_tried = sorted(tried_alone, key=moves, reverse=True)
+    likely = [cause for cause in tried_alone if cause not in rounding]
+    in_groups = [cause for cause in tried_alone if cause in rounding]
+    if not likely:
+        likely, in_groups = in_groups, []
+    if likely and (len(likely) > FEW or not tests.have_time_for(2 * len(likely))):
+        first, *others_tried = sorted(likely, key=moves, reverse=True)
         found = [*([first] if fails([first]) else ()), *bisect_all(others_tried, fails)]
-        alone = [cause for cause in tried_alone if cause in found]
     else:
-        alone = [cause for cause in tried_alone if fails([cause])]
+        found = [cause for cause in likely if fails([cause])]
+    found += bisect_all(in_groups, fails)
+    alone = [cause for cause in tried_alone if cause in found]
     remaining = [cause for cause in causes if cause not in alone]
 
     def remains(tried: Sequence[Cause]) -> bool:
@@ -106,11 +121,27 @@ def prove(
         rest = tests.swapped_out(chosen or causes)
     except Infeasible:
         rest = None
-    insignificant = [cause for cause in causes[:FEW] if cause not in (*alone, *needed)]
+    beside = [cause for cause in in_groups if cause not in (*alone, *needed)]
+    jointly = _proven_jointly(tests, beside) if chosen and rest is not None and not is_beyond(rest, threshold) else []
+    tested = [measured.cause for measured in jointly]
+    insignificant = [cause for cause in causes[:FEW] if cause not in (*alone, *needed, *tested)]
     others = [_proof(tests, cause, whole_drift) for cause in insignificant if tests.have_time_for(2)]
     untested = len(insignificant) - len(others)
     others.sort(key=lambda measured: -(measured.share or 0.0))
-    return Proofs(whole_drift, rest, tuple(significant), tuple(others), tests.count, untested)
+    return Proofs(whole_drift, rest, tuple(significant), (*others, *jointly), tests.count, untested)
+
+
+def _proven_jointly(tests: HybridTests, causes: Sequence[Cause]) -> list[MeasuredCause]:
+    """Swap several causes in and out together; return [] if there are not several, or if that cannot be executed."""
+    if len(causes) < 2:
+        return []
+    try:
+        came, went = tests.swapped_in(causes), tests.swapped_out(causes)
+    except Infeasible:
+        return []
+    along = "1 other cause" if len(causes) == 2 else f"{len(causes) - 1} other causes"
+    why = f"it was swapped together with {along} that only round{'s' if len(causes) == 2 else ''} differently"
+    return [MeasuredCause(cause, came, went, why=why) for cause in causes]
 
 
 def _joined_by_op(causes: Sequence[Cause]) -> list[Cause]:

@@ -83,7 +83,7 @@ class Proof:
     """The proof of a culprit in both directions: swapped in and swapped out.
 
     together_with: the number of culprits that act only together with this one
-    why: what could not be executed or, if the culprit is not an op, what the scores compare
+    why: what could not be executed, what was swapped along or, if the culprit is not an op, what the scores compare
     """
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True

@@ -122,7 +122,7 @@ def test_a_backward_that_goes_with_its_forward_is_one_of_its_kernels() -> None:
     }
     site = SwapSite(frozenset([lead, behind, between]), lead)
     ops: dict[Side, tuple[str, ...]] = {"a": ("gelu",), "b": ("mul", "erf", "mul")}
-    describer = Describer(pair, examined, SimpleNamespace(), 16.0, lambda side, numbers: None)  # type: ignore[arg-type]
+    describer = Describer(pair, examined, SimpleNamespace(), 16.0, lambda side, numbers: None, {})  # type: ignore[arg-type]
 
     def beside(kind: Any) -> list[str]:
         return describer._beside(Cause(kind, "forward", ops, (), (site,)))

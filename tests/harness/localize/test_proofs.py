@@ -141,3 +141,53 @@ def test_a_cause_that_is_not_the_most_likely_one_is_found_by_halving() -> None:
 
     assert [measured.cause for measured in found.significant] == [causes[3], causes[12]]
     assert (found.others, found.untested) == ((), 14)
+
+
+def rounding_beside_a_fault(blocks: frozenset[int]) -> float:
+    return 40.0 if 8 in blocks else 0.25 * len(blocks)
+
+
+def test_causes_that_only_round_are_swapped_together_beside_a_fault() -> None:
+    causes = [cause(number, "mm") for number in range(16)]
+    step = Step(frozenset(range(16)), rounding_beside_a_fault)
+
+    found = prove(cast(HybridTests, step), causes, THRESHOLD, rounding=[*causes[:8], *causes[9:]])
+
+    assert [measured.cause for measured in found.significant] == [causes[8]]
+    assert [measured.cause for measured in found.others] == [*causes[:8], *causes[9:]]
+    scores = {
+        (came.score, went.score)
+        for measured in found.others
+        if (came := measured.swapped_in) is not None and (went := measured.swapped_out) is not None
+    }
+    assert scores == {(3.75, 40.0)}
+    assert all("14 other causes that only round differently" in measured.why for measured in found.others)
+    assert step.count <= 9  # 34 if each cause is tested alone
+
+
+def test_a_cause_that_only_rounds_is_found_where_it_causes_the_drift() -> None:
+    # given a wrong cause that hardly moves the step, and a rounding that the step magnifies
+    causes = [cause(number, "mm") for number in range(6)]
+
+    found = prove(
+        cast(HybridTests, Step(frozenset(range(6)), lambda blocks: 40.0 if 4 in blocks else 1.0)),
+        causes,
+        THRESHOLD,
+        rounding=[*causes[:2], *causes[3:]],
+    )
+
+    assert [measured.cause for measured in found.significant] == [causes[4]]
+
+
+def test_where_all_causes_only_round_each_is_tested() -> None:
+    causes = [cause(number, "mm") for number in range(3)]
+
+    found = prove(
+        cast(HybridTests, Step(frozenset(range(3)), lambda blocks: 40.0 if 1 in blocks else 1.0)),
+        causes,
+        THRESHOLD,
+        rounding=causes,
+    )
+
+    assert [measured.cause for measured in found.significant] == [causes[1]]
+    assert [(measured.cause, measured.why) for measured in found.others] == [(causes[0], ""), (causes[2], "")]

@@ -13,6 +13,7 @@ from numdrift.harness.localize.align.storage_flow import Side
 from numdrift.harness.localize.causes.examination import Examined, examine
 from numdrift.harness.localize.causes.found_culprits import Describer
 from numdrift.harness.localize.causes.hybrid_tests import Drift
+from numdrift.harness.localize.causes.net_effect import net_effects
 from numdrift.harness.localize.causes.proofs import MeasuredCause, Proofs
 from numdrift.harness.localize.causes.site_causes import Cause
 from numdrift.harness.localize.causes.suspects import suspects
@@ -75,7 +76,8 @@ def ordered(measured: Mapping[str, Measured], *, whole: float = WHOLE, significa
         tuple(causes[op] for op in measured if op not in significant),
         tests=0,
     )
-    found = Describer(pair, examined, proofs, 16.0, lambda side, numbers: None).culprits()
+    effects = net_effects(pair, [measured_cause.cause for measured_cause in causes.values()])
+    found = Describer(pair, examined, proofs, 16.0, lambda side, numbers: None, effects).culprits()
     assert not any(culprit.is_proven for _, culprit in found)
     return [cause.ops["b"][0] for cause, _ in found]
 
