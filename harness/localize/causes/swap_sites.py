@@ -286,10 +286,12 @@ class _Joining:
         """If a backward takes its gradients from elsewhere, join it to the cause: its module's rewritten forward.
 
         The outermost module is that of the sums of gradients too, so it says nothing of a block that is already joined
-        to a block of another module.
+        to a block of another module. A block that only the backward reads is no rewritten forward: a compiled forward
+        computes the mask of a ReLU for the backward.
         """
         pair = self._pair
-        forwards = [number for number in self._structures if pair.phase(number) == "forward"]
+        in_forward = (number for number in self._structures if pair.phase(number) == "forward")
+        forwards = [number for number in in_forward if not self._is_for_backward(number)]
         placed = {self.groups.find(number) for number in self._structures if pair.module(number)}
         elsewhere = {number for number in self._structures if self.groups.find(number) in placed}
         for number in self._structures:
@@ -303,6 +305,13 @@ class _Joining:
                 related = forwards
             if related:
                 self.groups.join(related[0], number)
+
+    def _is_for_backward(self, number: int) -> bool:
+        """Check whether only blocks of the backward read the results of a block."""
+        pair = self._pair
+        made = [(side, use.value) for side in SIDES for use in pair.made(number, side)]
+        readers = {reader for side, value in made for reader in pair.readers[side].get(value, ())} - {number}
+        return END not in readers and {pair.phase(reader) for reader in readers} == {"backward"}
 
     def draws(self) -> None:
         """Join all blocks that draw random numbers: each draw changes the generator's state for all later draws."""

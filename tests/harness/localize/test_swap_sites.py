@@ -117,3 +117,29 @@ def test_a_sum_of_gradients_is_not_joined_to_an_op_of_the_outermost_module() -> 
 
     joined = [set().union(*(pair.names(number, "b") for number in site.blocks)) for site in found]
     assert sorted(map(sorted, joined)) == [["add", "select_scatter"], ["mul"]]
+
+
+def test_a_mask_for_the_backward_is_no_rewritten_forward() -> None:
+    """A compiled forward computes a ReLU's mask. In the backward of the same module, side b has a factor."""
+
+    def plain(watch: Watch) -> None:
+        watch("loss", X.exp())
+        watch("masked", torch.ops.aten.threshold_backward(Y, X, 0))
+        watch("gradient", Y.exp().tanh())
+
+    def compiled(watch: Watch) -> None:
+        watch("loss", X.exp())
+        mask = X.le(0)
+        watch("masked", torch.where(mask, 0.0, Y))
+        watch("gradient", (Y.exp() * 1.02).tanh())
+
+    def label(number: int, call: Call) -> Call:
+        module = "" if call.name in ("mul", "le", "where", "threshold_backward") else "layer"
+        phase: Phase = "forward" if number == 0 or call.name == "le" else "backward"
+        node = CompiledNode(f"0 {phase}", call.name, "aten.threshold_backward.default", 1)
+        return replace(call, module=module, phase=phase, compiled=node if call.name in ("le", "where") else None)
+
+    pair, found = sites(labelled(taped(plain), label), labelled(taped(compiled), label))
+
+    joined = [set().union(*(pair.names(number, "b") for number in site.blocks)) for site in found]
+    assert sorted(map(sorted, joined)) == [["le", "scalar_tensor", "where"], ["mul"]]
