@@ -3,7 +3,8 @@
     --step N                that step, and no other
     different inputs        a step in which the batch can be followed to its origin
     the first inquiry       the first significant step, or one right before it that comes close to the threshold;
-                            if all drift is rounding, the step that is worth a look, else the last step that differs;
+                            if all drift is rounding, the step that is worth a look, else a step where the runs
+                            suddenly diverge, else the last step that differs;
                             if the step in double contradicts the noise, the worst step
     a step was explained    the worst step beyond the threshold, unless it is explained, too
     else                    the first significant step of the current verdict
@@ -19,7 +20,7 @@ from collections.abc import Sequence
 from ..drift.verdict import worst_of
 from ..errors import UsageError
 from ..records.results.culprit import SETUP
-from ..records.results.findings import PairFindings, StepFindings
+from ..records.results.findings import JUMP, PairFindings, StepFindings
 from ..records.run.step_selection import StepSelection
 from ..runs.step_outcomes import state_steps, tape_path
 from .evidence.batches_followed import batch_step, step_with_its_data
@@ -78,8 +79,8 @@ def _requested(step: int, evidence: PairEvidence) -> int:
 
 
 def _first(pair: PairFindings, evidence: PairEvidence) -> int | None:
-    """Return the first significant step, else the step that is worth a look, else the last step that differs; of these,
-    steps with a tape come first."""
+    """Return the first significant step, else the step that is worth a look, else a step where the runs suddenly
+    diverge, else the last step that differs; of these, steps with a tape come first."""
     setup = [culprit for culprit in pair.culprits if culprit.kind == SETUP]
     draws_only = all(culprit.what == "generator" for culprit in setup)  # the mode itself may draw differently
     # The step in double contradicts a drift within noise: an op that is wrong by itself decides (see `verdict`).
@@ -89,12 +90,14 @@ def _first(pair: PairFindings, evidence: PairEvidence) -> int | None:
     onset, forced = _onset(pair), evidence.forced
     if onset is not None:
         return onset
+    sudden = {kind.first for kind in pair.kinds if kind.aspect == JUMP}
 
-    def order(step_findings: StepFindings) -> tuple[bool, bool, int]:
-        # A step of which both workers have a tape needs no further training run. Of several such steps, the last is
-        # chosen: unlike the step with the largest score, it is the same whichever mode is the reference.
+    def order(step_findings: StepFindings) -> tuple[bool, bool, bool, int]:
+        # A step of which both workers have a tape needs no further training run. A fault that acts rarely, such as a
+        # different choice, makes the runs diverge suddenly. Else, of several such steps, the last is chosen: unlike the
+        # step with the largest score, it is the same whichever mode is the reference.
         held = forced is not None and tape_path(forced.path, step_findings.step).exists()
-        return not held, not step_findings.taped, -step_findings.step
+        return not held, not step_findings.taped, step_findings.step not in sudden, -step_findings.step
 
     differing = [step_findings for step_findings in pair.steps if step_findings.score or step_findings.discrete]
     if (pair.inspect or is_contradicted) and differing:  # the answer sends a person to this step

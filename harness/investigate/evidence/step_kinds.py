@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...drift.recorded_drift import common_digests, common_steps
-from ...records.results.findings import StepKind
+from ...records.results.findings import JUMP, StepKind
 from ...runs.journal import Journal, StepRecord
 from ...runs.recorded_run import RecordedRun
 from .schedule_phases import group_phases, schedule_phases
@@ -87,7 +87,7 @@ def _kinds(pair: _Pair) -> tuple[KindOfSteps, ...]:
         "gradients": _with_gradients(a.journal),
     }
     kinds = [kind for aspect, texts in aspects.items() for kind in _of_aspect(aspect, texts, steps)]
-    kinds += [KindOfSteps("jump", f"step {step}, where the runs suddenly diverge", (step,)) for step in jumps(a, b)]
+    kinds += [KindOfSteps(JUMP, f"step {step}, where the runs suddenly diverge", (step,)) for step in jumps(a, b)]
     kinds += [kind for run in (a, b) for kind in _graphs(run, records)]
     return tuple(sorted(kinds, key=lambda kind: len(kind.steps)))
 

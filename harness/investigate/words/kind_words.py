@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...records.results.findings import StepKind
+from ...records.results.findings import JUMP, StepKind
 
 NAMED = 3
 """The number of kinds that a sentence names; the others are only counted."""
@@ -42,6 +42,6 @@ def _named(kinds: Sequence[StepKind]) -> str:
 
 
 def _counted(kind: StepKind) -> str:
-    if kind.aspect == "jump":
+    if kind.aspect == JUMP:
         return ""
     return "1 step " if kind.steps == 1 else f"{kind.steps:,} steps "

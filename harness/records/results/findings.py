@@ -124,6 +124,10 @@ class PinnedInput:
     lines: Sequence[str] = ()
 
 
+JUMP = "jump"
+"""The aspect of a step in which two runs suddenly diverge."""
+
+
 @dataclass(frozen=True, slots=True)
 class StepKind:
     """A kind of steps, such as those with a batch of one shape.
