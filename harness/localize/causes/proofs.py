@@ -48,6 +48,7 @@ class Proofs:
         that hybrid cannot be executed.
     significant: the causes that push the drift beyond the threshold.
     others: those of the first FEW causes that are not significant, and were tested.
+    grouped: the causes that only round differently, and were swapped together.
     tests: the number of hybrids that were executed.
     untested: the number of those that were not tested because the time was over.
     """
@@ -58,11 +59,13 @@ class Proofs:
     others: tuple[MeasuredCause, ...]
     tests: int
     untested: int = 0
+    grouped: tuple[MeasuredCause, ...] = ()
 
     @property
     def others_with_effect(self) -> list[MeasuredCause]:
-        """The others, without those that change no value when they are swapped in."""
-        return [other for other in self.others if other.swapped_in is None or not other.swapped_in.is_none]
+        """The causes that are not significant, without those that change no value when they are swapped in."""
+        others = (*self.others, *self.grouped)
+        return [other for other in others if other.swapped_in is None or not other.swapped_in.is_none]
 
 
 def prove(
@@ -122,16 +125,16 @@ def prove(
     except Infeasible:
         rest = None
     beside = [cause for cause in in_groups if cause not in (*alone, *needed)]
-    jointly = _proven_jointly(tests, beside) if chosen and rest is not None and not is_beyond(rest, threshold) else []
-    tested = [measured.cause for measured in jointly]
+    grouped = _proven_together(tests, beside) if chosen and rest is not None and not is_beyond(rest, threshold) else []
+    tested = [measured.cause for measured in grouped]
     insignificant = [cause for cause in causes[:FEW] if cause not in (*alone, *needed, *tested)]
     others = [_proof(tests, cause, whole_drift) for cause in insignificant if tests.have_time_for(2)]
     untested = len(insignificant) - len(others)
     others.sort(key=lambda measured: -(measured.share or 0.0))
-    return Proofs(whole_drift, rest, tuple(significant), (*others, *jointly), tests.count, untested)
+    return Proofs(whole_drift, rest, tuple(significant), tuple(others), tests.count, untested, tuple(grouped))
 
 
-def _proven_jointly(tests: HybridTests, causes: Sequence[Cause]) -> list[MeasuredCause]:
+def _proven_together(tests: HybridTests, causes: Sequence[Cause]) -> list[MeasuredCause]:
     """Swap several causes in and out together; return [] if there are not several, or if that cannot be executed."""
     if len(causes) < 2:
         return []

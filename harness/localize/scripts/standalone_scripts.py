@@ -16,6 +16,7 @@ from ...records.results.culprit_detail import SUFFIX
 from ...tape.files.tensor_file import write_tensors
 from ...tape.tape import in_words
 from ..align.storage_flow import SIDES, Side
+from ..causes.found_culprits import place_of
 from ..causes.localized_step import LocalizedStep, UnprovenCauses
 from .culprit_details import write_detail
 from .localized_values import NotShown, ShownBlock, show_blocks
@@ -61,13 +62,18 @@ class ScriptWriter:
             self._submit(step, step.culprits)
 
     def write(self, step: LocalizedStep) -> list[str]:
-        """Set each culprit's script, and return the scripts' names in the order of the culprits."""
-        self._submit(step, step.culprits[:MOST_SCRIPTS])
+        """Set each culprit's script, and return the scripts' names in the order of the culprits.
+
+        A culprit that only rounds differently beside a fault has none.
+        """
+        grouped = {place_of(step.pair, step.examined, measured.cause).lead for measured in step.proofs.grouped}
+        self._submit(step, [culprit for culprit in step.culprits[:MOST_SCRIPTS] if culprit.lead not in grouped])
         names = []
         for place, culprit in enumerate(step.culprits):
             lead = -1 if culprit.lead is None else culprit.lead
             few = f"only the first {MOST_SCRIPTS} culprits have a script"
             answer = _without("it has no block of calls" if culprit.lead is None else few)
+            answer = _without("it only rounds differently, and there is a fault") if lead in grouped else answer
             if lead in self._under_way:
                 answer = self._under_way.pop(lead).result()
             path = self._folder / f"culprit-{place + 1}.py"

@@ -154,14 +154,14 @@ def test_causes_that_only_round_are_swapped_together_beside_a_fault() -> None:
     found = prove(cast(HybridTests, step), causes, THRESHOLD, rounding=[*causes[:8], *causes[9:]])
 
     assert [measured.cause for measured in found.significant] == [causes[8]]
-    assert [measured.cause for measured in found.others] == [*causes[:8], *causes[9:]]
+    assert [measured.cause for measured in found.grouped] == [*causes[:8], *causes[9:]]
     scores = {
         (came.score, went.score)
-        for measured in found.others
+        for measured in found.grouped
         if (came := measured.swapped_in) is not None and (went := measured.swapped_out) is not None
     }
     assert scores == {(3.75, 40.0)}
-    assert all("14 other causes that only round differently" in measured.why for measured in found.others)
+    assert all("14 other causes that only round differently" in measured.why for measured in found.grouped)
     assert step.count <= 9  # 34 if each cause is tested alone
 
 
@@ -190,4 +190,4 @@ def test_where_all_causes_only_round_each_is_tested() -> None:
     )
 
     assert [measured.cause for measured in found.significant] == [causes[1]]
-    assert [(measured.cause, measured.why) for measured in found.others] == [(causes[0], ""), (causes[2], "")]
+    assert [measured.cause for measured in found.others] == [causes[0], causes[2]] and not found.grouped
