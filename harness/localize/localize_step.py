@@ -75,18 +75,20 @@ def localize_step(
     causes = with_settings(pair, examined, _causes(pair, examined, sites, labels), sides)
     causes = with_decisions(pair, causes, labels)
     causes = with_inseparable(tests, causes, lambda cause: farthest_move(examined, cause))
-    causes = with_undone_together(tests, causes)
+    # If the step has few causes, their effects are measured before they are tested: some of them need fewer tests then.
+    has_few = 1 < len(causes) <= FEW and is_beyond(tests.swapped_out([]), threshold)
+    measured = causes if has_few else []
+    effects = net_effects(pair, measured)
+    rounding = [cause.sites for cause in measured if _only_rounds(cause, examined, effects)]
+    causes = with_undone_together(tests, causes, rounding)
     causes = with_layouts(causes, examined, labels)
     differing = set(flagged(examined, examined))
     say(_counted(len(differing), len(pair.blocks), causes))
     from_itself: dict[Side, Drift] = {"b": tests.of_itself("b")}
-    # If the step has few causes, their effects are measured before the proofs, which then need fewer tests.
-    has_few = 1 < len(causes) <= FEW and is_beyond(tests.swapped_out([]), threshold)
-    effects = net_effects(pair, causes) if has_few else None
-    rounding = [cause for cause in causes if effects is not None and _only_rounds(cause, examined, effects)]
-    likely = [cause for cause in causes if cause not in rounding] or causes
+    likely = [cause for cause in causes if cause.sites not in rounding] or causes
     unproven(UnprovenCauses(pair, kernels, examined, [place_of(pair, examined, cause) for cause in likely]))
-    proofs = prove(tests, causes, threshold, lambda cause: farthest_move(examined, cause), rounding)
+    only_round = [cause for cause in causes if cause.sites in rounding]
+    proofs = prove(tests, causes, threshold, lambda cause: farthest_move(examined, cause), only_round)
     chosen = with_choices_of_reference(pair, tests.scorer, differing) if is_beyond(proofs.whole, threshold) else None
     from_itself["a"] = tests.of_itself("a")
     # A call that does not repeat has one result in all hybrids, which may be that of the other side.
@@ -100,14 +102,12 @@ def localize_step(
         checked = sides[side].digests is not None or controls[side]
         return kernel_of(sides[side].spec, nodes, kernels[side], checked=checked)
 
-    if effects is None:
-        effects = net_effects(pair, [each.cause for each in (*proofs.significant, *proofs.others_with_effect)])
+    measured_sites = {cause.sites for cause in measured}
+    acting = [each.cause for each in (*proofs.significant, *proofs.others_with_effect)]
+    effects |= net_effects(pair, [cause for cause in acting if cause.sites not in measured_sites])
     described = Describer(pair, examined, proofs, threshold, kernel, effects).culprits()
     remaining = left_over(tests, described)
-    notes = _notes(controls, kernels, sides)
-    if proofs.untested:
-        untested = "1 cause was" if proofs.untested == 1 else f"{proofs.untested} causes were"
-        notes.append(f"{untested} not tested, because the time for the search was over (--budget)")
+    notes = _notes(controls, kernels, sides, proofs.untested)
     culprits = [culprit for _, culprit in described]
     if own is not None:
         followed = follow_batch(pair, examined, causes, labels, own)
@@ -213,7 +213,9 @@ def _counted(differing: int, blocks: int, causes: Sequence[Cause]) -> str:
     return f"{differing} of {blocks} blocks {compute} different bits, because of {' and '.join(counted)}"
 
 
-def _notes(controls: Mapping[Side, bool], kernels: Mapping[Side, Found], sides: Mapping[Side, StepSide]) -> list[str]:
+def _notes(
+    controls: Mapping[Side, bool], kernels: Mapping[Side, Found], sides: Mapping[Side, StepSide], untested: int
+) -> list[str]:
     notes = []
     for side in SIDES:
         label, in_context = sides[side].label, kernels[side].in_context
@@ -226,4 +228,7 @@ def _notes(controls: Mapping[Side, bool], kernels: Mapping[Side, Found], sides: 
             compute = "1 call" if len(in_context) == 1 else f"{len(in_context)} calls"
             compute += f" of {label} compute{'s' if len(in_context) == 1 else ''}"
             notes.append(f"{compute} different bits when executed alone than within the graph")
+    if untested:
+        were = "1 cause was" if untested == 1 else f"{untested} causes were"
+        notes.append(f"{were} not tested, because the time for the search was over (--budget)")
     return notes

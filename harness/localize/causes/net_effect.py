@@ -107,6 +107,8 @@ def net_effects(pair: TapePair, causes: Collection[Cause]) -> dict[SwapSite, lis
                 _SiteRegion(span, site, phase, blocks & set(span), inside, measured.setdefault(phase, []))
                 for phase, span in enumerate(phases)
             ]
+    if not regions:
+        return {}
     with set_apart(pair.devices()):
         execution, position = HybridExecution(pair, Hybrid("b")), 0
         for region in sorted(regions, key=lambda region: region.span[0]):

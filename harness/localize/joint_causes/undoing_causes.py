@@ -38,15 +38,18 @@ STATED = ("structure", "arguments")
 """The kinds of causes in which the script itself computes something differently."""
 
 
-def with_undone_together(tests: HybridTests, causes: Sequence[Cause]) -> list[Cause]:
+def with_undone_together(
+    tests: HybridTests, causes: Sequence[Cause], rounding: Collection[tuple[SwapSite, ...]] = ()
+) -> list[Cause]:
     """Return the causes, and join those that undo each other.
 
     Only causes of the kinds `structure` and `arguments`, and kernels that are wrong within their graph, are joined, in
     the same phase. Each of them alone causes far more drift than the step has, but two of them together do not, or all
-    stated ones in one module or phase. The causes of a module or phase include those that cannot be swapped alone.
+    stated ones in one module or phase. The causes of a module or phase include those that cannot be swapped alone. A
+    cause with the sites of one of `rounding` only rounds differently, so that there is nothing to undo.
     """
     joined = list(causes)
-    tried = [cause for cause in joined if cause.kind in STATED or _is_astray(cause)]
+    tried = [cause for cause in joined if (cause.kind in STATED or _is_astray(cause)) and cause.sites not in rounding]
     if len(joined) > FEW or not tests.have_time_for(2 * len(tried) + FOR_THE_PROOFS):
         return joined  # too many to try each one alone
     candidates = [cause for cause in tried if _is_undone(tests, [cause])]
@@ -61,7 +64,8 @@ def with_undone_together(tests: HybridTests, causes: Sequence[Cause]) -> list[Ca
     for place in (_place, _phase):
         groups: dict[object, list[Cause]] = {}
         for cause in joined:
-            if cause.kind in STATED and (_is_undone(tests, [cause]) or not can_be_swapped(tests, [cause])):
+            is_tried = cause.kind in STATED and cause.sites not in rounding
+            if is_tried and (_is_undone(tests, [cause]) or not can_be_swapped(tests, [cause])):
                 groups.setdefault(place(tests.pair, cause), []).append(cause)
         for group in groups.values():
             if len(group) > 1 and any(_is_undone(tests, [member]) for member in group) and _goes_together(tests, group):

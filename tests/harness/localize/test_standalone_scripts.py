@@ -307,6 +307,27 @@ def test_a_script_shows_what_its_culprit_says(name: str, tmp_path: Path, capsys:
             assert f"{side:.6g}" in said
 
 
+@pytest.mark.usefixtures("at_once")
+def test_what_only_rounds_beside_a_fault_has_no_script(tmp_path: Path) -> None:
+    def computed(slope: float, sigmoid: Kernel, softmax: Kernel) -> StepSide:
+        def work(watch: Watch) -> None:
+            watch("loss 0", F.leaky_relu(X, slope))
+            watch("loss 1", sigmoid(X))
+            watch("loss 2", softmax(X))
+
+        return StepSide(tape_of(work), f"slope {slope}")
+
+    by_hand = computed(0.2, lambda x: 1 / (1 + (-x).exp()), lambda x: x.exp() / x.exp().sum(-1, keepdim=True))
+    found = found_in(computed(0.1, torch.sigmoid, lambda x: x.softmax(-1)), by_hand)
+
+    (name,) = ScriptWriter(MODES, tmp_path, NOBODY).write(found)
+
+    fault, *others = found.culprits
+    assert fault.op == "aten.leaky_relu" and script_of(fault).path == name
+    assert len(others) > 1 and all(culprit.is_proven for culprit in others)
+    assert {script_of(culprit).why for culprit in others} == {"it only rounds differently, and there is a fault"}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_a_script_needs_nothing_but_torch(name: str, tmp_path: Path, interpreter: Scripts) -> None:
