@@ -18,6 +18,7 @@ threshold is 16 (see docs/reference/score.md).
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -221,19 +222,39 @@ def _perturbed(tape: Tape, seed: int) -> Tape:
     return replace(tape, inputs={slot: moved(data, tape.slots[slot].dtype) for slot, data in tape.inputs.items()})
 
 
+SIGNS, PIECE = 1 << 20, 1 << 16
+"""The number of random signs for each seed, after which they repeat, and the number of elements moved at a time."""
+
+
 def moved_by_rounding(seed: int) -> Callable[[torch.Tensor, torch.dtype], torch.Tensor]:
-    """Return a function that moves floating values, passed as bytes, in their last place, up or down at random."""
-    generator = torch.Generator().manual_seed(seed)
+    """Return a function that moves floating values, passed as bytes, in their last place, up or down at random.
+
+    Of each call, the function returns new bytes. Its calls take the signs of the seed one after the other.
+    """
+    signs, used = _signs(seed), 0
 
     def moved(data: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        nonlocal used
         unit = unit_roundoff_of(dtype)
         if not unit or not dtype.is_floating_point:
             return data
         values = data[: data.numel() // dtype.itemsize * dtype.itemsize].view(dtype)
-        signs = torch.randint(0, 2, values.shape, generator=generator, dtype=torch.float64) * 2 - 1
-        return (values.double() * (1 + 2 * unit * signs.to(values.device))).to(dtype).view(torch.uint8)
+        moved_values, begin = torch.empty_like(values), 0
+        while begin < len(values):
+            piece = values[begin : begin + min(PIECE, SIGNS - used % SIGNS)]
+            chosen = signs[used % SIGNS :][: len(piece)].to(values.device)
+            moved_values[begin : begin + len(piece)] = piece.double() * (1 + 2 * unit * chosen.double())
+            begin, used = begin + len(piece), used + len(piece)
+        return moved_values.view(torch.uint8)
 
     return moved
+
+
+@functools.cache
+def _signs(seed: int) -> torch.Tensor:
+    """Return SIGNS numbers that are 1 or -1, as int8."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(0, 2, (SIGNS,), generator=generator, dtype=torch.int8) * 2 - 1
 
 
 def results_of(values: Values) -> list[torch.Tensor]:

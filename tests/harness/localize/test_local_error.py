@@ -9,7 +9,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from numdrift.harness.localize.errors.local_error import LocalError, exact_block
+from numdrift.harness.localize.errors.local_error import (
+    SIGNS,
+    LocalError,
+    exact_block,
+    moved_by_rounding,
+    spacing_of,
+)
 from numdrift.harness.tape.tape import Tape
 
 from .pairs import taped
@@ -141,3 +147,20 @@ def test_what_has_no_digits_has_no_error() -> None:
     exact = exact_block(block(lambda x: x > 3, x))
     assert exact.error([x > 3]) is None
     assert exact.error([torch.zeros(0)]) is None
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_values_are_moved_by_a_unit_in_the_last_place_with_signs_that_repeat(dtype: torch.dtype) -> None:
+    # given numbers just above powers of two, where a roundoff of 2 u is one spacing, and more of them than signs
+    values = torch.ldexp(torch.tensor(1.0), torch.arange(SIGNS + 5) % 7).to(dtype) * (1 + 4 * torch.finfo(dtype).eps)
+    move = moved_by_rounding(3)
+
+    first = move(values[:9].clone().view(torch.uint8), dtype).view(dtype)
+    second = move(values[9:].clone().view(torch.uint8), dtype).view(dtype)
+    again = moved_by_rounding(3)(values.clone().view(torch.uint8), dtype).view(dtype)
+
+    moved = torch.cat([first, second])
+    steps = ((moved.double() - values.double()) / spacing_of(values.double(), dtype)).sign()
+    assert (moved.double() - values.double()).abs().le(2 * spacing_of(values.double(), dtype)).all()
+    assert steps.abs().eq(1).all() and steps[: len(values) - SIGNS].equal(steps[SIGNS:]) and abs(steps.mean()) < 0.01
+    assert again.equal(moved)
