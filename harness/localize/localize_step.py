@@ -75,6 +75,7 @@ def localize_step(
     causes = with_settings(pair, examined, _causes(pair, examined, sites, labels), sides)
     causes = with_decisions(pair, causes, labels)
     causes = with_inseparable(tests, causes, lambda cause: farthest_move(examined, cause))
+    from_itself: dict[Side, Drift] = {"b": tests.of_itself("b")}
     # If the step has few causes, their effects are measured before they are tested: some of them need fewer tests then.
     has_few = 1 < len(causes) <= FEW and is_beyond(tests.swapped_out([]), threshold)
     measured = causes if has_few else []
@@ -84,7 +85,6 @@ def localize_step(
     causes = with_layouts(causes, examined, labels)
     differing = set(flagged(examined, examined))
     say(_counted(len(differing), len(pair.blocks), causes))
-    from_itself: dict[Side, Drift] = {"b": tests.of_itself("b")}
     likely = [cause for cause in causes if cause.sites not in rounding] or causes
     unproven(UnprovenCauses(pair, kernels, examined, [place_of(pair, examined, cause) for cause in likely]))
     only_round = [cause for cause in causes if cause.sites in rounding]
