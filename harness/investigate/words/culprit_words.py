@@ -276,6 +276,9 @@ def _proof(culprit: Culprit, proof: Proof, a: str, b: str) -> str:
         before, after = _z(came.score_after), _z(went.score_after)
         scores = f"z {before} with mark_step={culprit.policy[b]}, {after} with {swapped}"
         return f"compared with the same ops executed one by one: {scores}"
+    if proof.swapped_with:
+        others = "1 other cause" if proof.swapped_with == 1 else f"{proof.swapped_with} other causes"
+        return f"swapped into {a} together with {others} that only round differently: z {_z(came.score_after)}"
     sentences = []
     if came.score_after is not None:
         appears = "appears" if came.holds else "does not appear"

@@ -226,6 +226,7 @@ class Describer:
             ),
             together_with=measured.together,
             why=measured.why,
+            swapped_with=measured.beside or None,
         )
 
 

@@ -28,7 +28,8 @@ class MeasuredCause:
     swapped_in, swapped_out: the drift of the hybrid; None if the hybrid cannot be executed.
     share: the share of the whole drift that is due to the cause.
     together: the number of other causes that act only together with this one.
-    why: the reason why a hybrid cannot be executed, or what was swapped along with the cause.
+    beside: the number of other causes that were swapped together with this one, as they all only round differently.
+    why: the reason why a hybrid cannot be executed.
     """
 
     cause: Cause
@@ -36,6 +37,7 @@ class MeasuredCause:
     swapped_out: Drift | None = None
     share: float | None = None
     together: int = 0
+    beside: int = 0
     why: str = ""
 
 
@@ -142,9 +144,7 @@ def _proven_together(tests: HybridTests, causes: Sequence[Cause]) -> list[Measur
         came, went = tests.swapped_in(causes), tests.swapped_out(causes)
     except Infeasible:
         return []
-    along = "1 other cause" if len(causes) == 2 else f"{len(causes) - 1} other causes"
-    why = f"it was swapped together with {along} that only round{'s' if len(causes) == 2 else ''} differently"
-    return [MeasuredCause(cause, came, went, why=why) for cause in causes]
+    return [MeasuredCause(cause, came, went, beside=len(causes) - 1) for cause in causes]
 
 
 def _joined_by_op(causes: Sequence[Cause]) -> list[Cause]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from ..codec import plain, read_fields
+from ..codec import UNLESS_EMPTY, plain, read_fields
 
 SIDES = ("a", "b")
 
@@ -83,7 +83,8 @@ class Proof:
     """The proof of a culprit in both directions: swapped in and swapped out.
 
     together_with: the number of culprits that act only together with this one
-    why: what could not be executed, what was swapped along or, if the culprit is not an op, what the scores compare
+    why: what could not be executed or, if the culprit is not an op, what the scores compare
+    swapped_with: the number of culprits that were swapped together with this one, as they all only round differently
     """
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True
@@ -92,6 +93,7 @@ class Proof:
     swap_out: SwappedOut
     together_with: int = 0
     why: str = ""
+    swapped_with: int | None = field(default=None, metadata=UNLESS_EMPTY)
 
     @property
     def holds(self) -> bool:

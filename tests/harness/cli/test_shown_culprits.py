@@ -105,6 +105,9 @@ def test_what_is_rounding_beside_a_fault_is_named_in_a_line() -> None:
 
     assert "  1. aten.tanh in the backward" in said and "  2. " not in said
     assert "  also proven, but within rounding: aten.sum (1 %), aten.mul (2 %)\n" in said
+    # and without a share if it was swapped together with others
+    said = printed("beyond-rounding", fault, replace(small, share_of_drift=None), ARGUMENT)
+    assert "  also proven, but within rounding: aten.sum, aten.mul (2 %)\n" in said
 
 
 def test_many_are_cut_off_with_a_word() -> None:

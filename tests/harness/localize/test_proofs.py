@@ -161,7 +161,7 @@ def test_causes_that_only_round_are_swapped_together_beside_a_fault() -> None:
         if (came := measured.swapped_in) is not None and (went := measured.swapped_out) is not None
     }
     assert scores == {(3.75, 40.0)}
-    assert all("14 other causes that only round differently" in measured.why for measured in found.grouped)
+    assert {measured.beside for measured in found.grouped} == {14}
     assert step.count <= 9  # 34 if each cause is tested alone
 
 

@@ -326,6 +326,9 @@ def test_what_only_rounds_beside_a_fault_has_no_script(tmp_path: Path) -> None:
     assert fault.op == "aten.leaky_relu" and script_of(fault).path == name
     assert len(others) > 1 and all(culprit.is_proven for culprit in others)
     assert {script_of(culprit).why for culprit in others} == {"it only rounds differently, and there is a fault"}
+    along = f"swapped into cpu together with {len(others) - 1} other cause"
+    assert all(along in " ".join(lines_of(culprit, "cpu", "bad")) for culprit in others)
+    assert "together" not in " ".join(lines_of(fault, "cpu", "bad"))
 
 
 @pytest.mark.slow
