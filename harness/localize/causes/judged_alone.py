@@ -23,7 +23,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ...records.results.culprit import KERNEL, LAYOUT, ORDER, SETTING, SETUP
+from ...records.results.culprit import KERNEL, LAYOUT, ORDER, SETTING, SETUP, STRUCTURE
 from ..align.argument_differences import GENERATOR, PART
 from ..align.argument_differences import LAYOUT as RELAID
 from ..align.storage_flow import SIDES, Side
@@ -115,7 +115,10 @@ def judged_alone(
         return ("different-setup", "generator") if any(GENERATOR in reason for reason in cause.reasons) else (None, "")
     if cause.kind == ORDER:
         return "beyond-rounding", "order"
-    if any(reason.startswith((UNREAD, UNROUNDED)) for reason in cause.reasons):
+    # A cast that only one side's script requests counts by its effect, which is none where its graph omits the rounding.
+    is_of_one_side = cause.kind == STRUCTURE and not all(cause.ops.values())
+    excused = UNREAD if is_of_one_side else (UNREAD, UNROUNDED)
+    if any(reason.startswith(excused) for reason in cause.reasons):
         return None, ""
     leads = [examined[site.lead] for site in cause.sites]
     chooses = any(len(cause.ops[side]) == 1 and CHOICES.issuperset(cause.ops[side]) for side in SIDES)
