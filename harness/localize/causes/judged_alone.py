@@ -115,7 +115,7 @@ def judged_alone(
         return ("different-setup", "generator") if any(GENERATOR in reason for reason in cause.reasons) else (None, "")
     if cause.kind == ORDER:
         return "beyond-rounding", "order"
-    # A cast that only one side's script requests counts by its effect, which is none where its graph omits the rounding.
+    # A cast that only one side's script requests counts by its effect: there is none if its graph omits the rounding.
     is_of_one_side = cause.kind == STRUCTURE and not all(cause.ops.values())
     excused = UNREAD if is_of_one_side else (UNREAD, UNROUNDED)
     if any(reason.startswith(excused) for reason in cause.reasons):

@@ -19,7 +19,7 @@ from numdrift.harness.localize.causes.judged_alone import judged_alone
 from numdrift.harness.localize.causes.net_effect import NetEffect, net_effects
 from numdrift.harness.localize.causes.selections import names_other_elements
 from numdrift.harness.localize.causes.site_causes import Cause
-from numdrift.harness.localize.causes.suspects import Kind, Suspect
+from numdrift.harness.localize.causes.suspects import UNROUNDED, Kind, Suspect
 from numdrift.harness.localize.causes.swap_sites import SwapSite
 from numdrift.harness.localize.errors.local_error import LocalError
 from numdrift.harness.records.results.culprit import Culprit
@@ -243,6 +243,26 @@ def test_what_differs_in_exact_arithmetic_is_no_rounding_however_noisy_its_input
     examined = {0: Examined(suspect, True, "", errors, roundings=roundings, meant=meant)}
     # when, then
     assert judged_alone(cause, examined, errors, {}) == (("beyond-rounding", rule) if rule else ("rounding", "within"))
+
+
+@pytest.mark.parametrize(
+    ("ops_a", "rho", "expected"),
+    [
+        # a cast that both modes execute, but whose rounding the compiled graph omits, is no fault
+        (("convert_element_type",), 2000.0, (None, "")),
+        # a cast that only one script requests is one by what it does
+        ((), 2000.0, ("beyond-rounding", "values")),
+        ((), 0.5, ("rounding", "within")),
+    ],
+)
+def test_an_omitted_rounding_excuses_no_cast_of_one_side_alone(
+    ops_a: tuple[str, ...], rho: float, expected: tuple[str | None, str]
+) -> None:
+    reasons = ("only the other mode executes convert_element_type", f"{UNROUNDED} _to_copy")
+    site = SwapSite(frozenset({0}), 0)
+    cause = Cause("structure", "forward", {"a": ops_a, "b": ("convert_element_type",)}, reasons, (site,))
+
+    assert judged(error(0.0), error(rho), cause, roundings=20.0 if rho > 1 else 0.5) == expected
 
 
 @pytest.mark.slow
