@@ -119,9 +119,7 @@ class Describer:
         sides = [side for side in SIDES if any(self._pair.blocks[block].of(side) for block in cause.blocks)]
         if cause.kind != STRUCTURE or len(sides) != 1:
             return False
-        (side,) = sides
-        made = (use.value for block in cause.blocks for use in self._pair.made(block, side))
-        return all(self._pair.readers[side].get(value, set()) <= cause.blocks for value in made)
+        return all(self._pair.readers_of(block) <= cause.blocks for block in cause.blocks)
 
     def _culprit(self, measured: MeasuredCause, significance: str) -> Culprit:
         cause, placed = measured.cause, place_of(self._pair, self._examined, measured.cause)

@@ -203,7 +203,8 @@ def _left_values(
     """Execute the blocks of the span as in the hybrid, in this memory, and return the values in `left`."""
     execution = HybridExecution(pair, hybrid, None if kernels is None else {"a": kernels, "b": kernels})
     values: Values = {}
-    for number in (number for number in span if number <= max(left)):
+    last = max(left)
+    for number in (number for number in span if number <= last):
         execution.run_as(hybrid.side(number), number, memory)
         for use_a, use_b in left.get(number, ()):
             is_from_a = hybrid.blocks and pair.maker("a", use_a.value) in hybrid.blocks
@@ -227,13 +228,9 @@ def _spans(pair: TapePair, site: SwapSite) -> list[list[int]]:
     for number in sorted(site.blocks):
         phases.setdefault(pair.phase(number), []).append(number)
 
-    def is_read_only_inside(number: int) -> bool:
-        made = ((side, use.value) for side in SIDES for use in pair.made(number, side))
-        return all(pair.readers[side].get(value, set()) <= site.blocks for side, value in made)
-
     spans = []
     for numbers in phases.values():
-        while len(numbers) > 1 and is_read_only_inside(numbers[-1]):
+        while len(numbers) > 1 and pair.readers_of(numbers[-1]) <= site.blocks:
             numbers.pop()
         span, reached = set[int](), set(numbers)
         while reached:

@@ -308,10 +308,8 @@ class _Joining:
 
     def _is_for_backward(self, number: int) -> bool:
         """Check whether only blocks of the backward read the results of a block."""
-        pair = self._pair
-        made = [(side, use.value) for side in SIDES for use in pair.made(number, side)]
-        readers = {reader for side, value in made for reader in pair.readers[side].get(value, ())} - {number}
-        return END not in readers and {pair.phase(reader) for reader in readers} == {"backward"}
+        readers = self._pair.readers_of(number) - {number}
+        return END not in readers and {self._pair.phase(reader) for reader in readers} == {"backward"}
 
     def draws(self) -> None:
         """Join all blocks that draw random numbers: each draw changes the generator's state for all later draws."""

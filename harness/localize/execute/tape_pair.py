@@ -72,6 +72,11 @@ class TapePair:
         """Return the values that a side of a block makes."""
         return [use for node in self.nodes(number, side) for use in node.made]
 
+    def readers_of(self, number: int) -> set[int]:
+        """Return the blocks that read what a block makes, on either side; the block itself may be one of them."""
+        made = ((side, use.value) for side in SIDES for use in self.made(number, side))
+        return {reader for side, value in made for reader in self.readers[side].get(value, ())}
+
     def all_nodes(self, number: int) -> list[FlowNode]:
         """Return the nodes of a block, side a's first."""
         return [*self.nodes(number, "a"), *self.nodes(number, "b")]
