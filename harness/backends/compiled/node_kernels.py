@@ -28,7 +28,9 @@ from .recompiled_step import recompiled_as
 TOGETHER = 16
 """The number of nodes that are compiled as one graph, since many nodes take about as long to compile as one.
 
-If one of them is needed, all are executed.
+If one of them is needed, all are executed. Once this has taken longer for a node than the graph took to compile, the
+node is compiled alone: in a GPT-2 of 124 million parameters, a step's large products would be executed hundreds of
+times beside other nodes.
 """
 
 DEVICE_SECONDS = 60.0
@@ -67,11 +69,15 @@ class NodeKind:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CompiledNodes:
-    """A graph of independent nodes. `results` says, for each node, which of its flat outputs the graph returns."""
+    """A graph of independent nodes, which took so many seconds to compile.
+
+    `results` says, for each node, which of its flat outputs the graph returns.
+    """
 
     kinds: Sequence[NodeKind]
     results: Sequence[Sequence[bool]]
     run: Boxed
+    seconds: float
 
 
 class NodeCompiler(Protocol):
@@ -94,6 +100,7 @@ class NodeKernels:
         self._tape = tape
         self._compile_graph = compile_
         self._compiled_kinds: dict[NodeKind, tuple[CompiledNodes, int]] = {}
+        self._executed: dict[NodeKind, float] = {}  # seconds in which the graph of a kind was executed for it
         self._kept: dict[NodeKind, list[torch.Tensor]] = {}
         self._room = MOST_ZEROS
         self._limit = DEVICE_SECONDS if any(is_accelerator(slot.device) for slot in tape.slots) else math.inf
@@ -110,28 +117,51 @@ class NodeKernels:
                 if kind not in self._compiled_kinds:
                     wanted[kind.backward].setdefault(kind)
         for kinds in wanted.values():
-            for start in range(0, len(kinds), TOGETHER):
+            alike = sorted(kinds, key=lambda kind: sum(math.prod(tensor.size) for tensor in kind.tensors()))
+            for start in range(0, len(alike), TOGETHER):
                 with suppress(Exception):  # one of them may fail to compile
-                    self._compile(list(kinds)[start : start + TOGETHER])
+                    self._compiled(alike[start : start + TOGETHER])
 
     def execute(self, computation: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
         """Return the flat outputs of a node. Exceptions of the compiler propagate."""
         kind = self._kind(computation.call, arguments, keywords)
         if kind not in self._compiled_kinds:
-            self._compile([kind])
+            self._compiled([kind])
         compiled, number = self._compiled_kinds[kind]
         values = leaves([arguments, *(keywords[name] for name, _ in kind.keywords)])
         tensors = [value for value in values if isinstance(value, torch.Tensor)]
+        began = time.monotonic()
+        outputs = self._outputs(compiled, number, tensors)
+        if len(compiled.kinds) > 1:
+            before = self._executed.get(kind, 0.0)
+            self._executed[kind] = before + time.monotonic() - began
+            if before <= compiled.seconds < self._executed[kind]:
+                self._part(kind, tensors, outputs)
+        return outputs
+
+    def _outputs(self, compiled: CompiledNodes, number: int, tensors: Sequence[torch.Tensor]) -> list[Any]:
+        """Execute a graph of nodes and return the flat outputs of one of them, whose inputs are `tensors`.
+
+        All nodes of the graph are executed, since they were compiled together. The others get zeros, and their results
+        are discarded.
+        """
+        inputs: list[Any] = []
+        for at, kind_in_graph in enumerate(compiled.kinds):
+            inputs += tensors if at == number else self._zeros(kind_in_graph)
         with without_dispatch_modes():
-            # All nodes of the graph are executed, since they were compiled together. All but the wanted node get
-            # zeros, and their results are discarded.
-            inputs: list[Any] = []
-            for at, kind_in_graph in enumerate(compiled.kinds):
-                inputs += tensors if at == number else self._zeros(kind_in_graph)
             outputs = list(compiled.run(inputs))
         before = sum(sum(node_results) for node_results in compiled.results[:number])
         own = iter(outputs[before:])
         return [next(own) if is_returned else None for is_returned in compiled.results[number]]
+
+    def _part(self, kind: NodeKind, tensors: Sequence[torch.Tensor], outputs: Sequence[Any]) -> None:
+        """Compile a node alone, for later calls, if its kernel then computes the same outputs of these inputs."""
+        together = self._compiled_kinds[kind]
+        with suppress(Exception):  # the node keeps its kernel of the graph
+            alone = self._outputs(self._compiled([kind]), 0, tensors)
+            if all(a is b is None or is_same(a, b) for a, b in zip(alone, outputs, strict=True)):
+                return
+        self._compiled_kinds[kind] = together
 
     def _zeros(self, kind: NodeKind) -> list[torch.Tensor]:
         """Return zeros for the inputs of a kernel. Keep them if there is room, since no kernel writes to its inputs."""
@@ -144,7 +174,7 @@ class NodeKernels:
                 self._room -= size
         return zeros
 
-    def _compile(self, kinds: Sequence[NodeKind]) -> None:
+    def _compiled(self, kinds: Sequence[NodeKind]) -> CompiledNodes:
         """Compile these nodes. Raise NotReplayable after the time limit. Exceptions of the compiler propagate."""
         if self._spent >= self._limit:
             raise NotReplayable(f"compiling nodes outside their graph took longer than {self._limit:.0f} s")
@@ -153,9 +183,11 @@ class NodeKernels:
             module, inputs, results = graph_of(kinds)
             run = self._compile_graph(module, inputs, backward=kinds[0].backward)
         finally:
-            self._spent += time.monotonic() - began
-        compiled = CompiledNodes(kinds, results, run)
+            seconds = time.monotonic() - began
+            self._spent += seconds
+        compiled = CompiledNodes(kinds, results, run, seconds)
         self._compiled_kinds.update({kind: (compiled, number) for number, kind in enumerate(kinds)})
+        return compiled
 
     def _kind(self, call: Call, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> NodeKind:
         def kind(value: Any) -> Any:
