@@ -18,6 +18,7 @@ from ..records.run.step_selection import StepSelection
 from ..runs.recorded_run import RecordedRun
 from .evidence.pair_evidence import EvidenceFolder, evidence_for
 from .evidence.pair_scores import spec_of
+from .evidence.rerun_noise import keep_noise_of_reruns
 from .experiments.chosen_steps import choose
 from .experiments.further_kinds import compare_further_kinds
 from .experiments.investigation_plan import InvestigationRequest
@@ -223,6 +224,7 @@ def decide(runs: Sequence[RecordedRun], plan: InvestigationRequest, laboratory: 
                     look_closer(laboratory, reference, run)
             laboratory.make(unsure(reference, differing))
         laboratory.make(noise_without_tape(reference, chosen, progress))
+        keep_noise_of_reruns(evidence_for(reference, differing[0]))
         if plan.steps is None:
             firsts = {
                 run.path: comparison.first_differing_step for run, comparison in zip(others, compared, strict=True)

@@ -40,6 +40,7 @@ from .explained_scores import Scores, without_unlooked
 from .joined_outcome import outcome_against
 from .mode_spreads import Spreads, mode_spreads
 from .own_spread import kept_values
+from .rerun_noise import noise_of_reruns
 from .pair_evidence import PairEvidence
 from .same_state_steps import reference_outcomes, started_steps
 from .split_batches import split_of
@@ -179,8 +180,7 @@ def _scored(
         return explained if explained.score <= threshold.fault < scored.score else scored
     values = read_outcome(reference.path, step)
     if taped is None:
-        reruns = [rerun for rerun in evidence.several("a", "ulp") if step in outcome_steps(rerun.path)]
-        noise = Noise.from_runs(step, values, [read_outcome(rerun.path, step) for rerun in reruns])
+        noise = noise_of_reruns(evidence, step, values)
     else:
         noise = _noise_at(step, values, taped)
     b_values = outcome_against(evidence, run, step) if folder is None else read_outcome(folder, step)

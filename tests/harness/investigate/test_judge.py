@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from tests.harness.drift.recordings import Step
 
+from numdrift.harness.investigate.evidence.pair_evidence import evidence_for
+from numdrift.harness.investigate.evidence.rerun_noise import keep_noise_of_reruns
 from numdrift.harness.records.results.experiment import Experiment
 from numdrift.harness.records.run.step_files import STATE
 from numdrift.harness.runs.recorded_run import RecordedRun
@@ -249,6 +251,10 @@ def test_runs_from_perturbed_states_measure_the_noise_where_no_step_replays(tmp_
     assert pair.verdict == "rounding"
     assert pair.score == pytest.approx(10.0, rel=1e-3)
     assert pair.noise == "2 runs of the script from states that are one ULP off"
+    # Once the noise is kept, the outcomes of these runs are not needed any more.
+    keep_noise_of_reruns(evidence_for(*runs))
+    assert not list(tmp_path.glob("evidence/cpu-ulp-*/outcomes/*"))
+    assert only_pair(runs) == pair
 
 
 def test_what_cannot_be_read_is_noted_and_the_rest_decides(tmp_path: Path) -> None:
