@@ -75,9 +75,23 @@ def prepare_rank(plan: BatchPlan, spec: ModeSpec, folder: RunFolder, rank: int, 
         host=socket.gethostname() if plan.machines > 1 else "",
         experiment=plan.experiment,
         revision=place.revision,
+        earlier=tuple(str(rank_folder(run, rank).absolute()) for run in _earlier_runs(plan)),
         rank=rank,
         world_size=plan.nproc,
     )
+
+
+def _earlier_runs(plan: BatchPlan) -> list[Path]:
+    """Return the folders of the runs that an experiment may repeat: those of its two modes, and the mode's experiments.
+
+    They may not exist.
+    """
+    if plan.experiment is None:
+        return []
+    evidence, experiment = plan.investigation.path, plan.experiment
+    modes = [evidence.parent / run for run in (experiment.run, experiment.reference) if run]
+    own = {plan.investigation.run(plan.modes[0].name, plan.suffix).path}
+    return [*modes, *sorted({*evidence.glob(f"{experiment.run}-*/")} - own)]
     manifest.write(folder.manifest)
     launch = Launch(
         name=spec.name,

@@ -14,7 +14,7 @@ import numpy as np
 from ..errors import JournalError
 from ..records import frames
 from ..records.values.sketch_record import SKETCH_BYTES, Sketch, unpack_sketches
-from ..records.values.tensor_layout import TORCH_NAMES, read_header
+from ..records.values.tensor_layout import TORCH_NAMES, read_places
 from .numpy_values import NUMPY_TYPES, Array, as_numbers
 from .recorded_run import RecordedRun
 from .run_layout import JOURNAL
@@ -35,30 +35,31 @@ class TensorFile:
 
 def read_tensor_file(path: Path) -> TensorFile:
     """Open a tensor file. The tensors' values are read from disk when they are used. Raises JournalError."""
-    try:
-        with path.open("rb") as file:
-            entries, facts = read_header(path, file)
-            content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except (OSError, ValueError) as error:
-        raise JournalError(path, f"cannot be read: {error}") from error
-    if entries and len(content) < entries[-1].end:
-        raise JournalError(path, "was cut off while it was being read")
-    tensors = {}
-    for entry in entries:
-        dtype = np.dtype(NUMPY_TYPES[TORCH_NAMES[entry.dtype]])
+    places, facts = read_places(path)
+    tensors, dtypes = {}, {}
+    for file_path, places_there in places.items():
         try:
-            array = np.frombuffer(content, dtype, math.prod(entry.shape), entry.start).reshape(entry.shape)
-        except (ValueError, OverflowError) as error:
-            raise JournalError(path, f"{entry.name!r} cannot be read: {error}") from error
-        if entry.dtype == "BF16":  # which NumPy lacks; the copy is read-only, like all the other arrays
-            array = np.asarray(as_numbers(array, TORCH_NAMES[entry.dtype]))
-            array.flags.writeable = False
-        tensors[entry.name] = array
+            with file_path.open("rb") as file:
+                content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except (OSError, ValueError) as error:
+            raise JournalError(file_path, f"cannot be read: {error}") from error
+        if len(content) < max((place.end for place in places_there), default=0):
+            raise JournalError(file_path, "was cut off while it was being read")
+        for place in places_there:
+            dtypes[place.name] = TORCH_NAMES[place.dtype]
+            dtype = np.dtype(NUMPY_TYPES[dtypes[place.name]])
+            try:
+                array = np.frombuffer(content, dtype, math.prod(place.shape), place.start).reshape(place.shape)
+            except (ValueError, OverflowError) as error:
+                raise JournalError(file_path, f"{place.name!r} cannot be read: {error}") from error
+            if place.dtype == "BF16":  # which NumPy lacks; the copy is read-only, like all the other arrays
+                array = np.asarray(as_numbers(array, TORCH_NAMES[place.dtype]))
+                array.flags.writeable = False
+            tensors[place.name] = array
     # The writer has widened types that the format lacks. The names of the original types are among the facts.
     true = facts.get("dtypes")
     true = true if isinstance(true, dict) else {}
-    dtypes = {entry.name: str(true.get(entry.name, TORCH_NAMES[entry.dtype])) for entry in entries}
-    return TensorFile(tensors, dtypes, facts)
+    return TensorFile(tensors, {name: str(true.get(name, dtype)) for name, dtype in dtypes.items()}, facts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -150,8 +150,9 @@ def investigated(workload: Workload, number: int, cache: Path, folder: Path) -> 
     first = next((f"{one['op']} ({one['phase']})" for one in pair["culprits"] if one["status"] == "culprit"), "none")
     counts = found["training_runs"], found["steps_trained"]
     phases = phases_of(told, seconds)
-    sizes = {file: file.stat().st_size / 2**30 for file in folder.rglob("*") if file.is_file()} if is_ordinary else {}
-    state = max((size for file, size in sizes.items() if file.parent.name == "states"), default=None)
+    files = [file for file in folder.rglob("*") if file.is_file()] if is_ordinary else []
+    sizes = {file.stat().st_ino: file.stat().st_size / 2**30 for file in files}  # links to one file take its room once
+    state = max((sizes[file.stat().st_ino] for file in files if file.parent.name == "states"), default=None)
     made = Taken(workload.name, number, "numdrift", seconds, processor, *counts, pair["verdict"], first, phases=phases)
     return replace(made, gib=peak, disk=sum(sizes.values()) or None, state=state)
 

@@ -257,7 +257,7 @@ class Laboratory:
         unchanged = run.manifest.script_sha256 == script_sha256(plan.place(spec).script)
         # Compare as JSON, in which a tuple is a list. The folders of the script and of its output may differ.
         elsewhere = {"script": "", "invoked": "", "journal": "", "serve": "", "checkpoints": 0}
-        elsewhere |= {"folder": "", "files": None, "keep_files": False, "import_paths": [], "beside": ""}
+        elsewhere |= {"folder": "", "files": None, "keep_files": False, "import_paths": [], "beside": "", "earlier": []}
         # The folder of the whole investigation may differ, too.
         elsewhere |= {name: "/".join(Path(getattr(wanted, name)).parts[-2:]) for name in ("resync", "rejoin")}
         for name in ("resync", "rejoin"):

@@ -21,6 +21,7 @@ from ...records.modes.mode_registry import DEFERRED_DEVICES
 from ...records.run.step_files import EVALUATION, STATE, STATES, inputs_file, outcome_file
 from ...records.run.step_selection import StepSelection
 from ...script.named_tensors import gradients
+from ...tape.files.earlier_values import files_of_step
 from ...tape.files.tensor_file import write_tensors
 from ...tape.shards import local_tensor
 from ...torch_private.dispatching import unseen
@@ -46,12 +47,15 @@ SCHEMA = 1
 class OutcomeFiles(StepWatcher):
     """Copies the values of each step as they arrive. `write` writes the copies of completed steps, one file per step.
 
+    `earlier` are folders of runs whose values are not written again.
+
     On devices that defer ops, a copy is part of the graph that is executed anyway, and is read afterwards.
     """
 
-    def __init__(self, run: Path, mode: Mode) -> None:
+    def __init__(self, run: Path, mode: Mode, earlier: Sequence[str]) -> None:
         self._run = run
         self._mode = mode
+        self._earlier = [Path(folder) for folder in earlier]
         self._values: dict[str, torch.Tensor] = {}
         self._ended: list[tuple[int, dict[str, torch.Tensor]]] = []
 
@@ -76,7 +80,7 @@ class OutcomeFiles(StepWatcher):
             path = outcome_file(self._run, step)
             path.parent.mkdir(parents=True, exist_ok=True)
             read = dict(zip(values, self._mode.read(list(values.values())), strict=True))
-            write_tensors(path, read, {"schema": SCHEMA, "step": step})
+            write_tensors(path, read, {"schema": SCHEMA, "step": step}, files_of_step(self._earlier, step))
 
 
 class Experiments(Observer):
@@ -106,7 +110,7 @@ class Experiments(Observer):
         self._outcomes: OutcomeFiles | None = None
         self._watchers: list[tuple[StepSelection, StepWatcher]] = []
         if config.outcomes is not None:
-            self._outcomes = OutcomeFiles(around.folder, mode)
+            self._outcomes = OutcomeFiles(around.folder, mode, config.earlier)
             self._watchers.append((config.outcomes, self._outcomes))
         if config.tapes is not None:
             tapes = TapeRecording(config, config.tapes, mode, around.notice, around.write, around.kernels)

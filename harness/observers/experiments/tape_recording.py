@@ -14,6 +14,7 @@ from ...records.modes.mode_registry import DEFERRED_DEVICES
 from ...records.run.run_config import RunConfig
 from ...records.run.step_selection import StepSelection
 from ...records.values.unfilled_read import write_unfilled
+from ...tape.files.earlier_values import files_of_step
 from ...tape.files.tape_file import TAPES, tape_file, write_tape
 from ...tape.large_values import LargeValues
 from ...tape.recording.call_log import OPAQUE, VALUE_BUDGET
@@ -214,7 +215,8 @@ class TapeRecording(StepWatcher):
 
     def _write_tape(self, tape: Tape) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
-        write_tape(tape_file(self._folder, tape.step), tape)
+        earlier = files_of_step([Path(run) for run in self._config.earlier], tape.step)
+        write_tape(tape_file(self._folder, tape.step), tape, earlier)
 
     def _write_noise(self, noise: StepNoise) -> None:
         if not noise.equal:

@@ -42,7 +42,8 @@ class StepWriter(Observer):
         self._log = around.log
         self._digester = around.digester
         self._digests = FrameFile(folder / frames.DIGESTS)
-        self._values = ValueFiles(folder, config.keep_params, config.value_budget, around.notice)
+        earlier = [Path(run) / folder.name for run in config.earlier]
+        self._values = ValueFiles(folder, config.keep_params, config.value_budget, around.notice, earlier)
         self._sketches = SketchFile(folder, around.log, requested=config.sketches)
         self._held = HeldSteps(self._digests, around.write) if config.steps.spikes else None
         self._share = around.share
@@ -203,8 +204,11 @@ class StepWriter(Observer):
         self._write_logged(logged, iter(read), step)
 
     def write_last_values(self) -> None:
-        """Keep the last step's values, unless they have changed since the step."""
-        if self._last is None:
+        """Keep the last step's values, unless they have changed since the step.
+
+        A run that ends early, after the steps whose outcomes it keeps, is asked for nothing but these.
+        """
+        if self._last is None or (self._config.until is not None and self._config.outcomes is not None):
             return
         table, step, digests = self._last
         values = self._mode.in_place([named.tensor for named in table.tensors])

@@ -17,6 +17,7 @@ import torch
 
 from ...records import frames
 from ...records.run.step_selection import KeepParams
+from ...tape.files.earlier_values import link_if_equal
 from ...tape.files.journal_writing import FrameFile
 from .fetched_values import on_host
 from .tensor_buffers import TensorBuffers
@@ -31,13 +32,24 @@ def level_of(index: int) -> int:
 
 
 class ValueFiles:
-    """Writes the values of the kept steps. `notice` receives a message when thinning starts."""
+    """Writes the values of the kept steps. `notice` receives a message when thinning starts.
 
-    def __init__(self, folder: Path, keep: KeepParams, budget: int, notice: Callable[[str], None]) -> None:
+    `earlier` are the journals of runs that this one may repeat.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        keep: KeepParams,
+        budget: int,
+        notice: Callable[[str], None],
+        earlier: Sequence[Path] = (),
+    ) -> None:
         self._folder = folder
         self._keep = keep
         self._budget = budget
         self._notice = notice
+        self._earlier = earlier
         self._lowest = 0
         self._written: dict[int, int] = {}
         self._files: dict[int, FrameFile] = {}
@@ -77,7 +89,10 @@ class ValueFiles:
     def write_last(self, table: int, step: int, tensors: Sequence[torch.Tensor]) -> None:
         """Write the last step's values, unless they are already on disk."""
         if step != self._last_kept:
-            self._write(FrameFile(self._folder / frames.LAST_VALUES), table, step, tensors)
+            file = FrameFile(self._folder / frames.LAST_VALUES)
+            self._write(file, table, step, tensors)
+            file.close()
+            link_if_equal(file.path, [journal / frames.LAST_VALUES for journal in self._earlier])
 
     def _write(self, file: FrameFile, table: int, step: int, tensors: Sequence[torch.Tensor]) -> int:
         values = on_host(tensors)

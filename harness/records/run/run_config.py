@@ -32,6 +32,7 @@ class RunConfig(RunRequest):
     revision: the commit of the script's repository, if the mode states a revision
     beside: another folder whose files the script must not change, because links in `folder` lead there
     files: the private folders of the run
+    earlier: the folders of earlier runs of the investigation; values that these have kept are not written again
     rank, world_size: this process's rank, and the number of processes of the run
     """
 
@@ -49,6 +50,7 @@ class RunConfig(RunRequest):
     revision: str = ""
     beside: str = ""
     files: OwnFolders = field(default_factory=OwnFolders)
+    earlier: tuple[str, ...] = ()
     rank: int = 0
     world_size: int = 1
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -39,6 +40,13 @@ MOST_ELEMENTS = 2**63 - 1
 
 METADATA = "__metadata__"
 FACTS = "numdrift"
+
+ELSEWHERE = "elsewhere"
+"""The fact with the places of values that another file has: by the tensor's name, the name of the other file, the name
+of the value in it, and the tensor's dtype and shape (see tape/files/earlier_values.py)."""
+
+LINKED = re.compile(r"earlier-\d+\.safetensors")
+"""The names of these other files. Each is in the folder of the file that names it."""
 
 TORCH_NAMES = {
     "F64": "float64",
@@ -71,6 +79,11 @@ class TensorPlace:
     shape: tuple[int, ...]
     start: int
     end: int
+
+    @property
+    def size(self) -> int:
+        """The number of bytes."""
+        return self.end - self.start
 
 
 def build_header(tensors: Mapping[str, tuple[str, Sequence[int]]], facts: Mapping[str, Any]) -> tuple[bytes, list[str]]:
@@ -128,6 +141,36 @@ def read_header(path: Path, file: BinaryIO) -> tuple[list[TensorPlace], dict[str
     if position != size:
         raise JournalError(path, f"has {size} bytes, but its header says {position}")
     return entries, facts
+
+
+def read_places(path: Path) -> tuple[dict[Path, list[TensorPlace]], dict[str, Any]]:
+    """Read the places of a tensor file's values, by the file that has them, and the file's facts.
+
+    The first file is `path` itself. The others are files beside it, in which it found values when it was written.
+    Raises JournalError if one of the files is damaged, or cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            own, facts = read_header(path, file)
+        places, named = {path: own}, facts.get(ELSEWHERE, {})
+        there: dict[Path, dict[str, TensorPlace]] = {}
+        for name, (linked, name_there, dtype, shape) in named.items():
+            if not isinstance(linked, str) or not LINKED.fullmatch(linked):
+                raise ValueError(f"{name!r} is in the file {linked!r}, which cannot be beside this one")
+            beside = path.with_name(linked)
+            if beside not in there:
+                with beside.open("rb") as file:
+                    there[beside] = {place.name: place for place in read_header(beside, file)[0]}
+            place = there[beside][name_there]
+            offsets = [place.start, place.end]
+            described = _entry(name, {"dtype": dtype, "shape": shape, "data_offsets": offsets}, 0)
+            places.setdefault(beside, []).append(described)
+    except OSError as error:
+        raise JournalError(Path(error.filename or path), f"cannot be read: {error.strerror}") from error
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        complaint = (str(error).splitlines() or [""])[0][:200]
+        raise JournalError(path, f"has a damaged header ({type(error).__name__}: {complaint})") from error
+    return places, facts
 
 
 def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

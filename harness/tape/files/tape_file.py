@@ -50,9 +50,12 @@ def exact_file(tape: Path) -> Path:
 
 
 @uncollected()
-def write_tape(path: Path, tape: Tape) -> None:
-    """Write a tape. Raises OSError, for example if the disk is full."""
-    write_tensors(path, *described_tape(tape))
+def write_tape(path: Path, tape: Tape, earlier: Sequence[Path] = ()) -> None:
+    """Write a tape. Raises OSError, for example if the disk is full.
+
+    Large values that one of the files `earlier` has are not written again (see `earlier_values`).
+    """
+    write_tensors(path, *described_tape(tape), earlier)
 
 
 def described_tape(tape: Tape) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -11,10 +11,11 @@ from typing import Any
 import torch
 
 from ...errors import JournalError
-from ...records.values.tensor_layout import ALIGNMENT, TORCH_NAMES, TensorPlace, build_header, read_header
+from ...records.values.tensor_layout import ALIGNMENT, ELSEWHERE, TORCH_NAMES, TensorPlace, build_header, read_places
 from ...torch_private.dispatching import without_dispatch_modes, without_function_modes
 from ..large_values import LARGE, give_back_pages, mapping_of, tensor_in
 from ..tape_arguments import name_of
+from .earlier_values import linked_values
 from .journal_writing import AppendFile, bytes_of
 
 TRUE_DTYPES = "dtypes"
@@ -23,17 +24,24 @@ TRUE_DTYPES = "dtypes"
 CODES = {getattr(torch, name): code for code, name in TORCH_NAMES.items() if hasattr(torch, name)}
 
 
-def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor], facts: Mapping[str, Any]) -> None:
+def write_tensors(
+    path: Path, tensors: Mapping[str, torch.Tensor], facts: Mapping[str, Any], earlier: Sequence[Path] = ()
+) -> None:
     """Write a file atomically. An existing file is replaced. Raises OSError, for example if the disk is full.
+
+    Large tensors that one of the files `earlier` has, bit for bit, are not written again (see `earlier_values`).
 
     Tensors are written one after the other. A contiguous tensor on the CPU is not copied. The copy of any other tensor
     is freed before the next copy is made. Sparse tensors are written as dense ones. A tensor whose dtype the format
     lacks is widened to float32, and the original dtype is written to the fact `dtypes`.
     """
+    with without_dispatch_modes(), without_function_modes(), torch.no_grad():
+        elsewhere = linked_values(path.parent, tensors, CODES, earlier)
     widened = {name: name_of(tensor.dtype) for name, tensor in tensors.items() if tensor.dtype not in CODES}
+    own = {name: tensor for name, tensor in tensors.items() if name not in elsewhere}
     header, order = build_header(
-        {name: (CODES.get(tensor.dtype, "F32"), tuple(tensor.shape)) for name, tensor in tensors.items()},
-        {**facts, **({TRUE_DTYPES: widened} if widened else {})},
+        {name: (CODES.get(tensor.dtype, "F32"), tuple(tensor.shape)) for name, tensor in own.items()},
+        {**facts, **({TRUE_DTYPES: widened} if widened else {}), **({ELSEWHERE: elsewhere} if elsewhere else {})},
     )
     temporary = path.with_name(f"{path.name}.part")
     temporary.unlink(missing_ok=True)
@@ -66,35 +74,13 @@ def read_tensors(path: Path, *, maps: bool = False) -> tuple[dict[str, torch.Ten
     compute other bits on data that is not.
     """
     tensors: dict[str, torch.Tensor] = {}
-    mapping: mmap.mmap | None = None
-    try:
-        with path.open("rb") as file, without_dispatch_modes(), without_function_modes(), torch.no_grad():
-            entries, facts = read_header(path, file)
-            if maps and any(_can_be_mapped(entry) for entry in entries):
-                with suppress(OSError):  # a file system without mappings
-                    mapping = mapping_of(file.fileno(), 0, entries[-1].end)
-            for entry in entries:
-                dtype = getattr(torch, TORCH_NAMES[entry.dtype], None)
-                if dtype is None:
-                    version = torch.__version__
-                    raise JournalError(path, f"{entry.name!r} has a dtype that torch {version} lacks")
-                if mapping is not None and _can_be_mapped(entry):
-                    tensors[entry.name] = tensor_in(mapping, entry.start, dtype, entry.shape)
-                    continue
-                try:
-                    tensor = torch.empty(entry.shape, dtype=dtype, device="cpu")
-                except RuntimeError as error:
-                    raise JournalError(
-                        path, f"{entry.name!r} cannot be created: {str(error).splitlines()[0]}"
-                    ) from error
-                # Read directly into the tensor's memory; skip an empty tensor, whose buffer is read-only.
-                file.seek(entry.start)
-                buffer = memoryview(bytes_of(tensor)).cast("B")
-                if not buffer.readonly and file.readinto(buffer) != entry.end - entry.start:
-                    raise JournalError(path, f"was cut off while it was read, at {entry.name!r}")
-                tensors[entry.name] = tensor
-    except OSError as error:
-        raise JournalError(path, f"cannot be read: {error.strerror}") from error
+    with without_dispatch_modes(), without_function_modes(), torch.no_grad():
+        places, facts = read_places(path)
+        for file, places_there in places.items():
+            try:
+                tensors |= _read(file, places_there, maps=maps)
+            except OSError as error:
+                raise JournalError(file, f"cannot be read: {error.strerror}") from error
     # Widened tensors are converted back to their original dtype, except for quantized tensors, which stay float32.
     named = facts.get(TRUE_DTYPES)
     for name, dtype in named.items() if isinstance(named, dict) else ():
@@ -104,5 +90,33 @@ def read_tensors(path: Path, *, maps: bool = False) -> tuple[dict[str, torch.Ten
     return tensors, facts
 
 
-def _can_be_mapped(entry: TensorPlace) -> bool:
-    return entry.end - entry.start >= LARGE and entry.start % ALIGNMENT == 0
+def _read(path: Path, places: Sequence[TensorPlace], *, maps: bool) -> dict[str, torch.Tensor]:
+    """Read these tensors of one file. Raises JournalError and OSError."""
+    tensors: dict[str, torch.Tensor] = {}
+    mapping: mmap.mmap | None = None
+    with path.open("rb") as file:
+        if maps and any(_can_be_mapped(place) for place in places):
+            with suppress(OSError):  # a file system without mappings
+                mapping = mapping_of(file.fileno(), 0, max(place.end for place in places))
+        for place in places:
+            dtype = getattr(torch, TORCH_NAMES[place.dtype], None)
+            if dtype is None:
+                raise JournalError(path, f"{place.name!r} has a dtype that torch {torch.__version__} lacks")
+            if mapping is not None and _can_be_mapped(place):
+                tensors[place.name] = tensor_in(mapping, place.start, dtype, place.shape)
+                continue
+            try:
+                tensor = torch.empty(place.shape, dtype=dtype, device="cpu")
+            except RuntimeError as error:
+                raise JournalError(path, f"{place.name!r} cannot be created: {str(error).splitlines()[0]}") from error
+            # Read directly into the tensor's memory; skip an empty tensor, whose buffer is read-only.
+            file.seek(place.start)
+            buffer = memoryview(bytes_of(tensor)).cast("B")
+            if not buffer.readonly and file.readinto(buffer) != place.size:
+                raise JournalError(path, f"was cut off while it was read, at {place.name!r}")
+            tensors[place.name] = tensor
+    return tensors
+
+
+def _can_be_mapped(place: TensorPlace) -> bool:
+    return place.size >= LARGE and place.start % ALIGNMENT == 0

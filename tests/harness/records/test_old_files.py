@@ -89,6 +89,7 @@ def test_a_config_is_read_and_says_the_same() -> None:
         "import_paths": [],
         "revision": "",
         "beside": "",
+        "earlier": [],
         "kill": False,
         "subject": None,
         "overhead": None,

@@ -1,0 +1,113 @@
+"""Large values that an earlier file of the same investigation has: they are not written a second time.
+
+A training that is repeated leaves the same states, and its tape begins with one of them. The earlier file is linked
+into the folder of the new one, and the new file's facts say where each value is:
+
+    cpu/states/state-000001.safetensors                       parameter w, state w.exp_avg
+    evidence/cpu-again/outcomes/earlier-81203.safetensors     the same file, by a hard link
+    evidence/cpu-again/outcomes/outcome-000000.safetensors    loss 0, and {"elsewhere": {"parameter w": [...], ...}}
+
+So nothing is lost if the earlier run is removed or replaced. Where the file system has no hard links, values are
+written again.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import filecmp
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ...errors import JournalError
+from ...records.run.step_files import outcome_file, state_file
+from ...records.values.tensor_layout import ALIGNMENT, TensorPlace, read_header
+from ..large_values import LARGE, give_back_pages, mapping_of, tensor_in
+from .journal_writing import bytes_of
+
+FIRST_BYTES = 4096
+"""The number of bytes that are compared first. Most values that differ do so early."""
+
+
+def files_of_step(runs: Sequence[Path], step: int) -> list[Path]:
+    """Return the files of these runs that may have values of a step: the states around it, and its outcome."""
+    files = (
+        path for run in runs for path in (state_file(run, step), state_file(run, step + 1), outcome_file(run, step))
+    )
+    return [path for path in files if path.exists()]
+
+
+def linked_values(
+    folder: Path, tensors: Mapping[str, torch.Tensor], codes: Mapping[torch.dtype, str], earlier: Sequence[Path]
+) -> dict[str, list[Any]]:
+    """Find the large tensors that earlier files have, bit for bit, and link these files into `folder`.
+
+    `codes` has the file's name of each dtype. Return, by the tensor's name, the name of the linked file, the name of
+    the value in it, and the tensor's own dtype and shape. A file that cannot be read or linked is not used.
+    """
+    large = {
+        name: tensor
+        for name, tensor in tensors.items()
+        if tensor.is_cpu and tensor.layout == torch.strided and tensor.dtype in codes and tensor.nbytes >= LARGE
+    }
+    found: dict[str, list[Any]] = {}
+    for path in earlier if large else ():
+        with suppress(OSError, JournalError), path.open("rb") as file:
+            by_size: dict[int, list[TensorPlace]] = {}
+            places, _ = read_header(path, file)
+            for place in places:
+                if not place.start % ALIGNMENT:  # kernels may compute other bits on memory that is not aligned
+                    by_size.setdefault(place.size, []).append(place)
+            mapping, link = None, ""
+            for name, tensor in large.items():
+                candidates = by_size.get(tensor.nbytes, ())
+                if name in found or not candidates or not tensor.is_contiguous():
+                    continue
+                mapping = mapping or mapping_of(file.fileno(), 0, places[-1].end)
+                for place in sorted(candidates, key=lambda candidate: candidate.name != name):
+                    bytes_there = tensor_in(mapping, place.start, torch.uint8, (tensor.nbytes,))
+                    if _is_equal(tensor, bytes_there):
+                        link = link or _link(path, folder)
+                        found[name] = [link, place.name, codes[tensor.dtype], list(tensor.shape)]
+                        break
+    return found
+
+
+def _is_equal(tensor: torch.Tensor, there: torch.Tensor) -> bool:
+    content = bytes_of(tensor)
+    here = torch.frombuffer(content, dtype=torch.uint8)
+    begin = ctypes.string_at(there.data_ptr(), FIRST_BYTES)
+    if begin != ctypes.string_at(here.data_ptr(), FIRST_BYTES):
+        return False
+    words = here.numel() // 8 * 8  # eight bytes at a time is eight times as fast
+    is_equal = torch.equal(here[:words].view(torch.int64), there[:words].view(torch.int64))
+    is_equal = is_equal and torch.equal(here[words:], there[words:])
+    give_back_pages(there)
+    give_back_pages(tensor)
+    return is_equal
+
+
+def _link(path: Path, folder: Path) -> str:
+    """Link a file into a folder and return the link's name. Raises OSError."""
+    name = f"earlier-{path.stat().st_ino}.safetensors"
+    try:
+        os.link(path, folder / name)
+    except FileExistsError:
+        if not path.samefile(folder / name):
+            raise
+    return name
+
+
+def link_if_equal(path: Path, earlier: Sequence[Path]) -> None:
+    """Replace a file with a link to an earlier file that has the same bytes. Without one, or on failure, it stays."""
+    for other in earlier:
+        with suppress(OSError):
+            if other.stat().st_size == path.stat().st_size and filecmp.cmp(other, path, shallow=False):
+                temporary = path.with_name(f"{path.name}.part")
+                os.link(other, temporary)
+                temporary.replace(path)
+                return
