@@ -75,23 +75,9 @@ def prepare_rank(plan: BatchPlan, spec: ModeSpec, folder: RunFolder, rank: int, 
         host=socket.gethostname() if plan.machines > 1 else "",
         experiment=plan.experiment,
         revision=place.revision,
-        earlier=tuple(str(rank_folder(run, rank).absolute()) for run in _earlier_runs(plan)),
         rank=rank,
         world_size=plan.nproc,
     )
-
-
-def _earlier_runs(plan: BatchPlan) -> list[Path]:
-    """Return the folders of the runs that an experiment may repeat: those of its two modes, and the mode's experiments.
-
-    They may not exist.
-    """
-    if plan.experiment is None:
-        return []
-    evidence, experiment = plan.investigation.path, plan.experiment
-    modes = [evidence.parent / run for run in (experiment.run, experiment.reference) if run]
-    own = {plan.investigation.run(plan.modes[0].name, plan.suffix).path}
-    return [*modes, *sorted({*evidence.glob(f"{experiment.run}-*/")} - own)]
     manifest.write(folder.manifest)
     launch = Launch(
         name=spec.name,
@@ -148,9 +134,23 @@ def run_config(plan: BatchPlan, spec: ModeSpec, folder: RunFolder, rank: int = 0
         resync=states(plan.resync),
         rejoin=states(plan.rejoin),
         serve="" if plan.serve is None or rank else str(plan.serve.absolute()),
+        earlier=tuple(str(rank_folder(run, rank).absolute()) for run in _earlier_runs(plan)),
         rank=rank,
         world_size=plan.nproc,
     )
+
+
+def _earlier_runs(plan: BatchPlan) -> list[Path]:
+    """Return the folders of the runs that an experiment may repeat: those of its two modes, and the mode's experiments.
+
+    They may not exist.
+    """
+    if plan.experiment is None:
+        return []
+    evidence, experiment = plan.investigation.path, plan.experiment
+    modes = [evidence.parent / run for run in (experiment.run, experiment.reference) if run]
+    own = {plan.investigation.run(plan.modes[0].name, plan.suffix).path}
+    return [*modes, *sorted({*evidence.glob(f"{experiment.run}-*/")} - own)]
 
 
 def withdraw(folder: RunFolder) -> None:
