@@ -71,7 +71,7 @@ def read_exact(run: Path, step: int) -> TensorFile | None:
 
     Raises JournalError if the file is damaged.
     """
-    return _read(run, "exact", step) if _path(run, "exact", step).exists() else None
+    return _read(run, "exact", step) if exact_path(run, step).exists() else None
 
 
 def read_noise_record(run: Path, step: int) -> Mapping[str, Any] | None:
@@ -97,6 +97,10 @@ def read_noise_record(run: Path, step: int) -> Mapping[str, Any] | None:
 
 def outcome_path(run: Path, step: int) -> Path:
     return _path(run, "outcome", step)
+
+
+def exact_path(run: Path, step: int) -> Path:
+    return _path(run, "exact", step)
 
 
 def tape_path(run: Path, step: int) -> Path:

@@ -29,22 +29,17 @@ from ...records.run.run_config import RunConfig
 from ...records.run.step_files import OF_SCRIPT
 from ...runs.mapped_tensors import TensorFile
 from ...runs.recorded_run import RecordedRun
-from ...runs.step_outcomes import (
-    outcome_path,
-    outcome_steps,
-    read_outcome,
-    read_state,
-    state_steps,
-)
+from ...runs.step_outcomes import outcome_steps, read_exact, read_outcome, read_state, state_steps
 from .explained_scores import Scores, without_unlooked
+from .file_version import FileVersion
 from .joined_outcome import outcome_against
 from .mode_spreads import Spreads, mode_spreads
 from .own_spread import kept_values
-from .rerun_noise import noise_of_reruns
 from .pair_evidence import PairEvidence
+from .rerun_noise import noise_of_reruns
 from .same_state_steps import reference_outcomes, started_steps
 from .split_batches import split_of
-from .steps_in_double import exact_values
+from .steps_in_double import exact_run
 
 ANEW = " (remove that run's folder; `numdrift investigate` then repeats the run)"
 
@@ -169,12 +164,12 @@ def _scored(
     """Score a step by its own noise, else by that of all taped steps, else by the noise of perturbed runs."""
     taped = noises.get(step) or (pooled(step, list(noises.values())) if noises else None)
     if taped is not None and not evidence.one_against_several and not is_split:
-        a, b = (_Outcome.of(path, step) for path in (reference.path, folder or run.path))
+        a, b = (FileVersion.of_outcome(path, step) for path in (reference.path, folder or run.path))
         scored = _scored_once(_Scoring(step, a, b, taped))
-        exact = exact_values(evidence, step) if scored.score > 1 else None
+        exact = exact_run(evidence, step) if scored.score > 1 else None
         if exact is None:
             return scored
-        explained = with_errors(scored, read_outcome(a.run, step), read_outcome(b.run, step), exact)
+        explained = _explained_once(_Scoring(step, a, b, taped), FileVersion.of_exact(exact.path, step))
         # Only if the errors explain all of the step's drift: a fault in a part of the step keeps its score.
         threshold = threshold_of_pair(spec_of(evidence.a), spec_of(evidence.b))
         return explained if explained.score <= threshold.fault < scored.score else scored
@@ -204,27 +199,12 @@ def _noise_at(step: int, a: TensorFile, noise: Noise) -> Noise:
 
 
 @dataclass(frozen=True, slots=True)
-class _Outcome:
-    """The outcome file of a step of a run, as a cache key: a file that is written again has a different key."""
-
-    run: Path
-    written: int  # nanoseconds
-    size: int  # bytes
-
-    @classmethod
-    def of(cls, run: Path, step: int) -> _Outcome:
-        path = outcome_path(run, step)
-        file_stat = path.stat() if path.exists() else None
-        return cls(run, file_stat.st_mtime_ns, file_stat.st_size) if file_stat else cls(run, 0, 0)
-
-
-@dataclass(frozen=True, slots=True)
 class _Scoring:
     """A step of two runs and the noise to score it by: this step's, or that of all steps with a tape."""
 
     step: int
-    a: _Outcome
-    b: _Outcome
+    a: FileVersion
+    b: FileVersion
     noise: Noise = field(hash=False)  # contains a mapping, so it is compared but not hashed
 
 
@@ -233,6 +213,15 @@ def _scored_once(scoring: _Scoring) -> StepScore:
     """Score a step of two runs; the result is cached. Raises JournalError."""
     a, b = (read_outcome(outcome.run, scoring.step) for outcome in (scoring.a, scoring.b))
     return score_step(a, b, _noise_at(scoring.step, a, scoring.noise))
+
+
+@functools.lru_cache(maxsize=1024)
+def _explained_once(scoring: _Scoring, exact: FileVersion) -> StepScore:
+    """Score a step that was also computed in double; the result is cached. Raises JournalError."""
+    a, b = (read_outcome(outcome.run, scoring.step) for outcome in (scoring.a, scoring.b))
+    values = read_exact(exact.run, scoring.step)
+    scored = _scored_once(scoring)
+    return scored if values is None else with_errors(scored, a, b, values)
 
 
 def spreads_of(evidence: PairEvidence) -> Spreads:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from ...drift.referee_accuracy import Accuracy, accuracy, step_errors
+import functools
+
+from ...drift.referee_accuracy import Accuracy, StepErrors, accuracy, step_errors
 from ...drift.step_noise import read_noise
-from ...runs.mapped_tensors import TensorFile
 from ...runs.recorded_run import RecordedRun
 from ...runs.step_outcomes import exact_steps, read_exact, read_outcome
+from .file_version import FileVersion
 from .pair_evidence import PairEvidence
 from .same_state_steps import reference_outcomes, started_steps
 
 
-def exact_values(evidence: PairEvidence, step: int) -> TensorFile | None:
-    """Return the results of a step in double; None if they were not computed. Raises JournalError for damaged files."""
-    return next((exact for run in evidence.measured if (exact := _exact(run, step)) is not None), None)
+def exact_run(evidence: PairEvidence, step: int) -> RecordedRun | None:
+    """Return the run with the results of a step in double; None if they were not computed. Raises JournalError for
+    damaged files."""
+    return next((run for run in evidence.measured if _is_exact(run, step)), None)
 
 
 def accuracy_of(evidence: PairEvidence) -> Accuracy | None:
@@ -23,17 +26,26 @@ def accuracy_of(evidence: PairEvidence) -> Accuracy | None:
     steps = []
     for run in evidence.measured:
         for step in exact_steps(run.path):
-            exact = _exact(run, step)
-            if step in started and step in outcomes and exact is not None:
-                a, b = (read_outcome(run_of_step[step].path, step) for run_of_step in (outcomes, started))
-                steps.append(step_errors(a, b, exact, step))
-    return accuracy(steps, evidence.a.manifest.label, evidence.b.manifest.label)
+            if step in started and step in outcomes and _is_exact(run, step):
+                a, b = (FileVersion.of_outcome(run_of_step[step].path, step) for run_of_step in (outcomes, started))
+                steps.append(_errors_once(a, b, FileVersion.of_exact(run.path, step), step))
+    return accuracy(
+        [errors for errors in steps if errors is not None], evidence.a.manifest.label, evidence.b.manifest.label
+    )
 
 
-def _exact(run: RecordedRun, step: int) -> TensorFile | None:
-    """Return a step in double if its tape can be replayed to the step's own bits; otherwise it says nothing."""
+@functools.lru_cache(maxsize=1024)
+def _errors_once(a: FileVersion, b: FileVersion, exact: FileVersion, step: int) -> StepErrors | None:
+    """Return the errors of both modes in a step; the result is cached, since each judgement asks for it."""
+    values = read_exact(exact.run, step)
+    return None if values is None else step_errors(read_outcome(a.run, step), read_outcome(b.run, step), values, step)
+
+
+def _is_exact(run: RecordedRun, step: int) -> bool:
+    """Check whether a run has a step in double whose tape can be replayed to the step's own bits; otherwise it says
+    nothing."""
     exact = read_exact(run.path, step)
     if exact is None or exact.facts.get("reason"):
-        return None
+        return False
     noise = read_noise(run.path, step)
-    return exact if noise is None or noise.equal else None
+    return noise is None or noise.equal
