@@ -21,11 +21,11 @@ from .causes.kernel_names import kernel_of
 from .causes.kernel_suspects import with_kernels
 from .causes.left_over import left_over
 from .causes.localized_step import LocalizedStep, UnprovenCauses
-from .causes.net_effect import Effects, net_effects
+from .causes.net_effect import Effects, NetEffect, net_effects
 from .causes.proofs import FEW, is_beyond, prove
 from .causes.script_branches import with_decisions
 from .causes.site_causes import Cause, causes_of, differing_inputs, farthest_move, with_layouts
-from .causes.split_sites import split_sites
+from .causes.split_sites import only_rounding, parts_of, split_sites
 from .causes.suspects import suspects
 from .causes.swap_sites import SwapSite, sites_of
 from .execute.prepared_call import Kernels
@@ -72,6 +72,8 @@ def localize_step(
     pair = tests.pair
     examined = examine(pair, with_kernels(pair, suspects(pair), kernels))
     examined, sites = _sites(tests, examined, kernels, labels)
+    effects = _effects_before_splitting(tests, examined, sites, threshold)
+    sites = split_sites(tests, examined, sites, only_rounding(tests, examined, sites, effects))
     causes = with_settings(pair, examined, _causes(pair, examined, sites, labels), sides)
     causes = with_decisions(pair, causes, labels)
     causes = with_inseparable(tests, causes, lambda cause: farthest_move(examined, cause))
@@ -79,7 +81,7 @@ def localize_step(
     # If the step has few causes, their effects are measured before they are tested: some of them need fewer tests then.
     has_few = 1 < len(causes) <= FEW and is_beyond(tests.swapped_out([]), threshold)
     measured = causes if has_few else []
-    effects = net_effects(pair, measured)
+    effects |= net_effects(pair, [cause for cause in measured if not effects.keys() >= {*cause.sites}])
     rounding = [cause.sites for cause in measured if _only_rounds(cause, examined, effects)]
     causes = with_undone_together(tests, causes, rounding)
     causes = with_layouts(causes, examined, labels)
@@ -177,7 +179,17 @@ def _sites(
         doubted_sites = sites_of(pair, doubted, overridden)
         if _is_complete(tests, _causes(pair, doubted, doubted_sites, labels)):
             sites, examined = doubted_sites, doubted
-    return examined, split_sites(tests, examined, sites)
+    return examined, sites
+
+
+def _effects_before_splitting(
+    tests: HybridTests, examined: Mapping[int, Examined], sites: Sequence[SwapSite], threshold: float
+) -> dict[SwapSite, Sequence[NetEffect | None]]:
+    """Return the effects of the sites if one of them can be split and the step drifts beyond rounding, else {}."""
+    causes = causes_of(tests.pair, examined, sites)
+    can_be_split = any(len(parts_of(tests, examined, site)) > 1 for site in sites)
+    is_worth_it = 1 < len(causes) <= FEW and can_be_split and is_beyond(tests.swapped_out([]), threshold)
+    return dict(net_effects(tests.pair, causes)) if is_worth_it else {}
 
 
 def _is_complete(tests: HybridTests, causes: list[Cause]) -> bool:

@@ -10,12 +10,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ..errors import JournalError
 from .mapped_tensors import TensorFile, read_tensor_file
+from .numpy_values import Array
 
 STEP = re.compile(r"[a-z]+-(\d{6,})\.(?:safetensors|json)")
 NOISE_SCHEMA = 1
@@ -69,9 +73,46 @@ def read_state(run: Path, step: int) -> TensorFile:
 def read_exact(run: Path, step: int) -> TensorFile | None:
     """Read a step's results in double precision; return None if no referee computed them.
 
-    Raises JournalError if the file is damaged.
+    Of some results, the file has the distances from the step's outcome, as the fact `apart` says. Raises JournalError
+    if the file is damaged, or if there is no such outcome.
     """
-    return _read(run, "exact", step) if exact_path(run, step).exists() else None
+    if not exact_path(run, step).exists():
+        return None
+    exact = _read(run, "exact", step)
+    apart = exact.facts.get("apart")
+    if not apart:
+        return exact
+    outcome, names = read_outcome(run, step).tensors, frozenset(map(str, apart if isinstance(apart, list) else ()))
+    unlike = [
+        name
+        for name in names
+        if name not in outcome or name not in exact.tensors or outcome[name].shape != exact.tensors[name].shape
+    ]
+    if unlike:
+        path = exact_path(run, step)
+        raise JournalError(path, f"does not belong to the step's outcome, which has no such {unlike[0]}")
+    sums = _Sums(exact.tensors, outcome, names)
+    return TensorFile(sums, {**exact.dtypes, **dict.fromkeys(names, "float64")}, exact.facts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sums(Mapping[str, Array]):
+    """Values of which some are kept as distances: each is computed when it is used, as all together may take a lot of
+    memory."""
+
+    kept: Mapping[str, Array]
+    outcome: Mapping[str, Array]
+    apart: frozenset[str]
+
+    def __getitem__(self, name: str) -> Array:
+        value = self.kept[name]
+        return value if name not in self.apart else self.outcome[name].astype(np.float64) + value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.kept)
+
+    def __len__(self) -> int:
+        return len(self.kept)
 
 
 def read_noise_record(run: Path, step: int) -> Mapping[str, Any] | None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import operator
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from ...records.modes.mode_spec import ModeSpec
 from ...tape.recording.call_log import CallValues
@@ -26,12 +28,20 @@ from .captured_calls import CapturedCalls
 from .recompiled_step import recompiled_as
 
 TOGETHER = 16
-"""The number of nodes that are compiled as one graph, since many nodes take about as long to compile as one.
+"""The largest number of nodes that are compiled as one graph, since many nodes take about as long to compile as one.
 
-If one of them is needed, all are executed. Once this has taken longer for a node than the graph took to compile, the
-node is compiled alone: in a GPT-2 of 124 million parameters, a step's large products would be executed hundreds of
-times beside other nodes.
+If one of them is needed, all are executed.
 """
+
+COMPILE_SECONDS = 2.0
+"""About the time that the compiler takes for a graph. Nodes are compiled together if executing all of them whenever one
+is needed takes no longer. In a GPT-2 of 124 million parameters, the product before the loss takes a second: beside 15
+other nodes, it would be executed a hundred times."""
+
+BYTES_PER_SECOND = {False: 4e9, True: 1e12}
+"""The bytes that kernels read or write in a second, on a few processors of a machine and on an accelerator."""
+
+FLOPS_PER_SECOND = {False: 5e10, True: 1e13}
 
 DEVICE_SECONDS = 60.0
 """The limit in seconds for compiling a step's nodes for an accelerator, whose kernels take long to compile."""
@@ -66,18 +76,26 @@ class NodeKind:
         values = [self.arguments, *(value for _, value in self.keywords)]
         return [value for value in leaves(values) if isinstance(value, KernelTensor)]
 
+    def seconds(self) -> float:
+        """Estimate the time that the kernel takes."""
+        operation: Any = registered_operation(self.op)
+        with fake_mode(), torch.no_grad(), FlopCounterMode(display=False) as counter:
+            inputs = [tensor.empty() for tensor in self.tensors()]
+            args, kwargs = _filled(self, iter(inputs))
+            made = [value for value in leaves([operation(*args, **kwargs)]) if isinstance(value, torch.Tensor)]
+        on_accelerator = any(is_accelerator(tensor.device) for tensor in self.tensors())
+        moved = sum(tensor.numel() * tensor.element_size() for tensor in (*inputs, *made))
+        flops = counter.get_total_flops()
+        return moved / BYTES_PER_SECOND[on_accelerator] + flops / FLOPS_PER_SECOND[on_accelerator]
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CompiledNodes:
-    """A graph of independent nodes, which took so many seconds to compile.
-
-    `results` says, for each node, which of its flat outputs the graph returns.
-    """
+    """A graph of independent nodes. `results` says, for each node, which of its flat outputs the graph returns."""
 
     kinds: Sequence[NodeKind]
     results: Sequence[Sequence[bool]]
     run: Boxed
-    seconds: float
 
 
 class NodeCompiler(Protocol):
@@ -100,7 +118,6 @@ class NodeKernels:
         self._tape = tape
         self._compile_graph = compile_
         self._compiled_kinds: dict[NodeKind, tuple[CompiledNodes, int]] = {}
-        self._executed: dict[NodeKind, float] = {}  # seconds in which the graph of a kind was executed for it
         self._kept: dict[NodeKind, list[torch.Tensor]] = {}
         self._room = MOST_ZEROS
         self._limit = DEVICE_SECONDS if any(is_accelerator(slot.device) for slot in tape.slots) else math.inf
@@ -108,60 +125,37 @@ class NodeKernels:
 
     def prepare(self, positions: Iterable[int]) -> None:
         """Compile the kernels of these calls in batches. `execute` raises for a kernel that cannot be compiled."""
-        wanted: dict[bool, dict[NodeKind, None]] = {False: {}, True: {}}
+        wanted: dict[bool, Counter[NodeKind]] = {False: Counter(), True: Counter()}
         for position in positions:
             call = self._tape.calls[position]
             operation = registered_operation(call.op)
             if operation is not None and is_generated(call, operation):
                 kind = self._kind(call, call.arguments, call.keywords)
                 if kind not in self._compiled_kinds:
-                    wanted[kind.backward].setdefault(kind)
-        for kinds in wanted.values():
-            alike = sorted(kinds, key=lambda kind: sum(math.prod(tensor.size) for tensor in kind.tensors()))
-            for start in range(0, len(alike), TOGETHER):
+                    wanted[kind.backward][kind] += 1
+        for times in wanted.values():
+            for kinds in compiled_together(times):
                 with suppress(Exception):  # one of them may fail to compile
-                    self._compiled(alike[start : start + TOGETHER])
+                    self._compile(kinds)
 
     def execute(self, computation: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
         """Return the flat outputs of a node. Exceptions of the compiler propagate."""
         kind = self._kind(computation.call, arguments, keywords)
         if kind not in self._compiled_kinds:
-            self._compiled([kind])
+            self._compile([kind])
         compiled, number = self._compiled_kinds[kind]
         values = leaves([arguments, *(keywords[name] for name, _ in kind.keywords)])
         tensors = [value for value in values if isinstance(value, torch.Tensor)]
-        began = time.monotonic()
-        outputs = self._outputs(compiled, number, tensors)
-        if len(compiled.kinds) > 1:
-            before = self._executed.get(kind, 0.0)
-            self._executed[kind] = before + time.monotonic() - began
-            if before <= compiled.seconds < self._executed[kind]:
-                self._part(kind, tensors, outputs)
-        return outputs
-
-    def _outputs(self, compiled: CompiledNodes, number: int, tensors: Sequence[torch.Tensor]) -> list[Any]:
-        """Execute a graph of nodes and return the flat outputs of one of them, whose inputs are `tensors`.
-
-        All nodes of the graph are executed, since they were compiled together. The others get zeros, and their results
-        are discarded.
-        """
-        inputs: list[Any] = []
-        for at, kind_in_graph in enumerate(compiled.kinds):
-            inputs += tensors if at == number else self._zeros(kind_in_graph)
         with without_dispatch_modes():
+            # All nodes of the graph are executed, since they were compiled together. All but the wanted node get
+            # zeros, and their results are discarded.
+            inputs: list[Any] = []
+            for at, kind_in_graph in enumerate(compiled.kinds):
+                inputs += tensors if at == number else self._zeros(kind_in_graph)
             outputs = list(compiled.run(inputs))
         before = sum(sum(node_results) for node_results in compiled.results[:number])
         own = iter(outputs[before:])
         return [next(own) if is_returned else None for is_returned in compiled.results[number]]
-
-    def _part(self, kind: NodeKind, tensors: Sequence[torch.Tensor], outputs: Sequence[Any]) -> None:
-        """Compile a node alone, for later calls, if its kernel then computes the same outputs of these inputs."""
-        together = self._compiled_kinds[kind]
-        with suppress(Exception):  # the node keeps its kernel of the graph
-            alone = self._outputs(self._compiled([kind]), 0, tensors)
-            if all(a is b is None or is_same(a, b) for a, b in zip(alone, outputs, strict=True)):
-                return
-        self._compiled_kinds[kind] = together
 
     def _zeros(self, kind: NodeKind) -> list[torch.Tensor]:
         """Return zeros for the inputs of a kernel. Keep them if there is room, since no kernel writes to its inputs."""
@@ -174,7 +168,7 @@ class NodeKernels:
                 self._room -= size
         return zeros
 
-    def _compiled(self, kinds: Sequence[NodeKind]) -> CompiledNodes:
+    def _compile(self, kinds: Sequence[NodeKind]) -> None:
         """Compile these nodes. Raise NotReplayable after the time limit. Exceptions of the compiler propagate."""
         if self._spent >= self._limit:
             raise NotReplayable(f"compiling nodes outside their graph took longer than {self._limit:.0f} s")
@@ -183,11 +177,9 @@ class NodeKernels:
             module, inputs, results = graph_of(kinds)
             run = self._compile_graph(module, inputs, backward=kinds[0].backward)
         finally:
-            seconds = time.monotonic() - began
-            self._spent += seconds
-        compiled = CompiledNodes(kinds, results, run, seconds)
+            self._spent += time.monotonic() - began
+        compiled = CompiledNodes(kinds, results, run)
         self._compiled_kinds.update({kind: (compiled, number) for number, kind in enumerate(kinds)})
-        return compiled
 
     def _kind(self, call: Call, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> NodeKind:
         def kind(value: Any) -> Any:
@@ -200,6 +192,26 @@ class NodeKernels:
 
         named = tuple((name, mapped(kind, keywords[name])) for name in sorted(keywords))
         return NodeKind(call.op, mapped(kind, arguments), named, call.phase == "backward")
+
+
+def compiled_together(times: Mapping[NodeKind, int]) -> list[list[NodeKind]]:
+    """Return the nodes in groups that are worth compiling together, given how often each is needed.
+
+    A group of n nodes that are needed k times in all and take s seconds in all is executed for k s seconds.
+    """
+    seconds = dict[NodeKind, float]()
+    for kind in times:
+        with suppress(Exception):  # a node that fails on fake tensors fails to compile, too
+            seconds[kind] = kind.seconds()
+    groups: list[list[NodeKind]] = []
+    count, spent = 0, 0.0
+    for kind in sorted(seconds, key=lambda candidate: seconds[candidate]):
+        count, spent = count + times[kind], spent + seconds[kind]
+        if not groups or len(groups[-1]) == TOGETHER or count * spent > COMPILE_SECONDS:
+            groups.append([])
+            count, spent = times[kind], seconds[kind]
+        groups[-1].append(kind)
+    return groups
 
 
 def graph_of(kinds: Sequence[NodeKind]) -> tuple[torch.fx.GraphModule, list[Any], list[list[bool]]]:

@@ -174,10 +174,7 @@ def _scored(
         threshold = threshold_of_pair(spec_of(evidence.a), spec_of(evidence.b))
         return explained if explained.score <= threshold.fault < scored.score else scored
     values = read_outcome(reference.path, step)
-    if taped is None:
-        noise = noise_of_reruns(evidence, step, values)
-    else:
-        noise = _noise_at(step, values, taped)
+    noise = noise_of_reruns(evidence, step, values) if taped is None else _noise_at(step, values, taped)
     b_values = outcome_against(evidence, run, step) if folder is None else read_outcome(folder, step)
     if is_split:
         last = last_backward(values)

@@ -2,15 +2,20 @@
 
 Joining blocks (see `swap_sites`) is a precaution: a block that only moves data repeats the bits of its inputs, and may
 no longer do so if only it is swapped. But if several kernels differ, joining them hides which one matters.
+
+Beside a fault, the kernels of a site that only rounds differently do not matter. To split it would take two executions
+of the step for each of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from ...records.results.culprit import AGAIN
 from .examination import Examined, flagged
 from .hybrid_tests import HybridTests, Infeasible
+from .judged_alone import errors_of, judged_alone
+from .net_effect import Effects
 from .site_causes import causes_of
 from .swap_sites import SwapSite
 
@@ -18,18 +23,35 @@ FOR_THE_PROOFS = 8
 """The number of executions that are left for the proofs if time is short. The cause of most faults is proven with 4."""
 
 
-def split_sites(tests: HybridTests, examined: Mapping[int, Examined], sites: Sequence[SwapSite]) -> list[SwapSite]:
-    """Return the sites. A site that can be split is replaced by a site for each kernel and one for all other blocks."""
+def split_sites(
+    tests: HybridTests, examined: Mapping[int, Examined], sites: Sequence[SwapSite], whole: Collection[SwapSite] = ()
+) -> list[SwapSite]:
+    """Return the sites. A site that can be split is replaced by a site for each kernel and one for all other blocks.
+
+    The sites in `whole` are not split.
+    """
     split = list[SwapSite]()
     for site in sites:
-        parts = _parts(tests, examined, site)
+        parts = [] if site in whole else parts_of(tests, examined, site)
         # each part is swapped in and out, and so are all parts together, and the site
         can_be_tested = len(parts) > 1 and tests.have_time_for(2 * len(parts) + 4 + FOR_THE_PROOFS)
         split += parts if can_be_tested and _are_equal(tests, examined, site, parts) else [site]
     return sorted(split, key=lambda site: site.lead)
 
 
-def _parts(tests: HybridTests, examined: Mapping[int, Examined], site: SwapSite) -> list[SwapSite]:
+def only_rounding(
+    tests: HybridTests, examined: Mapping[int, Examined], sites: Sequence[SwapSite], effects: Effects
+) -> set[SwapSite]:
+    """Return the sites that only round differently, if another one is at fault; the empty set if none is."""
+    causes = causes_of(tests.pair, examined, sites)
+    verdicts = [judged_alone(cause, examined, errors_of(cause, examined), effects)[0] for cause in causes]
+    if "beyond-rounding" not in verdicts:
+        return set()
+    rounding = [cause for cause, verdict in zip(causes, verdicts, strict=True) if verdict == "rounding"]
+    return {site for cause in rounding for site in cause.sites}
+
+
+def parts_of(tests: HybridTests, examined: Mapping[int, Examined], site: SwapSite) -> list[SwapSite]:
     """Return a site for each kernel, and one site for all other blocks if any of them differs."""
     differing = flagged(examined, site.blocks)
     # The site's blocks read results of a repeated execution, which seem wrong when compared with the first execution.

@@ -206,9 +206,9 @@ class StepWriter(Observer):
     def write_last_values(self) -> None:
         """Keep the last step's values, unless they have changed since the step.
 
-        A run that ends early, after the steps whose outcomes it keeps, is asked for nothing but these.
+        A run that ends early (`until`) is asked for nothing after its last step in question.
         """
-        if self._last is None or (self._config.until is not None and self._config.outcomes is not None):
+        if self._last is None or self._config.until is not None:
             return
         table, step, digests = self._last
         values = self._mode.in_place([named.tensor for named in table.tensors])

@@ -9,7 +9,7 @@ The referee runs in a clean process in which no kernel is replaced (`recorder/re
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from ..files.tensor_file import write_tensors
-from ..large_values import LargeValues
+from ..large_values import LARGE, LargeValues
 from ..tape import Tape, View, in_words, mapped, views_in
 from .replay import Computation, Replay, executed
 
@@ -140,16 +140,22 @@ class Exact:
             return outputs
 
 
-def exact_values(tape: Tape, large: LargeValues | None = None) -> tuple[dict[str, torch.Tensor], tuple[str, ...]]:
-    """Return the watched values in double arithmetic, and the ops that were not executed in double.
+Keep = Callable[[str, torch.Tensor], torch.Tensor]
+"""A function that returns what is kept of a value of this name."""
 
-    The values are on their recorded devices, or on the CPU where `large` keeps them. Raises NotReplayable, and any
-    error that an op raises on values that differ from the recorded ones.
+
+def exact_values(
+    tape: Tape, kept: Keep = lambda name, value: value.clone()
+) -> tuple[dict[str, torch.Tensor], tuple[str, ...]]:
+    """Return what is `kept` of the watched values in double arithmetic, and the ops that were not executed in double.
+
+    The values are on their recorded devices. Raises NotReplayable, and any error that an op raises on values that
+    differ from the recorded ones.
     """
     arithmetic, values = Exact(), dict[str, torch.Tensor]()
 
     def keep(name: str, value: torch.Tensor) -> None:
-        values[name] = value.clone() if large is None else large.copy(value)
+        values[name] = kept(name, value)
 
     with double_by_default():
         Replay(tape).show(arithmetic, keep)
@@ -163,24 +169,49 @@ def _recorded_dtypes(value: Any, recorded: Any) -> Any:
     return recorded if isinstance(recorded, torch.dtype) else value
 
 
+NARROW = (torch.float32, torch.float16, torch.bfloat16)
+"""The recorded dtypes whose values are computed in double."""
+
 OUT_OF_MEMORY = "the device has too little memory for it"
 
 
 def write_exact(tape: Tape, path: Path) -> str | None:
     """Replay a tape in double and write its values, or the reason why the replay failed.
 
+    Of a large value E, recorded as A, the file has E - A in float32, which takes half of the room. The fact `apart`
+    names such values. E = A + (E - A) is then exact to 2**-24 of the distance between the two.
+
     Returns this reason, None if the replay succeeded.
     """
     facts: dict[str, Any] = {"schema": SCHEMA, "step": tape.step, "calls": len(tape.calls), "reason": None}
     values: dict[str, torch.Tensor] = {}
     not_exact: tuple[str, ...] = ()
+    recorded, apart = tape.expected(), dict[str, bool]()
+    large = LargeValues(path.parent)
+
+    def kept(name: str, value: torch.Tensor) -> torch.Tensor:
+        distance = _distance(value, recorded[name])
+        apart[name] = distance is not None
+        return large.copy(value if distance is None else distance)
+
     try:
         # Values are written from the CPU, and a device may lack memory for all of them.
-        values, not_exact = exact_values(tape, LargeValues(path.parent))
+        values, not_exact = exact_values(tape, kept)
     except torch.OutOfMemoryError:
         facts["reason"] = OUT_OF_MEMORY
     except Exception as error:  # noqa: BLE001, an op may raise anything on values that are not the recorded ones
         facts["reason"] = f"the step does not replay in double: {in_words(error)}"
-    write_tensors(path, values, facts | {"not_exact": list(not_exact)})
+    named = [name for name in values if apart[name]]
+    write_tensors(path, values, facts | {"not_exact": list(not_exact)} | ({"apart": named} if named else {}))
     reason: str | None = facts["reason"]
     return reason
+
+
+def _distance(value: torch.Tensor, recorded: torch.Tensor) -> torch.Tensor | None:
+    """Return the distance of a large value in double from the recorded one, in float32; None if the value itself has to
+    be kept."""
+    is_alike = recorded.dtype in NARROW and value.dtype == torch.float64 and value.shape == recorded.shape
+    if not is_alike or value.nbytes < LARGE:
+        return None
+    distance = (value - recorded.to(value.device).double()).float()
+    return distance if bool(distance.isfinite().all()) else None

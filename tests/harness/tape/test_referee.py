@@ -5,12 +5,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+import pytest
 import torch
 
+from numdrift.harness.errors import JournalError
 from numdrift.harness.launch.guest_process import PACKAGE
+from numdrift.harness.runs.step_outcomes import read_exact
 from numdrift.harness.tape.files.tape_file import write_tape
-from numdrift.harness.tape.files.tensor_file import read_tensors
-from numdrift.harness.tape.replaying.in_double import exact_values
+from numdrift.harness.tape.files.tensor_file import read_tensors, write_tensors
+from numdrift.harness.tape.replaying.in_double import exact_values, write_exact
 from numdrift.harness.tape.tape import Tape
 
 from .trainings import recorded, started
@@ -101,3 +105,42 @@ def test_a_configuration_without_tapes_is_refused(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 3 and done.stderr == f"numdrift: {config}: names no tapes\n"
+
+
+def test_of_a_large_value_the_distance_from_the_outcome_is_kept(tmp_path: Path) -> None:
+    # given
+    torch.manual_seed(0)
+    weight = torch.randn(512, 640)
+    with recorded() as recorder:
+        recorder.watch("gradient 0 w", torch.tanh(weight @ weight.T) @ weight)
+        recorder.watch("loss 0", weight.square().mean())
+    tape = recorder.tape()
+    # when
+    (tmp_path / "tapes").mkdir()
+    (tmp_path / "outcomes").mkdir()
+    assert write_exact(tape, tmp_path / "tapes" / "exact-000000.safetensors") is None
+    write_tensors(tmp_path / "outcomes" / "outcome-000000.safetensors", tape.expected(), {"step": 0})
+    # then
+    exact = read_exact(tmp_path, 0)
+    assert exact is not None and exact.dtypes == {"gradient 0 w": "float64", "loss 0": "float64"}
+    assert dict(exact.tensors).keys() == {"gradient 0 w", "loss 0"} and len(exact.tensors) == 2
+    true = (torch.tanh(weight.double() @ weight.double().T) @ weight.double()).numpy()
+    recorded_value = tape.expected()["gradient 0 w"].numpy().astype(np.float64)
+    farthest = np.abs(exact.tensors["gradient 0 w"] - true).max()
+    error = np.abs(recorded_value - true).max()
+    assert error > 0 and farthest <= 2**-24 * error
+    size = (tmp_path / "tapes" / "exact-000000.safetensors").stat().st_size
+    assert size < weight.nbytes + 2000
+
+
+def test_a_distance_without_its_outcome_is_refused(tmp_path: Path) -> None:
+    for folder in ("tapes", "outcomes"):
+        (tmp_path / folder).mkdir()
+    outcome = tmp_path / "outcomes" / "outcome-000000.safetensors"
+    write_tensors(tmp_path / "tapes" / "exact-000000.safetensors", {"w": torch.ones(3)}, {"step": 0, "apart": ["w"]})
+    with pytest.raises(JournalError, match="step 0 was not kept"):
+        read_exact(tmp_path, 0)
+    for other in ({"w": torch.ones(2)}, {"v": torch.ones(3)}):
+        write_tensors(outcome, other, {"step": 0})
+        with pytest.raises(JournalError, match="does not belong to the step's outcome"):
+            read_exact(tmp_path, 0)
