@@ -278,9 +278,11 @@ def test_several_ask_one_run_at_a_time(held: Held) -> None:
 
 
 def test_a_run_is_asked_for_stronger_rounding_of_a_step_without_torch(held: Held) -> None:
-    # given the run among those that an investigation holds
+    # given the run among those that an investigation holds, and its worker, which answers by now
     processes = Workers()
     processes.keep(Path("run"), cast(Running, Alive()), held.socket("bad"))
+    with held.connect("bad") as worker:
+        worker.facts()
     # when
     found = processes.ask(Path("run"), {"request": "noise", "step": STEP, "replays": 2, "edge": 3})
     # then the noise is that of its tape, executed by its own kernels, and jumps are looked for
