@@ -20,6 +20,7 @@ from .evidence.pair_evidence import EvidenceFolder, evidence_for
 from .evidence.pair_scores import spec_of
 from .evidence.rerun_noise import keep_noise_of_reruns
 from .experiments.chosen_steps import choose
+from .experiments.forced_workers import end_without_tapes, settle_forced
 from .experiments.further_kinds import compare_further_kinds
 from .experiments.investigation_plan import InvestigationRequest
 from .experiments.laboratory import Interrupted, Laboratory
@@ -40,7 +41,6 @@ from .experiments.rounds import (
     once_more,
     repeats_each_call,
     seeds,
-    settle_forced,
     tapes_of,
     unsure,
 )
@@ -193,6 +193,7 @@ def decide(runs: Sequence[RecordedRun], plan: InvestigationRequest, laboratory: 
         # Calls that are made twice in each process are their own control, as long as nothing else is asked of them.
         if differing or not all(repeats_each_call(run) for run in able):
             laboratory.make(once_more(reference, others, chosen))
+    end_without_tapes(laboratory, reference, differing)
     repeated = control(reference) if differing else None
     if repeated is not None and not repeated.repeatable and repeated.what in COMPUTED:
         own = from_itself(reference, chosen)

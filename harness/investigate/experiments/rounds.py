@@ -32,13 +32,13 @@ from ...runs.step_digests import have_equal_bits
 from ...runs.step_outcomes import outcome_steps, state_steps, tape_steps
 from ...search import between
 from ..evidence.ended_by_values import ended_by_values
-from ..evidence.kept_repetition import controls_of, repetition_of
+from ..evidence.kept_repetition import repetition_of
 from ..evidence.pair_evidence import EvidenceFolder, evidence_for
 from ..evidence.pair_scores import scores_of, spec_of
 from .chosen_steps import STATE_SHARE, ChosenSteps, bytes_of_state, most_forced
 from .investigation_plan import InvestigationRequest
 from .laboratory import Laboratory, Progress, Round, begun_in, repeating
-from .tapes_beside import is_measured_beside, settle_tape
+from .tapes_beside import is_measured_beside
 
 RERUNS = 4
 """The number of perturbed runs that measure the noise if no step replays."""
@@ -159,15 +159,6 @@ def apart(
                 experiment = Experiment("unobserved", run.path.name, reference.path.name)
                 plans.append(begun_in(states, run, experiment, steps))
     return Round(FROM_THE_STATE, plans)
-
-
-def settle_forced(laboratory: Laboratory, reference: RecordedRun, run: RecordedRun) -> None:
-    """Settle the taped steps of a mode that does not repeat."""
-    evidence = evidence_for(reference, run)
-    forced, controls = evidence.forced, controls_of(evidence)
-    if forced is not None and "b" in controls and not controls["b"][2].repeatable:
-        for step in tape_steps(forced.path):
-            settle_tape(laboratory, forced.path, step)
 
 
 def from_itself(reference: RecordedRun, chosen: ChosenSteps) -> Round:
