@@ -22,7 +22,7 @@ from typing import Any
 from ...tape.replaying.in_double import EXACT_DTYPES, Exact, double_by_default
 from ...tape.replaying.replay import set_apart
 from ..align.storage_flow import SIDES, FlowValue, Side, Use, other
-from ..errors.local_error import SAMPLES, ExactResults, LocalError, moved_by_rounding, results_of
+from ..errors.local_error import ExactResults, LocalError, moved_by_rounding, results_of, seeds_for
 from ..errors.result_distances import is_single, largest_distance
 from ..execute.hybrid import Hybrid, HybridExecution, Values
 from ..execute.prepared_call import Kernels, PreparedCall
@@ -178,7 +178,8 @@ def _effect(pair: TapePair, before: Memory, region: _SiteRegion, left: Left, eno
                 memory = before.held_as(lambda recorded: EXACT_DTYPES.get(recorded, recorded), moved)
                 return _left_values(pair, hybrid, memory, region.span, left, doubles)
 
-            exact = ExactResults(in_double(None), map(in_double, range(SAMPLES)))
+            undisturbed = in_double(None)
+            exact = ExactResults(undisturbed, map(in_double, seeds_for(undisturbed)))
             if not exactly.arithmetic.not_exact:
                 by_side = {of_side: exact.error(results_of(results[of_side])) for of_side in SIDES}
                 errors = {of_side: error for of_side, error in by_side.items() if error is not None}

@@ -37,6 +37,9 @@ from .result_distances import unit_roundoff_of
 SAMPLES = 3
 """The number of perturbed executions behind rho."""
 
+MANY = 1 << 16
+"""The number of elements from which on the distance of one perturbed execution is within a few percent of its mean."""
+
 
 Bounds = dict[tuple[str, torch.dtype], torch.Tensor]
 """The bound on the error of each result, by the result's name and dtype."""
@@ -63,7 +66,8 @@ class ExactResults:
     def __init__(
         self, values: Values, moved: Iterable[Values], bounds: Bounds | None = None, *, is_exact: bool = True
     ) -> None:
-        """Take the results. `moved` yields SAMPLES further results, of inputs that are moved in their last place.
+        """Take the results. `moved` yields further results, of inputs that are moved in their last place, as many as
+        `seeds_for` the results.
 
         `is_exact` is True if each op of the block has a form in double.
         """
@@ -71,13 +75,14 @@ class ExactResults:
         self.is_exact = is_exact
         self._bounds = bounds or {}
         squares = dict.fromkeys(values, 0.0)
-        for sample in moved:
+        count = 0
+        for count, sample in enumerate(moved, 1):
             for name, value in values.items():
                 if sample[name].shape != value.shape or not value.is_floating_point():
                     continue
                 distance, _ = _norm((sample[name].double() - value.double()).reshape(-1))
                 squares[name] += distance**2
-        self._spread = {name: math.sqrt(square / SAMPLES) for name, square in squares.items()}
+        self._spread = {name: math.sqrt(square / max(1, count)) for name, square in squares.items()}
 
     def error(self, results: Sequence[torch.Tensor]) -> LocalError | None:
         """Return the error of these results, one for each output of the tape; None if no result is floating-point."""
@@ -134,6 +139,12 @@ class ExactResults:
         return LocalError(_ulps(everywhere, exact, result.dtype), rho, bias, bounded, lean)
 
 
+def seeds_for(values: Values) -> range:
+    """Return the seeds of the perturbed executions of a block with these results."""
+    sizes = [value.numel() for value in values.values() if value.is_floating_point()]
+    return range(1 if sizes and min(sizes) >= MANY else SAMPLES)
+
+
 def exact_block(tape: Tape, versions: Sequence[Tape] = ()) -> ExactResults:
     """Execute a block in double.
 
@@ -143,7 +154,7 @@ def exact_block(tape: Tape, versions: Sequence[Tape] = ()) -> ExactResults:
     values, not_exact = exact_values(tape)
     # If an op has no form in double, the values are not exact, and their own errors would be compared with a bound.
     bounds = {} if not_exact else _bounds(versions or (tape,))
-    moved = (exact_values(_perturbed(tape, seed))[0] for seed in range(SAMPLES))
+    moved = (exact_values(_perturbed(tape, seed))[0] for seed in seeds_for(values))
     return ExactResults(values, moved, bounds, is_exact=not not_exact)
 
 

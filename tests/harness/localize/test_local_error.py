@@ -9,11 +9,14 @@ import pytest
 import torch
 from torch import Tensor
 
+from numdrift.harness.localize.errors import local_error
 from numdrift.harness.localize.errors.local_error import (
+    MANY,
     SIGNS,
     LocalError,
     exact_block,
     moved_by_rounding,
+    seeds_for,
     spacing_of,
 )
 from numdrift.harness.tape.tape import Tape
@@ -164,3 +167,27 @@ def test_values_are_moved_by_a_unit_in_the_last_place_with_signs_that_repeat(dty
     assert (moved.double() - values.double()).abs().le(2 * spacing_of(values.double(), dtype)).all()
     assert steps.abs().eq(1).all() and steps[: len(values) - SIGNS].equal(steps[SIGNS:]) and abs(steps.mean()) < 0.01
     assert again.equal(moved)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, w, s: x * s,
+        lambda x, w, s: torch.tanh(x @ w),
+        lambda x, w, s: torch.softmax(x * s, -1),
+        lambda x, w, s: torch.nn.functional.layer_norm(x, (256,), w[0], w[1]),
+        lambda x, w, s: torch.sigmoid(x) * (1 - torch.sigmoid(x)),
+    ],
+    ids=["scaled", "product", "softmax", "norm", "cancelled"],
+)
+def test_one_sample_of_many_elements_says_what_three_say(
+    function: Callable[..., Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generator = torch.Generator().manual_seed(3)
+    inputs = [torch.randn(shape, generator=generator) for shape in ((MANY // 256, 256), (256, 256), ())]
+    result = function(*inputs)
+    once = error(function, result, *inputs)
+    assert list(seeds_for({"output 0": result})) == [0]
+    monkeypatch.setattr(local_error, "MANY", 2 * MANY)
+    assert list(seeds_for({"output 0": result})) == [0, 1, 2]
+    assert once.rho == pytest.approx(error(function, result, *inputs).rho, rel=0.05)
