@@ -22,7 +22,7 @@ from .causes.kernel_suspects import with_kernels
 from .causes.left_over import left_over
 from .causes.localized_step import LocalizedStep, UnprovenCauses
 from .causes.net_effect import Effects, NetEffect, net_effects
-from .causes.proofs import FEW, is_beyond, prove
+from .causes.proofs import is_beyond, prove
 from .causes.script_branches import with_decisions
 from .causes.site_causes import Cause, causes_of, differing_inputs, farthest_move, with_layouts
 from .causes.split_sites import only_rounding, parts_of, split_sites
@@ -40,6 +40,9 @@ from .joint_causes.setting_causes import with_settings
 from .joint_causes.undoing_causes import with_undone_together
 
 Say = Callable[[str], None]
+
+MOST_MEASURED = 100
+"""The largest number of causes whose effects are all measured. That takes a few executions of the step."""
 
 
 def localize_step(
@@ -78,9 +81,9 @@ def localize_step(
     causes = with_decisions(pair, causes, labels)
     causes = with_inseparable(tests, causes, lambda cause: farthest_move(examined, cause))
     from_itself: dict[Side, Drift] = {"b": tests.of_itself("b")}
-    # If the step has few causes, their effects are measured before they are tested: some of them need fewer tests then.
-    has_few = 1 < len(causes) <= FEW and is_beyond(tests.swapped_out([]), threshold)
-    measured = causes if has_few else []
+    # Unless there are very many, effects are measured before the causes are tested: some need fewer tests then.
+    is_measured = 1 < len(causes) <= MOST_MEASURED and is_beyond(tests.swapped_out([]), threshold)
+    measured = causes if is_measured else []
     effects |= net_effects(pair, [cause for cause in measured if not effects.keys() >= {*cause.sites}])
     rounding = [cause.sites for cause in measured if _only_rounds(cause, examined, effects)]
     causes = with_undone_together(tests, causes, rounding)
@@ -188,7 +191,7 @@ def _effects_before_splitting(
     """Return the effects of the sites if one of them can be split and the step drifts beyond rounding, else {}."""
     causes = causes_of(tests.pair, examined, sites)
     can_be_split = any(len(parts_of(tests, examined, site)) > 1 for site in sites)
-    is_worth_it = 1 < len(causes) <= FEW and can_be_split and is_beyond(tests.swapped_out([]), threshold)
+    is_worth_it = 1 < len(causes) <= MOST_MEASURED and can_be_split and is_beyond(tests.swapped_out([]), threshold)
     return dict(net_effects(tests.pair, causes)) if is_worth_it else {}
 
 

@@ -38,8 +38,7 @@ MOST_TAPES = 4
 REPLAY_FACTOR, TAPE_SECONDS = 3.0, 20.0
 """The time of a replay with random rounding, as a multiple of the time of a step (1.6 for a ResNet-18, 4 for a step of
 many small calls, on two cores of a CPU), and the time in seconds that the replays of a short training run may take. In
-a longer run, they may take half as long as the run: the verdict is to come within 2.2 times the time of the first
-runs, of which the second runs take as much again."""
+a longer run, they may take as long as the run."""
 
 STATE_SHARE = 9
 """The bytes of a step's state and outcome, as a multiple of the bytes of its parameters and buffers. The state takes 3
@@ -95,7 +94,7 @@ def most_tapes(run: RecordedRun) -> int:
         return MOST_TAPES
     step = statistics.median(end - begin for begin, end in pairwise(ends))
     each = NOISE_REPLAYS * REPLAY_FACTOR * step
-    return MOST_TAPES if each <= 0 else max(1, min(MOST_TAPES, int(max(TAPE_SECONDS, ends[-1] / 2) / each)))
+    return MOST_TAPES if each <= 0 else max(1, min(MOST_TAPES, int(max(TAPE_SECONDS, ends[-1]) / each)))
 
 
 def bytes_of_state(run: RecordedRun) -> int:

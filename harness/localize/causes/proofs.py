@@ -128,7 +128,7 @@ def prove(
         rest = None
     beside = [cause for cause in in_groups if cause not in (*alone, *needed)]
     grouped = _proven_together(tests, beside) if chosen and rest is not None and not is_beyond(rest, threshold) else []
-    tested = [measured.cause for measured in grouped]
+    tested = beside if grouped else []
     insignificant = [cause for cause in causes[:FEW] if cause not in (*alone, *needed, *tested)]
     others = [_proof(tests, cause, whole_drift) for cause in insignificant if tests.have_time_for(2)]
     untested = len(insignificant) - len(others)
@@ -137,14 +137,17 @@ def prove(
 
 
 def _proven_together(tests: HybridTests, causes: Sequence[Cause]) -> list[MeasuredCause]:
-    """Swap several causes in and out together; return [] if there are not several, or if that cannot be executed."""
+    """Swap several causes in and out together, and return the first FEW of them.
+
+    Return [] if there are not several, or if that cannot be executed.
+    """
     if len(causes) < 2:
         return []
     try:
         came, went = tests.swapped_in(causes), tests.swapped_out(causes)
     except Infeasible:
         return []
-    return [MeasuredCause(cause, came, went, beside=len(causes) - 1) for cause in causes]
+    return [MeasuredCause(cause, came, went, beside=len(causes) - 1) for cause in causes[:FEW]]
 
 
 def _joined_by_op(causes: Sequence[Cause]) -> list[Cause]:

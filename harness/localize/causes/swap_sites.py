@@ -55,6 +55,7 @@ def sites_of(pair: TapePair, examined: Mapping[int, Examined], overridden: Colle
     """
     joining = _Joining(pair, examined)
     joining.readers_without_counterpart()
+    joining.parts_of_backwards()
     joining.repeated_bits()
     joining.repeated_draws()
     joining.casts()
@@ -193,6 +194,24 @@ class _Joining:
                 if maker >= 0 and value not in self._pair.links.of[side] and value not in constants:
                     for reader in blocks - {END}:
                         self.groups.join(maker, reader)
+
+    def parts_of_backwards(self) -> None:
+        """Join a block of one side that only the backward reads to the rewritten ops that read it.
+
+        A compiled forward computes parts of the backward's formulas. They look like changes to a value that both sides
+        have, but the other side's formula has no place for them:
+
+            side a                                     side b
+            rstd = native_layer_norm(x)                rstd = rsqrt(...); part = rstd / 256
+            native_layer_norm_backward(g, x, rstd)     part * (256 g - ...)
+        """
+        for number in self._structures:
+            sides = [side for side in SIDES if self._pair.blocks[number].of(side)]
+            if len(sides) > 1 or self._pair.phase(number) != "forward" or not self._is_for_backward(number):
+                continue
+            for reader in self._pair.readers_of(number) - {number}:
+                if self._pair.blocks[reader].paired and not self._pair.is_same_op(reader):
+                    self.groups.join(number, reader)
 
     def repeated_bits(self) -> None:
         """Join a block to the blocks whose bits it repeats: once they are swapped, it may no longer repeat the bits."""

@@ -106,7 +106,6 @@ def test_a_few_rounds_find_the_very_step(count: int, data: st.DataObject) -> Non
         (100, 0.1, MOST_TAPES),
         (4, 0.3, 2),
         (4, 2.0, 1),
-        (60, 1.0, 1),
         (1000, 1.0, MOST_TAPES),
     ],
 )
