@@ -55,7 +55,8 @@ def sites_of(pair: TapePair, examined: Mapping[int, Examined], overridden: Colle
     """
     joining = _Joining(pair, examined)
     joining.readers_without_counterpart()
-    joining.parts_of_backwards()
+    parts = joining.parts_of_backwards()
+    joining.sums_of_gradients()
     joining.repeated_bits()
     joining.repeated_draws()
     joining.casts()
@@ -67,7 +68,8 @@ def sites_of(pair: TapePair, examined: Mapping[int, Examined], overridden: Colle
     for members in joining.groups.members():
         differing = flagged(examined, members)
         if differing and not all(_makes_only_constants(pair, number) for number in members):
-            sites.append(SwapSite(frozenset(members), _lead(pair, examined, differing, overridden)))
+            naming = [number for number in differing if number not in parts] or differing
+            sites.append(SwapSite(frozenset(members), _lead(pair, examined, naming, overridden)))
     return sites
 
 
@@ -195,8 +197,8 @@ class _Joining:
                     for reader in blocks - {END}:
                         self.groups.join(maker, reader)
 
-    def parts_of_backwards(self) -> None:
-        """Join a block of one side that only the backward reads to the rewritten ops that read it.
+    def parts_of_backwards(self) -> set[int]:
+        """Join a block of one side that only the backward reads to the rewritten ops that read it; return such blocks.
 
         A compiled forward computes parts of the backward's formulas. They look like changes to a value that both sides
         have, but the other side's formula has no place for them:
@@ -205,6 +207,7 @@ class _Joining:
             rstd = native_layer_norm(x)                rstd = rsqrt(...); part = rstd / 256
             native_layer_norm_backward(g, x, rstd)     part * (256 g - ...)
         """
+        parts = set[int]()
         for number in self._structures:
             sides = [side for side in SIDES if self._pair.blocks[number].of(side)]
             if len(sides) > 1 or self._pair.phase(number) != "forward" or not self._is_for_backward(number):
@@ -212,6 +215,40 @@ class _Joining:
             for reader in self._pair.readers_of(number) - {number}:
                 if self._pair.blocks[reader].paired and not self._pair.is_same_op(reader):
                     self.groups.join(number, reader)
+                    parts.add(number)
+        return parts
+
+    def sums_of_gradients(self) -> None:
+        """Join the additions of gradients in the backward that add the same terms on both sides, in another order.
+
+        Swapped alone, an addition would add a term twice or not at all:
+
+            side a                  side b
+            s = residual + value    s = value + key
+            s = s + key             s = s + query
+            s = s + query           s = s + residual
+        """
+        pair = self._pair
+        adding = {
+            number
+            for number in range(len(pair.blocks))
+            if pair.phase(number) == "backward" and pair.all_names(number) <= {"add"}
+        }
+        sums = Groups(adding)
+        terms: dict[Side, dict[int, list[int]]] = {side: {number: [] for number in adding} for side in SIDES}
+        for number in adding:
+            for side in SIDES:
+                for use in (use for node in pair.nodes(number, side) for use in node.reads):
+                    maker = pair.maker(side, use.value)
+                    if maker in adding:
+                        sums.join(number, maker)
+                    else:
+                        terms[side][number].append(maker)
+        for members in sums.members():
+            by_side = [sorted(maker for number in members for maker in terms[side][number]) for side in SIDES]
+            if by_side[0] == by_side[1] and any(number in self._structures for number in members):
+                for number in members[1:]:
+                    self.groups.join(members[0], number)
 
     def repeated_bits(self) -> None:
         """Join a block to the blocks whose bits it repeats: once they are swapped, it may no longer repeat the bits."""

@@ -143,3 +143,88 @@ def test_a_mask_for_the_backward_is_no_rewritten_forward() -> None:
 
     joined = [set().union(*(pair.names(number, "b") for number in site.blocks)) for site in found]
     assert sorted(map(sorted, joined)) == [["le", "scalar_tensor", "where"], ["mul"]]
+
+
+def test_the_same_gradients_added_in_another_order_are_one_site() -> None:
+    """Of the four terms, side b adds the first one last, since it comes from outside of its compiled graph."""
+
+    def terms() -> list[Tensor]:
+        return [Y.sin(), Y.cos(), Y.exp(), Y.tanh()]
+
+    def first(watch: Watch) -> None:
+        residual, value, key, query = terms()
+        watch("gradient", (((residual + value) + key) + query).sqrt())
+
+    def last(watch: Watch) -> None:
+        residual, value, key, query = terms()
+        watch("gradient", ((((value + key) + query) + residual) * 1.02).sqrt())
+
+    def label(number: int, call: Call) -> Call:
+        return replace(call, module=f"layer.{number}" if call.name == "add" else "layer", phase="backward")
+
+    pair, found = sites(labelled(taped(first), label), labelled(taped(last), label))
+
+    joined = [sorted(name for number in site.blocks for name in pair.names(number, "b")) for site in found]
+    assert sorted(joined) == [["add", "add", "add"], ["mul"]]
+
+
+def test_sums_of_other_gradients_are_not_joined() -> None:
+    """Side b adds one of the terms twice."""
+
+    def once(watch: Watch) -> None:
+        value, key, query = Y.sin(), Y.cos(), Y.exp()
+        watch("gradient", ((value + key) + query).sqrt())
+
+    def twice(watch: Watch) -> None:
+        value, key, query = Y.sin(), Y.cos(), Y.exp()
+        watch("gradient", (((value + key) + query) + key).sqrt())
+
+    def label(number: int, call: Call) -> Call:
+        return replace(call, module="layer", phase="backward")
+
+    pair, found = sites(labelled(taped(once), label), labelled(taped(twice), label))
+
+    assert [[pair.names(number, "b") for number in sorted(site.blocks)] for site in found] == [[["add"]], [["add"]]]
+
+
+def test_a_part_of_a_backward_that_the_forward_computes_is_no_cause_of_its_own() -> None:
+    """A compiled forward divides the rstd of a layer norm for the backward. Side b has a factor behind the norm."""
+    weight = torch.linspace(0.5, 2, 8)
+
+    def fused(watch: Watch) -> None:
+        rows = X.view(1, 8).exp()
+        normed, mean, rstd = torch.ops.aten.native_layer_norm(rows, [8], weight, None, 1e-5)
+        watch("loss", normed.tanh())
+        inputs, *_ = torch.ops.aten.native_layer_norm_backward(
+            Y.view(1, 8).sin(), rows, [8], mean, rstd, weight, None, [True, False, False]
+        )
+        watch("gradient", inputs.tanh())
+
+    def decomposed(watch: Watch) -> None:
+        rows = X.view(1, 8).exp()
+        normed, mean, rstd = torch.ops.aten.native_layer_norm(rows, [8], weight, None, 1e-5)
+        part = rstd / 8
+        watch("loss", (normed * 1.02).tanh())
+        scaled = Y.view(1, 8).sin() * weight
+        hat = (rows - mean) * rstd
+        inner = scaled * 8 - scaled.sum(1, keepdim=True) - hat * (scaled * hat).sum(1, keepdim=True)
+        watch("gradient", (part * inner).tanh())
+
+    def label_a(number: int, call: Call) -> Call:
+        return replace(call, module="norm", phase="forward" if number < 3 else "backward", sequence=1)
+
+    def label_b(number: int, call: Call) -> Call:
+        phase: Phase = "forward" if number < 5 else "backward"
+        origin = "aten.native_layer_norm_backward.default"
+        is_part = phase == "backward" and call.name not in ("sin", "tanh")
+        node = CompiledNode("0 backward", call.name, origin, 1) if is_part else None
+        return replace(call, module="" if number == 3 else "norm", phase=phase, sequence=-1, compiled=node)
+
+    one, other = labelled(taped(fused), label_a), labelled(taped(decomposed), label_b)
+    pair, found = sites(one, other)
+
+    dividing = [site for site in found if any("div" in pair.names(number, "b") for number in site.blocks)]
+    assert [pair.names(site.lead, "a") for site in dividing] == [["native_layer_norm_backward"]]
+    # without the backward's site alone, side b has the reference's gradient of its own values
+    without = execute(pair, Hybrid("b", dividing[0].blocks))
+    assert torch.allclose(without["gradient"], other.expected()["gradient"], rtol=1e-4)
