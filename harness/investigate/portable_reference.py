@@ -16,7 +16,7 @@ from ..records.run.run_request import NOISE_REPLAYS
 from ..records.run.step_selection import StepSelection
 from ..runs.recorded_run import RecordedRun, load_run, runs_in
 from ..runs.run_layout import MANIFEST
-from ..runs.step_outcomes import noise_steps, outcome_steps
+from ..runs.step_outcomes import FOLDERS, noise_steps, outcome_steps
 from ..search import evenly
 from .evidence.pair_evidence import EvidenceFolder
 from .experiments.chosen_steps import STATE_SHARE, bytes_of_state
@@ -64,8 +64,10 @@ def record_reference(batch: BatchPlan, plan: InvestigationRequest, laboratory: L
 
 def is_packed(name: str, *, ops: bool = False) -> bool:
     """Check whether a reference's archive has the file with this name: everything except pickles and, unless `ops` are
-    kept, the tapes of the kept steps."""
-    return (ops or not Path(name).name.startswith("tape-")) and not name.endswith(".pkl")
+    kept, the tapes of the kept steps and the earlier files that the tapes refer to."""
+    path = Path(name)
+    is_of_tape = path.parent.name == FOLDERS["tape"] and path.name.startswith(("tape-", "earlier-"))
+    return (ops or not is_of_tape) and not name.endswith(".pkl")
 
 
 def is_report(name: str) -> bool:

@@ -84,8 +84,8 @@ class NodeKind:
             args, kwargs = _filled(self, iter(inputs))
             made = [value for value in leaves([operation(*args, **kwargs)]) if isinstance(value, torch.Tensor)]
         on_accelerator = any(is_accelerator(tensor.device) for tensor in self.tensors())
-        moved = sum(tensor.numel() * tensor.element_size() for tensor in (*inputs, *made))
-        flops = counter.get_total_flops()
+        moved: int = sum(tensor.numel() * tensor.element_size() for tensor in (*inputs, *made))
+        flops: int = counter.get_total_flops()
         return moved / BYTES_PER_SECOND[on_accelerator] + flops / FLOPS_PER_SECOND[on_accelerator]
 
 

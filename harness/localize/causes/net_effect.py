@@ -28,8 +28,9 @@ from ..execute.hybrid import Hybrid, HybridExecution, Values
 from ..execute.prepared_call import Kernels, PreparedCall
 from ..execute.step_memory import Memory
 from ..execute.tape_pair import END, TapePair
+from .block_joining import Groups
 from .site_causes import Cause
-from .swap_sites import Groups, SwapSite, only_puts
+from .swap_sites import SwapSite, only_puts
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,9 +74,9 @@ class ExactResults:
         self.values = values
         self.is_exact = is_exact
         self._bounds = bounds or {}
-        squares = dict.fromkeys(values, 0.0)
-        count = 0
-        for count, sample in enumerate(moved, 1):
+        squares, count = dict.fromkeys(values, 0.0), 0
+        for sample in moved:
+            count += 1
             for name, value in values.items():
                 if sample[name].shape != value.shape or not value.is_floating_point():
                     continue

@@ -22,8 +22,8 @@ from collections.abc import Iterator, Sequence
 
 from ...records.results.culprit import ARGUMENTS
 from ..align.storage_flow import SIDES
+from ..causes.block_joining import Groups
 from ..causes.site_causes import Cause, joined_causes
-from ..causes.swap_sites import Groups
 from ..execute.tape_pair import TapePair
 
 Numbers = tuple[float, float]

@@ -153,15 +153,15 @@ def read_places(path: Path) -> tuple[dict[Path, list[TensorPlace]], dict[str, An
         with path.open("rb") as file:
             own, facts = read_header(path, file)
         places, named = {path: own}, facts.get(ELSEWHERE, {})
-        there: dict[Path, dict[str, TensorPlace]] = {}
-        for name, (linked, name_there, dtype, shape) in named.items():
+        of_linked: dict[Path, dict[str, TensorPlace]] = {}
+        for name, (linked, name_in_linked, dtype, shape) in named.items():
             if not isinstance(linked, str) or not LINKED.fullmatch(linked):
                 raise ValueError(f"{name!r} is in the file {linked!r}, which cannot be beside this one")
             beside = path.with_name(linked)
-            if beside not in there:
+            if beside not in of_linked:
                 with beside.open("rb") as file:
-                    there[beside] = {place.name: place for place in read_header(beside, file)[0]}
-            place = there[beside][name_there]
+                    of_linked[beside] = {place.name: place for place in read_header(beside, file)[0]}
+            place = of_linked[beside][name_in_linked]
             offsets = [place.start, place.end]
             described = _entry(name, {"dtype": dtype, "shape": shape, "data_offsets": offsets}, 0)
             places.setdefault(beside, []).append(described)

@@ -69,24 +69,22 @@ def linked_values(
                     continue
                 mapping = mapping or mapping_of(file.fileno(), 0, places[-1].end)
                 for place in sorted(candidates, key=lambda candidate: candidate.name != name):
-                    bytes_there = tensor_in(mapping, place.start, torch.uint8, (tensor.nbytes,))
-                    if _is_equal(tensor, bytes_there):
+                    if _is_equal(tensor, tensor_in(mapping, place.start, torch.uint8, (tensor.nbytes,))):
                         link = link or _link(path, folder)
                         found[name] = [link, place.name, codes[tensor.dtype], list(tensor.shape)]
                         break
     return found
 
 
-def _is_equal(tensor: torch.Tensor, there: torch.Tensor) -> bool:
-    content = bytes_of(tensor)
-    here = torch.frombuffer(content, dtype=torch.uint8)
-    begin = ctypes.string_at(there.data_ptr(), FIRST_BYTES)
-    if begin != ctypes.string_at(here.data_ptr(), FIRST_BYTES):
+def _is_equal(tensor: torch.Tensor, earlier: torch.Tensor) -> bool:
+    """Check whether a tensor has these bytes."""
+    content = torch.frombuffer(bytes_of(tensor), dtype=torch.uint8)
+    if ctypes.string_at(content.data_ptr(), FIRST_BYTES) != ctypes.string_at(earlier.data_ptr(), FIRST_BYTES):
         return False
-    words = here.numel() // 8 * 8  # eight bytes at a time is eight times as fast
-    is_equal = torch.equal(here[:words].view(torch.int64), there[:words].view(torch.int64))
-    is_equal = is_equal and torch.equal(here[words:], there[words:])
-    give_back_pages(there)
+    words = content.numel() // 8 * 8  # eight bytes at a time is eight times as fast
+    is_equal = torch.equal(content[:words].view(torch.int64), earlier[:words].view(torch.int64))
+    is_equal = is_equal and torch.equal(content[words:], earlier[words:])
+    give_back_pages(earlier)
     give_back_pages(tensor)
     return is_equal
 

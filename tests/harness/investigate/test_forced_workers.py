@@ -1,4 +1,4 @@
-"""Which workers of resynced steps an investigation keeps."""
+"""The workers of resynced steps that an investigation keeps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which nodes are compiled together."""
+"""The nodes that are compiled together."""
 
 from __future__ import annotations
 
