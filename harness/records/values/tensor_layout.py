@@ -4,6 +4,8 @@
     the header    JSON: {name: {"dtype", "shape", "data_offsets"}, "__metadata__": {"numdrift": facts as JSON}}
     the tensors   their elements in row-major order, one after the other without a gap
 
+A value that an earlier file has may be left out. The fact `elsewhere` then says where it is, beside the file.
+
 This module imports neither torch nor NumPy, since the recorder and the readers share it. The dtype C128 (complex128) is
 numdrift's own; other readers may refuse files with it.
 """

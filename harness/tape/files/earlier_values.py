@@ -1,4 +1,4 @@
-"""Large values that an earlier file of the same investigation has: they are not written a second time.
+"""Values that an earlier file of the same investigation has: they are not written a second time.
 
 A training that is repeated leaves the same states, and its tape begins with one of them. The earlier file is linked
 into the folder of the new one, and the new file's facts say where each value is:
@@ -26,8 +26,11 @@ import torch
 from ...errors import JournalError
 from ...records.run.step_files import outcome_file, state_file
 from ...records.values.tensor_layout import ALIGNMENT, TensorPlace, read_header
-from ..large_values import LARGE, give_back_pages, mapping_of, tensor_in
+from ..large_values import give_back_pages, mapping_of, tensor_in
 from .journal_writing import bytes_of
+
+FEWEST_BYTES = 1 << 16
+"""The number of bytes from which on a value is looked for in earlier files."""
 
 FIRST_BYTES = 4096
 """The number of bytes that are compared first. Most values that differ do so early."""
@@ -44,18 +47,18 @@ def files_of_step(runs: Sequence[Path], step: int) -> list[Path]:
 def linked_values(
     folder: Path, tensors: Mapping[str, torch.Tensor], codes: Mapping[torch.dtype, str], earlier: Sequence[Path]
 ) -> dict[str, list[Any]]:
-    """Find the large tensors that earlier files have, bit for bit, and link these files into `folder`.
+    """Find the tensors of at least FEWEST_BYTES that earlier files have, bit for bit, and link these files into `folder`.
 
     `codes` has the file's name of each dtype. Return, by the tensor's name, the name of the linked file, the name of
     the value in it, and the tensor's own dtype and shape. A file that cannot be read or linked is not used.
     """
-    large = {
+    wanted = {
         name: tensor
         for name, tensor in tensors.items()
-        if tensor.is_cpu and tensor.layout == torch.strided and tensor.dtype in codes and tensor.nbytes >= LARGE
+        if tensor.is_cpu and tensor.layout == torch.strided and tensor.dtype in codes and tensor.nbytes >= FEWEST_BYTES
     }
     found: dict[str, list[Any]] = {}
-    for path in earlier if large else ():
+    for path in earlier if wanted else ():
         with suppress(OSError, JournalError), path.open("rb") as file:
             by_size: dict[int, list[TensorPlace]] = {}
             places, _ = read_header(path, file)
@@ -63,7 +66,7 @@ def linked_values(
                 if not place.start % ALIGNMENT:  # kernels may compute other bits on memory that is not aligned
                     by_size.setdefault(place.size, []).append(place)
             mapping, link = None, ""
-            for name, tensor in large.items():
+            for name, tensor in wanted.items():
                 candidates = by_size.get(tensor.nbytes, ())
                 if name in found or not candidates or not tensor.is_contiguous():
                     continue

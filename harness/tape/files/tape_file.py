@@ -53,7 +53,7 @@ def exact_file(tape: Path) -> Path:
 def write_tape(path: Path, tape: Tape, earlier: Sequence[Path] = ()) -> None:
     """Write a tape. Raises OSError, for example if the disk is full.
 
-    Large values that one of the files `earlier` has are not written again (see `earlier_values`).
+    Values that one of the files `earlier` has are not written again (see `earlier_values`).
     """
     write_tensors(path, *described_tape(tape), earlier)
 

@@ -29,7 +29,8 @@ def write_tensors(
 ) -> None:
     """Write a file atomically. An existing file is replaced. Raises OSError, for example if the disk is full.
 
-    Large tensors that one of the files `earlier` has, bit for bit, are not written again (see `earlier_values`).
+    Tensors that one of the files `earlier` has, bit for bit, are not written again, unless they are small (see
+    `earlier_values`).
 
     Tensors are written one after the other. A contiguous tensor on the CPU is not copied. The copy of any other tensor
     is freed before the next copy is made. Sparse tensors are written as dense ones. A tensor whose dtype the format

@@ -16,8 +16,9 @@ from typing import Any
 
 import torch
 
+from ..files.earlier_values import FEWEST_BYTES
 from ..files.tensor_file import write_tensors
-from ..large_values import LARGE, LargeValues
+from ..large_values import LargeValues
 from ..tape import Tape, View, in_words, mapped, views_in
 from .replay import Computation, Replay, executed
 
@@ -178,7 +179,7 @@ OUT_OF_MEMORY = "the device has too little memory for it"
 def write_exact(tape: Tape, path: Path) -> str | None:
     """Replay a tape in double and write its values, or the reason why the replay failed.
 
-    Of a large value E, recorded as A, the file has E - A in float32, which takes half of the room. The fact `apart`
+    Of a value E of at least FEWEST_BYTES, recorded as A, the file has E - A in float32, which takes half of the room. The fact `apart`
     names such values. E = A + (E - A) is then exact to 2**-24 of the distance between the two.
 
     Returns this reason, None if the replay succeeded.
@@ -208,10 +209,10 @@ def write_exact(tape: Tape, path: Path) -> str | None:
 
 
 def _distance(value: torch.Tensor, recorded: torch.Tensor) -> torch.Tensor | None:
-    """Return the distance of a large value in double from the recorded one, in float32; None if the value itself has to
+    """Return the distance of a value in double from the recorded one, in float32; None if the value itself has to
     be kept."""
     is_alike = recorded.dtype in NARROW and value.dtype == torch.float64 and value.shape == recorded.shape
-    if not is_alike or value.nbytes < LARGE:
+    if not is_alike or value.nbytes < FEWEST_BYTES:
         return None
     distance = (value - recorded.to(value.device).double()).float()
     return distance if bool(distance.isfinite().all()) else None
