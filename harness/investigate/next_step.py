@@ -80,7 +80,7 @@ def _requested(step: int, evidence: PairEvidence) -> int:
 
 def _first(pair: PairFindings, evidence: PairEvidence) -> int | None:
     """Return the first significant step, else the step that is worth a look, else a step where the runs suddenly
-    diverge, else the last step that differs; of these, steps with a tape come first."""
+    diverge, else the last step that differs, of those with a tape if there are any."""
     setup = [culprit for culprit in pair.culprits if culprit.kind == SETUP]
     draws_only = all(culprit.what == "generator" for culprit in setup)  # the mode itself may draw differently
     # The step in double contradicts a drift within noise: an op that is wrong by itself decides (see `verdict`).
@@ -93,11 +93,11 @@ def _first(pair: PairFindings, evidence: PairEvidence) -> int | None:
     sudden = {kind.first for kind in pair.kinds if kind.aspect == JUMP}
 
     def order(step_findings: StepFindings) -> tuple[bool, bool, bool, int]:
-        # A step of which both workers have a tape needs no further training run. A fault that acts rarely, such as a
-        # different choice, makes the runs diverge suddenly. Else, of several such steps, the last is chosen: unlike the
+        # A fault that acts rarely, such as a different choice, makes the runs diverge suddenly. Else, a step of which
+        # both workers have a tape needs no further training run. Of several such steps, the last is chosen: unlike the
         # step with the largest score, it is the same whichever mode is the reference.
         held = forced is not None and tape_path(forced.path, step_findings.step).exists()
-        return not held, not step_findings.taped, step_findings.step not in sudden, -step_findings.step
+        return step_findings.step not in sudden, not held, not step_findings.taped, -step_findings.step
 
     differing = [step_findings for step_findings in pair.steps if step_findings.score or step_findings.discrete]
     if (pair.inspect or is_contradicted) and differing:  # the answer sends a person to this step

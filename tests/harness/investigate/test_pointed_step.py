@@ -16,10 +16,22 @@ from numdrift.harness.investigate.experiments.laboratory import Laboratory
 from numdrift.harness.investigate.experiments.pointed_step import MOST_MEASURED, measure_pointed_step, pointed_step
 from numdrift.harness.investigate.experiments.suspicious_steps import EDGE_REPLAYS, look_closer, suspicious
 from numdrift.harness.investigate.next_step import next_inquiry
+from numdrift.harness.records.results.findings import JUMP, StepKind
 from numdrift.harness.runs.recorded_run import RecordedRun
 from numdrift.harness.runs.step_outcomes import read_noise_record, tape_path
 
-from .written_evidence import AGAIN, FAULT, INSPECT, NOISE, UNREPLAYED, compared_study, noise_record, only_pair
+from .written_evidence import (
+    AGAIN,
+    FAULT,
+    FORCED,
+    HARMLESS,
+    INSPECT,
+    NOISE,
+    UNREPLAYED,
+    compared_study,
+    noise_record,
+    only_pair,
+)
 from .written_laboratory import PLAN
 
 LOOK = (INSPECT + FAULT) / 2
@@ -156,3 +168,18 @@ def test_a_step_whose_noise_the_step_in_double_contradicts_is_examined(
     pair = replace(only_pair(runs), verdict=None, score=score)
     inquiry = next_inquiry(pair, evidence_for(*runs), [], PLAN)
     assert (None if inquiry is None else inquiry.at) == examined
+
+
+@pytest.mark.parametrize(("taped", "jump", "examined"), [([], 3, 3), ([0], 3, 3), ([0], None, 0)])
+def test_a_step_in_which_the_runs_suddenly_diverge_is_examined_even_without_a_tape(
+    tmp_path: Path, taped: Sequence[int], jump: int | None, examined: int
+) -> None:
+    # given a pair within rounding, and tapes of some of its steps: on a busy machine, others were put off
+    _, runs = compared_study(tmp_path, HARMLESS)
+    for step in taped:
+        tape_path(tmp_path / "evidence" / FORCED.name, step).parent.mkdir()
+        tape_path(tmp_path / "evidence" / FORCED.name, step).touch()
+    kinds = () if jump is None else (StepKind(JUMP, "where the runs suddenly diverge", 1, jump, 1),)
+    pair = replace(only_pair(runs), kinds=kinds)
+    inquiry = next_inquiry(pair, evidence_for(*runs), [], PLAN)
+    assert inquiry is not None and inquiry.at == examined
