@@ -47,7 +47,7 @@ def files_of_step(runs: Sequence[Path], step: int) -> list[Path]:
 def linked_values(
     folder: Path, tensors: Mapping[str, torch.Tensor], codes: Mapping[torch.dtype, str], earlier: Sequence[Path]
 ) -> dict[str, list[Any]]:
-    """Find the tensors of at least FEWEST_BYTES that earlier files have, bit for bit, and link these files into `folder`.
+    """Find the tensors that earlier files have, bit for bit, unless they are small, and link the files into `folder`.
 
     `codes` has the file's name of each dtype. Return, by the tensor's name, the name of the linked file, the name of
     the value in it, and the tensor's own dtype and shape. A file that cannot be read or linked is not used.
@@ -59,7 +59,8 @@ def linked_values(
     }
     found: dict[str, list[Any]] = {}
     for path in earlier if wanted else ():
-        with suppress(OSError, JournalError), path.open("rb") as file:
+        # the values are written again, whatever fails here
+        with suppress(OSError, JournalError, ValueError, RuntimeError), path.open("rb") as file:
             by_size: dict[int, list[TensorPlace]] = {}
             places, _ = read_header(path, file)
             for place in places:
@@ -73,7 +74,7 @@ def linked_values(
                 mapping = mapping or mapping_of(file.fileno(), 0, places[-1].end)
                 for place in sorted(candidates, key=lambda candidate: candidate.name != name):
                     if _is_equal(tensor, tensor_in(mapping, place.start, torch.uint8, (tensor.nbytes,))):
-                        link = link or _link(path, folder)
+                        link = link or _link(path, os.fstat(file.fileno()).st_ino, folder)
                         found[name] = [link, place.name, codes[tensor.dtype], list(tensor.shape)]
                         break
     return found
@@ -92,15 +93,17 @@ def _is_equal(tensor: torch.Tensor, earlier: torch.Tensor) -> bool:
     return is_equal
 
 
-def _link(path: Path, folder: Path) -> str:
-    """Link a file into a folder and return the link's name. Raises OSError."""
-    name = f"earlier-{path.stat().st_ino}.safetensors"
-    try:
-        os.link(path, folder / name)
-    except FileExistsError:
-        if not path.samefile(folder / name):
-            raise
-    return name
+def _link(path: Path, inode: int, folder: Path) -> str:
+    """Link a file into a folder and return the link's name.
+
+    Raises OSError, also if the path is no longer that of the file with this inode, whose values were compared.
+    """
+    link = folder / f"earlier-{inode}.safetensors"
+    with suppress(FileExistsError):
+        os.link(path, link)
+    if link.stat().st_ino != inode or link.stat().st_dev != path.stat().st_dev:
+        raise OSError(f"{path} was replaced")
+    return link.name
 
 
 def link_if_equal(path: Path, earlier: Sequence[Path]) -> None:

@@ -179,8 +179,8 @@ OUT_OF_MEMORY = "the device has too little memory for it"
 def write_exact(tape: Tape, path: Path) -> str | None:
     """Replay a tape in double and write its values, or the reason why the replay failed.
 
-    Of a value E of at least FEWEST_BYTES, recorded as A, the file has E - A in float32, which takes half of the room. The fact `apart`
-    names such values. E = A + (E - A) is then exact to 2**-24 of the distance between the two.
+    Of a value E that was recorded as A, unless it is small, the file has E - A in float32, which takes half of the
+    room. The fact `apart` names such values. E = A + (E - A) is then exact to 2**-24 of the distance between the two.
 
     Returns this reason, None if the replay succeeded.
     """

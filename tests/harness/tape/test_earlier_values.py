@@ -106,6 +106,20 @@ def test_without_hard_links_values_are_written_again(
     assert torch.equal(read_tensors(outcome)[0]["parameter w"], large(0))
 
 
+def test_a_file_that_is_replaced_meanwhile_is_no_help(
+    state: Path, outcome: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = os.link
+
+    def replaced(path: Path, to: Path) -> None:
+        write_tensors(state, {"parameter w": large(7)}, {})
+        link(path, to)
+
+    monkeypatch.setattr(os, "link", replaced)
+    write_tensors(outcome, values(), {}, [state])
+    assert all(torch.equal(read_tensors(outcome)[0][name], value) for name, value in values().items())
+
+
 @pytest.mark.parametrize(
     ("place", "complaint"),
     [
