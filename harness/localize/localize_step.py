@@ -16,12 +16,12 @@ from .causes.choices import with_choices_of_reference
 from .causes.examination import Examined, examine, flagged
 from .causes.found_culprits import Describer, place_of
 from .causes.hybrid_tests import Drift, HybridTests, Infeasible, Scorer
-from .causes.judged_alone import errors_of, judged_alone
+from .causes.judged_alone import verdict_alone
 from .causes.kernel_names import kernel_of
 from .causes.kernel_suspects import with_kernels
 from .causes.left_over import left_over
 from .causes.localized_step import LocalizedStep, UnprovenCauses
-from .causes.net_effect import Effects, NetEffect, net_effects
+from .causes.net_effect import NetEffect, net_effects
 from .causes.proofs import is_beyond, prove
 from .causes.script_branches import with_decisions
 from .causes.site_causes import Cause, causes_of, differing_inputs, farthest_move, with_layouts
@@ -75,8 +75,7 @@ def localize_step(
     pair = tests.pair
     examined = examine(pair, with_kernels(pair, suspects(pair), kernels))
     examined, sites = _sites(tests, examined, kernels, labels)
-    effects = _effects_before_splitting(tests, examined, sites, threshold)
-    sites = split_sites(tests, examined, sites, only_rounding(tests, examined, sites, effects))
+    sites, effects = _split(tests, examined, sites, threshold)
     causes = with_settings(pair, examined, _causes(pair, examined, sites, labels), sides)
     causes = with_decisions(pair, causes, labels)
     causes = with_inseparable(tests, causes, lambda cause: farthest_move(examined, cause))
@@ -85,7 +84,7 @@ def localize_step(
     is_measured = 1 < len(causes) <= MOST_MEASURED and is_beyond(tests.swapped_out([]), threshold)
     measured = causes if is_measured else []
     effects |= net_effects(pair, [cause for cause in measured if not effects.keys() >= {*cause.sites}])
-    rounding = [cause.sites for cause in measured if _only_rounds(cause, examined, effects)]
+    rounding = [cause.sites for cause in measured if verdict_alone(cause, examined, effects) == "rounding"]
     causes = with_undone_together(tests, causes, rounding)
     causes = with_layouts(causes, examined, labels)
     differing = set(flagged(examined, examined))
@@ -120,10 +119,6 @@ def localize_step(
         notes += followed.notes
     scores = {side: drift.distance for side, drift in from_itself.items()}
     return LocalizedStep(pair, controls, scores, kernels, examined, causes, proofs, culprits, chosen, remaining, notes)
-
-
-def _only_rounds(cause: Cause, examined: Mapping[int, Examined], effects: Effects) -> bool:
-    return judged_alone(cause, examined, errors_of(cause, examined), effects)[0] == "rounding"
 
 
 def followed_preparation(sides: Mapping[Side, StepSide], own: Collection[str]) -> dict[str, object]:
@@ -185,14 +180,20 @@ def _sites(
     return examined, sites
 
 
-def _effects_before_splitting(
+def _split(
     tests: HybridTests, examined: Mapping[int, Examined], sites: Sequence[SwapSite], threshold: float
-) -> dict[SwapSite, Sequence[NetEffect | None]]:
-    """Return the effects of the sites if one of them can be split and the step drifts beyond rounding, else {}."""
+) -> tuple[list[SwapSite], dict[SwapSite, list[NetEffect | None]]]:
+    """Return the sites, split into their kernels where that matters, and the effects that were measured before.
+
+    Effects are measured if a site can be split and the step drifts beyond rounding. If another site is at fault, a site
+    that only rounds differently stays whole.
+    """
     causes = causes_of(tests.pair, examined, sites)
     can_be_split = any(len(parts_of(tests, examined, site)) > 1 for site in sites)
-    is_worth_it = 1 < len(causes) <= MOST_MEASURED and can_be_split and is_beyond(tests.swapped_out([]), threshold)
-    return dict(net_effects(tests.pair, causes)) if is_worth_it else {}
+    if not (1 < len(causes) <= MOST_MEASURED and can_be_split and is_beyond(tests.swapped_out([]), threshold)):
+        return split_sites(tests, examined, sites), {}
+    effects = net_effects(tests.pair, causes)
+    return split_sites(tests, examined, sites, only_rounding(causes, examined, effects)), effects
 
 
 def _is_complete(tests: HybridTests, causes: list[Cause]) -> bool:

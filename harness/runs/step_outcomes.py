@@ -70,6 +70,14 @@ def read_state(run: Path, step: int) -> TensorFile:
     return _read(run, "state", step)
 
 
+def exact_facts(run: Path, step: int) -> Mapping[str, Any] | None:
+    """Return the facts about a step's results in double precision; None if no referee computed them.
+
+    Raises JournalError if the file is damaged.
+    """
+    return _read(run, "exact", step).facts if exact_path(run, step).exists() else None
+
+
 def read_exact(run: Path, step: int) -> TensorFile | None:
     """Read a step's results in double precision; return None if no referee computed them.
 

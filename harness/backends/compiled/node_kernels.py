@@ -42,6 +42,7 @@ BYTES_PER_SECOND = {False: 4e9, True: 1e12}
 """The bytes that kernels read or write in a second, on a few processors of a machine and on an accelerator."""
 
 FLOPS_PER_SECOND = {False: 5e10, True: 1e13}
+"""The floating-point operations of their products in a second. Only the orders of magnitude matter."""
 
 DEVICE_SECONDS = 60.0
 """The limit in seconds for compiling a step's nodes for an accelerator, whose kernels take long to compile."""

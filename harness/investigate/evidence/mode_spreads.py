@@ -7,7 +7,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 from ...drift.recorded_drift import first_computed_difference
@@ -20,6 +19,7 @@ from ...records.modes.mode_spec import parse_mode
 from ...records.run.run_config import RunConfig
 from ...runs.recorded_run import RecordedRun
 from ...runs.step_outcomes import outcome_path, outcome_steps, read_outcome
+from .file_version import FileVersion
 from .kept_repetition import controls_of, repetition_of
 from .own_spread import OwnSpread, joined, kept_values, of_journals, of_kept_values, of_noise, of_outcomes, units_of
 from .pair_evidence import PairEvidence
@@ -177,10 +177,10 @@ def _between(first: RecordedRun, second: RecordedRun, steps: list[int]) -> Itera
         paths = [outcome_path(run.path, step) for run in (first, second)]
         if all(path.exists() for path in paths):
             with suppress(JournalError, RunNotFound):
-                yield _read(first.path, second.path, step, tuple(path.stat().st_mtime_ns for path in paths))
+                yield _read(*(FileVersion.of_outcome(run.path, step) for run in (first, second)), step)
 
 
 @functools.lru_cache(maxsize=64)
-def _read(first: Path, second: Path, step: int, written: tuple[int, ...]) -> OwnSpread:
-    """Return the spread between the outcomes of a step in two runs; `written` are the files' times, for the cache."""
-    return of_outcomes(step, read_outcome(first, step), read_outcome(second, step))
+def _read(first: FileVersion, second: FileVersion, step: int) -> OwnSpread:
+    """Return the spread between the outcomes of a step in two runs; the result is cached."""
+    return of_outcomes(step, read_outcome(first.run, step), read_outcome(second.run, step))

@@ -7,7 +7,7 @@ import functools
 from ...drift.referee_accuracy import Accuracy, StepErrors, accuracy, step_errors
 from ...drift.step_noise import read_noise
 from ...runs.recorded_run import RecordedRun
-from ...runs.step_outcomes import exact_steps, read_exact, read_outcome
+from ...runs.step_outcomes import exact_facts, exact_steps, read_exact, read_outcome
 from .file_version import FileVersion
 from .pair_evidence import PairEvidence
 from .same_state_steps import reference_outcomes, started_steps
@@ -44,8 +44,8 @@ def _errors_once(a: FileVersion, b: FileVersion, exact: FileVersion, step: int) 
 def _is_exact(run: RecordedRun, step: int) -> bool:
     """Check whether a run has a step in double whose tape can be replayed to the step's own bits; otherwise it says
     nothing."""
-    exact = read_exact(run.path, step)
-    if exact is None or exact.facts.get("reason"):
+    facts = exact_facts(run.path, step)
+    if facts is None or facts.get("reason"):
         return False
     noise = read_noise(run.path, step)
     return noise is None or noise.equal

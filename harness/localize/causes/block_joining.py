@@ -72,8 +72,8 @@ class Joining:
         """
         parts = set[int]()
         for number in self._structures:
-            sides = [side for side in SIDES if self._pair.blocks[number].of(side)]
-            if len(sides) > 1 or self._pair.phase(number) != "forward" or not self._is_for_backward(number):
+            block = self._pair.blocks[number]
+            if (block.a and block.b) or self._pair.phase(number) != "forward" or not self._is_for_backward(number):
                 continue
             for reader in self._pair.readers_of(number) - {number}:
                 if self._pair.blocks[reader].paired and not self._pair.is_same_op(reader):

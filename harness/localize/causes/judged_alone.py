@@ -137,6 +137,12 @@ def judged_alone(
     return ("rounding", "within" if judgement.within else "") if judgement.is_known else (None, "")
 
 
+def verdict_alone(cause: Cause, examined: Mapping[int, Examined], effects: Effects) -> str | None:
+    """Return the verdict on a cause, given the effects of its sites."""
+    verdict, _ = judged_alone(cause, examined, errors_of(cause, examined), effects)
+    return verdict
+
+
 class _Judge:
     """The judgement of a cause by its blocks, each alone, or by the joint effects of its sites."""
 

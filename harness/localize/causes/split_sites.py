@@ -14,9 +14,9 @@ from collections.abc import Collection, Mapping, Sequence
 from ...records.results.culprit import AGAIN
 from .examination import Examined, flagged
 from .hybrid_tests import HybridTests, Infeasible
-from .judged_alone import errors_of, judged_alone
+from .judged_alone import verdict_alone
 from .net_effect import Effects
-from .site_causes import causes_of
+from .site_causes import Cause, causes_of
 from .swap_sites import SwapSite
 
 FOR_THE_PROOFS = 8
@@ -39,12 +39,9 @@ def split_sites(
     return sorted(split, key=lambda site: site.lead)
 
 
-def only_rounding(
-    tests: HybridTests, examined: Mapping[int, Examined], sites: Sequence[SwapSite], effects: Effects
-) -> set[SwapSite]:
+def only_rounding(causes: Sequence[Cause], examined: Mapping[int, Examined], effects: Effects) -> set[SwapSite]:
     """Return the sites that only round differently, if another one is at fault; the empty set if none is."""
-    causes = causes_of(tests.pair, examined, sites)
-    verdicts = [judged_alone(cause, examined, errors_of(cause, examined), effects)[0] for cause in causes]
+    verdicts = [verdict_alone(cause, examined, effects) for cause in causes]
     if "beyond-rounding" not in verdicts:
         return set()
     rounding = [cause for cause, verdict in zip(causes, verdicts, strict=True) if verdict == "rounding"]

@@ -55,7 +55,7 @@ class OutcomeFiles(StepWatcher):
     def __init__(self, run: Path, mode: Mode, earlier: Sequence[str]) -> None:
         self._run = run
         self._mode = mode
-        self._earlier = [Path(folder) for folder in earlier]
+        self._earlier = earlier
         self._values: dict[str, torch.Tensor] = {}
         self._ended: list[tuple[int, dict[str, torch.Tensor]]] = []
 

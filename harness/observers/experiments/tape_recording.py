@@ -215,7 +215,7 @@ class TapeRecording(StepWatcher):
 
     def _write_tape(self, tape: Tape) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
-        earlier = files_of_step([Path(run) for run in self._config.earlier], tape.step)
+        earlier = files_of_step(self._config.earlier, tape.step)
         write_tape(tape_file(self._folder, tape.step), tape, earlier)
 
     def _write_noise(self, noise: StepNoise) -> None:

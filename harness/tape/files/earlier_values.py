@@ -36,10 +36,11 @@ FIRST_BYTES = 4096
 """The number of bytes that are compared first. Most values that differ do so early."""
 
 
-def files_of_step(runs: Sequence[Path], step: int) -> list[Path]:
+def files_of_step(runs: Sequence[Path | str], step: int) -> list[Path]:
     """Return the files of these runs that may have values of a step: the states around it, and its outcome."""
+    folders = map(Path, runs)
     files = (
-        path for run in runs for path in (state_file(run, step), state_file(run, step + 1), outcome_file(run, step))
+        path for run in folders for path in (state_file(run, step), state_file(run, step + 1), outcome_file(run, step))
     )
     return [path for path in files if path.exists()]
 

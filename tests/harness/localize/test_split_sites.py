@@ -28,9 +28,8 @@ def test_what_only_rounds_stays_whole_beside_a_fault(plant: Plant, whole: set[st
     pair = sides(Small, plant).pair()
     examined = examine(pair, suspects(pair))
     sites = sites_of(pair, examined)
-    effects = net_effects(pair, causes_of(pair, examined, sites))
-    tests = HybridTests(pair, {})
-    found = only_rounding(tests, examined, sites, effects)
+    causes = causes_of(pair, examined, sites)
+    found = only_rounding(causes, examined, net_effects(pair, causes))
     assert {name for site in found for name in pair.names(site.lead, "a")} == whole
 
 
